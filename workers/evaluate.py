@@ -35,6 +35,7 @@ T = TypeVar("T")
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
 _STDERR = 2
+_QUALNAME = type.__dict__["__qualname__"].__get__  # of a class, without the code of its metaclass, which may raise
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 
@@ -187,7 +188,7 @@ def _describe(error: BaseException) -> str:
 def summary_of(error: BaseException) -> str:
     """`Type: message` for any exception at all, also one with a huge or broken message; at most 500 characters."""
     text = _text_of(error)
-    name = "MemoryError" if isinstance(error, MemoryError) else type(error).__qualname__
+    name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
     return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
 
 

@@ -57,7 +57,8 @@ class EventStore:
                     connection.execute(EVENTS.insert(), events)
             except sa.exc.IntegrityError as error:
                 raise RunError(
-                    f"campaign {campaign!r} is in {self._name} already: resume it, or give another name"
+                    f"campaign {campaign!r} is in {self._name} already: watch it with `bbkb attach` if another "
+                    "process has just begun it, resume it, or give another name"
                 ) from error
 
     def make_tables(self) -> None:

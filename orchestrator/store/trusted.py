@@ -58,7 +58,7 @@ def refusal(url: str, folder: Path) -> str:
             f"the campaign file in {folder} names the store {shown}, which you have not used, and reading it would "
             f"send environment variables there: {remedy}"
         )
-    if not (_is_mine(folder) and _is_mine(folder / "campaign.yaml")):
+    if not is_own(folder):
         return (
             f"{folder} is another user's, and its campaign file names the store {shown}, which you have not used: "
             f"{remedy}"
@@ -66,8 +66,9 @@ def refusal(url: str, folder: Path) -> str:
     return ""
 
 
-def _is_mine(path: Path) -> bool:
-    return path.stat().st_uid == os.geteuid()
+def is_own(folder: Path) -> bool:
+    """Whether a run's folder and its campaign file are this user's. Raises OSError."""
+    return all(path.stat().st_uid == os.geteuid() for path in (folder, folder / "campaign.yaml"))
 
 
 def _file() -> Path:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -49,7 +50,9 @@ def test_strategy_chooses_and_recommends_among_huge_values(name: str, field: str
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("field", list(FIELDS))
-def test_campaign_finishes_and_is_drawn_whatever_its_values(tmp_path: Path, field: str, direction: str) -> None:
+def test_campaign_finishes_and_is_drawn_whatever_its_values(
+    tmp_path: Path, field: str, direction: Literal["minimize", "maximize"]
+) -> None:
     function = FIELDS[field]
     result = tune(
         lambda x, y: function(x),

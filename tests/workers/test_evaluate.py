@@ -24,6 +24,7 @@ from workers.evaluate import (
     HostInterruptError,
     evaluate,
     grace_seconds,
+    summary_of,
     worker_name,
 )
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
@@ -360,3 +361,17 @@ def test_a_worker_signs_with_its_process() -> None:
     outcome = outcome_of(lambda *_: Evaluation(1.0))
     assert outcome.worker == worker_name()
     assert outcome.worker.endswith(f":{os.getpid()}")
+
+
+class _Nameless(type):
+    @property
+    def __qualname__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class NamelessError(Exception, metaclass=_Nameless):
+    pass
+
+
+def test_exception_whose_class_refuses_its_name_is_described() -> None:
+    assert summary_of(NamelessError("text")) == "NamelessError: text"
