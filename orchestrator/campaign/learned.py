@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.bandit.model.curve_kernel import CurveNumbers
+
 LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
 LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
 LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take where rewards look deterministic
@@ -21,6 +23,8 @@ class LearnedModel:
         most_pulled: the arm that was pulled most often.
         most_pulls: how often it was pulled.
         evaluations: all pulls with a reward.
+        steps: steps of a training and the fitted correlation of a value there with the final value; empty without
+            learning curves.
     """
 
     inside: int
@@ -29,6 +33,7 @@ class LearnedModel:
     most_pulled: int
     most_pulls: int
     evaluations: int
+    steps: tuple[tuple[int, float], ...] = ()
 
     @staticmethod
     def of(record: Mapping[str, object]) -> "LearnedModel | None":
@@ -44,6 +49,7 @@ class LearnedModel:
             int(arm),
             int(pulls),
             int(model["pulls"]),
+            _step_correlations(model.get("curve")),
         )
 
     @property
@@ -68,3 +74,15 @@ class LearnedModel:
                 f"look deterministic: with objective.deterministic: true none is evaluated twice"
             )
         return tuple(found)
+
+
+def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:
+    """The correlation with the end at the first step, at twice that, … , and at the last one."""
+    if not isinstance(record, Mapping):
+        return ()
+    numbers = CurveNumbers.from_record(record)
+    steps, step = [], numbers.first
+    while step < numbers.last:
+        steps.append(int(step))
+        step *= 2
+    return tuple((step, round(numbers.correlation(step), 3)) for step in (*steps, int(numbers.last)))

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import Phase
-from orchestrator.campaign.events import Recommendation
+from orchestrator.campaign.events import Forecast, Recommendation
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
@@ -84,6 +84,8 @@ class Status:
     calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
     left_seconds: float | None  # an estimate, known after the first result
     goals: GoalsStatus | None = None  # None with one objective and no constraint
+    steps_reliability: tuple[tuple[int, float], ...] = ()  # steps, and the correlation of a value there with the end
+    forecasts: tuple[Forecast, ...] = ()  # of running trials, and of stopped ones that can be continued
 
     @property
     def done(self) -> int:
@@ -131,6 +133,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_parameters={} if best is None else best.parameters,
         best_origin="" if best is None else best.origin,
         recommended=state.recommended,
+        steps_reliability=() if state.learned is None else state.learned.steps,
+        forecasts=tuple(state.training.forecasts.values()),
         slots=state.slots,
         epoch=state.epoch,
         refreshes=state.round,

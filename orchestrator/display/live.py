@@ -188,6 +188,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("model", Text(f"{status.dictionary_size} inducing points: the evaluated candidates that it keeps")),
         *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
+        *([("steps", Text(_reliability(status)))] if status.steps_reliability else []),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
         ("utilisation", Text(f"{status.utilization:.0%}")),
@@ -297,3 +298,9 @@ def short_text(value: object) -> str:
 def assignments(parameters: Mapping[str, object]) -> str:
     """`learning_rate=0.01, layers=3`, the values short."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
+
+
+def _reliability(status: Status) -> str:
+    """How well values at steps show the end."""
+    parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.steps_reliability)
+    return f"correlation with the final value: {parts}"

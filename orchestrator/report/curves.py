@@ -18,6 +18,14 @@ def learning_curves(history: History) -> Figure | None:
     steps = max(step for row in shown for step in row.reports)
     lines = [_line(row, row is best) for row in sorted(shown, key=lambda row: row is best)]
     caption = "Intermediate values by step; dashed lines are running, dotted ones were stopped early."
+    expected = _forecasts(history, shown)
+    if expected is not None:
+        lines.append(expected)
+        caption += " Bars at the last step: what the model expects of unfinished trials, ± 2 standard deviations."
+    learned = history.campaign.learned
+    if learned is not None and learned.steps:
+        parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in learned.steps)
+        caption += f" Fitted correlation of a value with the final one: {parts}."
     if len(shown) < len(rows):
         caption += f" {plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest."
     return Figure(
@@ -37,6 +45,38 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     best = sorted(valued, key=lambda row: -sign * (row.value or 0.0))[:_BEST_CURVES]
     newest = rows[-(_MOST_CURVES - len(best)) :]
     return list({row.trial: row for row in [*best, *newest]}.values())
+
+
+def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
+    """Expected final values of unfinished trials among those `shown`, with their bands; None where there are none."""
+    training, end = history.campaign.training, history.campaign.training_end
+    unfinished = {row.trial for row in shown if row.status in ("running", "stopped", "queued")}
+    forecasts = [one for trial, one in training.forecasts.items() if trial in unfinished]
+    if not forecasts or end is None:
+        return None
+    bounds = [(min(one.low, one.high), max(one.low, one.high)) for one in forecasts]
+    means = [one.mean for one in forecasts]
+    above = [high - mean for (_, high), mean in zip(bounds, means, strict=True)]
+    below = [mean - low for (low, _), mean in zip(bounds, means, strict=True)]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [end] * len(means),
+        "y": round_values(means, digits=5),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": round_values(above, digits=5),
+            "arrayminus": round_values(below, digits=5),
+            "thickness": 1,
+            "color": "--point",
+        },
+        "text": [f"trial {one.trial}" for one in forecasts],
+        "name": "expected",
+        "marker": {"color": "--point", "symbol": "diamond"},
+        "opacity": 0.7,
+        "hovertemplate": "%{text}: <b>%{y}</b> expected<extra></extra>",
+    }
 
 
 def _line(row: TrialRow, is_best: bool) -> Spec:

@@ -16,6 +16,7 @@ A candidate without a step stands for its value at the last step, t = 1.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -72,7 +73,7 @@ class CurveNumbers:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @staticmethod
-    def from_record(record: "dict[str, float]") -> "CurveNumbers":
+    def from_record(record: Mapping[str, float]) -> "CurveNumbers":
         """What `recorded` gave."""
         return CurveNumbers(**{one.name: float(record[one.name]) for one in fields(CurveNumbers)})
 
