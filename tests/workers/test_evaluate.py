@@ -364,9 +364,10 @@ def test_a_worker_signs_with_its_process() -> None:
 
 
 class _Nameless(type):
-    @property
-    def __qualname__(cls) -> str:  # type: ignore[override]
-        raise RuntimeError("no name")
+    def __getattribute__(cls, name: str) -> object:
+        if name == "__qualname__":
+            raise RuntimeError("no name")
+        return super().__getattribute__(name)
 
 
 class NamelessError(Exception, metaclass=_Nameless):
