@@ -168,9 +168,9 @@ def main() -> None:
     copied = measure_time("copy for the pictures", history.copy)
     drawn = measure_time("pictures", lambda: to_json(views.pictures(copied)), len)
     measure_time("pictures, compressed", lambda: gzip.compress(drawn, compresslevel=5), len)
-    measure_time("newest trials", lambda: to_json(views.trials(history, "newest", 0)), len)
-    measure_time("best trials", lambda: to_json(views.trials(history, "best", 0)), len)
-    measure_time("one trial", lambda: to_json(views.trial(history, done // 2)), len)
+    measure_time("newest trials", lambda: to_json(views.trials(history, "trial", True, "", 0)), len)
+    measure_time("best trials", lambda: to_json(views.trials(history, "value", True, "", 0)), len)
+    measure_time("one trial", lambda: to_json(views.trial(history, done // 2, None)), len)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ for the whole process. Processes that an evaluation starts in such a process end
 import contextlib
 import errno
 import faulthandler
+import itertools
 import os
 import resource
 import signal
@@ -19,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
@@ -36,6 +38,8 @@ MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
 _STDERR = 2
 _QUALNAME = type.__dict__["__qualname__"].__get__  # of a class, without the code of its metaclass, which may raise
+_OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("objectives", "workers"))
+_OWN_CALLS = 6  # at most, that lead from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 
@@ -179,10 +183,26 @@ def _describe(error: BaseException) -> str:
     """The summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
     summary = summary_of(error)
     try:
-        trace = "".join(traceback.format_exception(error, limit=-10)).rstrip()
+        trace = "".join(_traceback_of(error).format()).rstrip()
     except BaseException:  # the exception's own code runs, and may raise anything
         trace = "(its traceback cannot be printed)"
     return f"{summary}\n{printable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+
+
+def _traceback_of(error: BaseException) -> traceback.TracebackException:
+    """The traceback without the calls of this project that led to the user's code; whole where there is no other."""
+    trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
+    part: traceback.TracebackException | None = trace
+    while part is not None:
+        own = sum(1 for _ in itertools.takewhile(_is_own, part.stack))
+        if own < len(part.stack):
+            del part.stack[:own]
+        part = part.__cause__ or part.__context__
+    return trace
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_OWN_FOLDERS)
 
 
 def summary_of(error: BaseException) -> str:

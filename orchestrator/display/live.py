@@ -16,6 +16,7 @@ from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
+from orchestrator.history.failures import FailureGroups
 from orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
@@ -233,10 +234,12 @@ def _running_rows(status: Status) -> list[tuple[str, Text]]:
 
 def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     results = [attempt for attempt in reversed(status.recent) if not attempt.failure][:_RESULTS_SHOWN]
-    failures = [attempt for attempt in reversed(status.recent) if attempt.failure][:_FAILURES_SHOWN]
+    failures = FailureGroups(attempt for attempt in status.recent if attempt.failure)
     lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
-    for number, attempt in enumerate(failures):
-        text = one_line(f"trial {attempt.trial}, {attempt.failure}: {attempt.message}", _LINE)
+    for number, group in enumerate(failures.newest_first()[:_FAILURES_SHOWN]):
+        trials = ", ".join(map(str, sorted(group.trials)))
+        which = f"trial {trials}" if len(group.trials) == 1 else f"trials {trials}"
+        text = one_line(f"{which}, {group.kind}: {group.message}", _LINE)
         lines.append(("last failures" if not number else "", Text(text, style="red")))
     return lines
 

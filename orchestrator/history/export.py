@@ -6,8 +6,8 @@ name is taken already (a fixed column, or anything beginning with `metric.`) is 
 
 `started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in Parquet; the virtual
 seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown value (no result yet, an inactive
-conditional parameter) is an empty field in CSV and null elsewhere. `error` is the trial's last failure and may have
-several lines.
+conditional parameter) is an empty field in CSV and null elsewhere. `error` is the last failure
+of a trial that has not succeeded, and may have several lines.
 """
 
 import csv

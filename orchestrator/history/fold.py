@@ -70,7 +70,7 @@ class TrialRow:
     stop_cause: str = ""  # why, for a person
     continuations: int = 0  # how often it was continued after a stop
     reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
-    error: str = ""  # "kind: message" of the last failure, also of one that was retried with success
+    error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
 
     @property
     def trial(self) -> int:
@@ -361,11 +361,12 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
     row.started, row.finished, row.worker = event.started, event.finished, sys.intern(event.worker)
     failure, message = "", ""
     if isinstance(event, TrialSucceeded):
-        row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
+        row.status, row.value, row.metrics, row.error = "succeeded", event.value, event.metrics, ""
         history.succeeded.append(row)
         history.trace.add(history.campaign.rules.sign * event.value, row)
     elif isinstance(event, TrialStopped):
         row.status, row.value, row.stopped_at, row.stop_cause = "stopped", event.value, event.step, event.cause
+        row.error = ""
     else:
         row.status = "failed" if event.is_final else "queued"
         failure, message = event.failure, event.message

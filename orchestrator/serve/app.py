@@ -20,6 +20,7 @@ from aiohttp import web
 
 from orchestrator.errors import BbkbError
 from orchestrator.history.fold import History
+from orchestrator.history.one_trial import Plain
 from orchestrator.report.page import resource as report_resource
 from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
@@ -184,7 +185,7 @@ class Server:
         )
 
     async def _send(
-        self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], views.Plain]
+        self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], Plain]
     ) -> web.StreamResponse:
         """Send `make(cursor)` whenever `position` has changed, until the browser disconnects or the server stops."""
         response = web.StreamResponse(headers={**HEADERS, **_STREAM})
@@ -224,13 +225,15 @@ class Server:
         return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
 
     async def _answer_trials(self, request: web.Request) -> web.Response:
-        page, order = _number(request.query.get("page", "")) or 0, request.query.get("order", "newest")
-        return await _read(self._feed(request), lambda history: views.trials(history, order, page))
+        page, order = _number(request.query.get("page", "")) or 0, request.query.get("order", "trial")
+        is_descending, text = request.query.get("descending") == "1", request.query.get("text", "").strip()
+        return await _read(self._feed(request), lambda history: views.trials(history, order, is_descending, text, page))
 
     async def _answer_trial(self, request: web.Request) -> web.Response:
         number = _number(request.match_info["trial"])
+        feed = self._feed(request)
         return await _read(
-            self._feed(request), lambda history: None if number is None else views.trial(history, number)
+            feed, lambda history: None if number is None else views.trial(history, number, feed.source.trials)
         )
 
     async def _answer_stop(self, request: web.Request) -> web.Response:
@@ -273,7 +276,7 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     return int(drawn["position"]), gzip.compress(_to_json(drawn).encode(), compresslevel=5)
 
 
-async def _read(feed: Feed, make: Callable[[History], views.Plain | None]) -> web.Response:
+async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Response:
     found = await asyncio.to_thread(feed.read, make)
     if found is None:
         raise web.HTTPNotFound(text="there is no such trial\n")

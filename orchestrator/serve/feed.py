@@ -8,14 +8,14 @@ import threading
 import time
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import TypeVar
 
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.errors import RunError
-from orchestrator.history.fold import AttemptRow, History, advance, begin
+from orchestrator.history.failures import FailureGroups
+from orchestrator.history.fold import History, advance, begin
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
@@ -25,7 +25,6 @@ from orchestrator.store.store import Holding, Stop, Store
 T = TypeVar("T")
 
 EVENTS_A_TURN = 5_000  # folded before the other campaigns' logs are read
-RECENT_FAILURES = 20
 
 
 class Feed:
@@ -38,7 +37,7 @@ class Feed:
         self.is_held: bool | None = None  # None: not known yet
         self.length = 0  # of the log, when it was last read
         self.problem = ""
-        self.failures: deque[AttemptRow] = deque(maxlen=RECENT_FAILURES)
+        self.failures = FailureGroups()
         self._arrivals = array("q")  # the log's position after each result
         self._store: Store | None = None
         self._watch = Watch()
@@ -126,4 +125,4 @@ class Feed:
         if len(history.succeeded) > results:
             self._arrivals.append(history.position)
         if len(history.attempts) > attempts and history.attempts[-1].failure:
-            self.failures.append(history.attempts[-1])
+            self.failures.add(history.attempts[-1])

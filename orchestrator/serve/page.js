@@ -3,6 +3,7 @@
 const byId = (id) => document.getElementById(id);
 const name = location.pathname.startsWith("/campaign/") ? decodeURIComponent(location.pathname.slice("/campaign/".length)) : null;
 const base = name === null ? "" : `/campaign/${encodeURIComponent(name)}`;
+const NEWEST_FAILURES = 5; // messages that are shown at once
 const PICTURES_EVERY = 4000; // milliseconds between two looks for new pictures
 const hasWebGL = Boolean(document.createElement("canvas").getContext("webgl"));
 
@@ -98,9 +99,9 @@ function showCampaigns({ campaigns }) {
   byId("no-campaigns").hidden = campaigns.length > 0;
   byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
     [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
-    [badge(one.state)],
+    [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? ""],
     [one.done === undefined ? "" : `${one.done}/${one.evaluations}`, "number"],
-    [one.best, "number"], [one.running, "number"], [one.failed, "number"],
+    [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximised" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
     [one.problem || one.updated || ""],
   ])));
 }
@@ -172,17 +173,33 @@ function showTables(update) {
     [trialLink(one.trial)], [badge(one.ended)], [one.value, "number"], [one.seconds, "number"], [one.worker], [listed(one.parameters), "wrap"],
   ]), "no result yet");
   byId("failures-card").hidden = !update.failures.length;
-  byId("failures").replaceChildren(...update.failures.map((one) => {
+  showFailures(update.failures);
+}
+
+const failureLines = new Map(); // by kind and summary, so that what a reader has opened stays open
+
+/** Failures by message: the newest ones, and the others behind a fold. */
+function showFailures(groups) {
+  const lines = groups.map((group) => {
+    const key = `${group.kind} ${group.summary}`;
+    const known = failureLines.get(key);
+    if (known && known.count === group.count) return known.line;
     const line = element("li");
-    const [first, ...rest] = one.message.split("\n");
-    line.append(badge(one.ended), " trial ", trialLink(one.trial), `, attempt ${one.attempt}, after ${one.seconds}: `, first);
-    if (rest.length) {
-      const details = element("details");
-      details.append(element("summary", "more"), element("pre", rest.join("\n")));
+    const trials = group.trials.flatMap((number, index) => [index ? ", " : "", trialLink(number)]);
+    const attempts = group.count === 1 ? "1 attempt" : `${group.count} attempts`;
+    line.append(badge(group.kind), " ", element("strong", attempts), `: ${group.summary} (trial${group.trials.length === 1 ? "" : "s"} `, ...trials, group.count > group.trials.length ? ", …)" : ")");
+    if (group.message.includes("\n")) {
+      const details = element("details", "", { open: Boolean(known?.line.querySelector("details")?.open) });
+      details.append(element("summary", "the newest in full"), element("pre", group.message));
       line.append(details);
     }
+    failureLines.set(key, { count: group.count, line });
     return line;
-  }));
+  });
+  byId("failures").replaceChildren(...lines.slice(0, NEWEST_FAILURES));
+  byId("older").replaceChildren(...lines.slice(NEWEST_FAILURES));
+  byId("older-failures").hidden = lines.length <= NEWEST_FAILURES;
+  byId("older-failures").querySelector("summary").textContent = `${lines.length - NEWEST_FAILURES} older messages`;
 }
 
 function take(update) {
@@ -195,6 +212,8 @@ function take(update) {
   if (!update.status) return connected(`reading the log: ${update.position} of ${update.length} events`);
   if (update.state === "reading") connected(`reading the log: ${update.position} of ${update.length} events`);
   byId("subtitle").textContent = update.subtitle;
+  byId("note").hidden = !update.note;
+  byId("note").textContent = update.note;
   byId("actions").hidden = update.state !== "running" && update.state !== "stopping";
   maximize = update.maximize;
   showSummary(update);
@@ -249,12 +268,35 @@ async function drawFigure(figure) {
 // ---- trials
 
 let page = 0;
+const sorting = { column: "trial", isDescending: true };
+
+function sortBy(column) {
+  sorting.isDescending = sorting.column === column ? !sorting.isDescending : column === "trial" || (column === "value" && maximize);
+  sorting.column = column;
+  page = 0;
+  loadTrials();
+}
 
 async function loadTrials() {
-  const sent = await ask(`${base}/trials?order=${byId("order").value}&page=${page}`);
-  table(byId("trial-table"), [["trial"], ["status"], ["value", "number"], ["took", "number"], ["parameters"]], sent.rows.map((row) => [
-    [trialLink(row.trial)], [badge(row.status)], [row.value, "number"], [row.seconds, "number"], [row.error && row.status !== "succeeded" ? `${listed(row.parameters)}: ${row.error}` : listed(row.parameters), "wrap"],
-  ]), "no trial yet");
+  const query = new URLSearchParams({ order: sorting.column, descending: sorting.isDescending ? "1" : "0", text: byId("text").value, page });
+  const sent = await ask(`${base}/trials?${query}`);
+  const columns = [["trial", "trial"], ["status", "status"], ["value", "value", "number"], ["took", "seconds", "number"], ...sent.parameters.map((parameter) => [parameter, parameter])];
+  const heads = columns.map(([text, column, className = ""]) => {
+    const head = element("th", "", { scope: "col", className });
+    head.append(element("button", text, { type: "button", onclick: () => sortBy(column) }));
+    if (column === sorting.column) head.setAttribute("aria-sort", sorting.isDescending ? "descending" : "ascending");
+    return head;
+  });
+  const node = byId("trial-table");
+  const line = element("tr");
+  line.append(...heads, element("th", "error", { scope: "col" }));
+  (node.tHead ?? node.createTHead()).replaceChildren(line);
+  if (!node.tBodies.length) node.createTBody();
+  table(node, [], sent.rows.map((row) => [
+    [trialLink(row.trial)], [badge(row.status)], [row.value, "number"], [row.seconds, "number"],
+    ...sent.parameters.map((parameter) => [row.parameters[parameter], typeof row.parameters[parameter] === "number" ? "number" : ""]),
+    [row.error, "wrap"],
+  ]), byId("text").value ? "no trial has this text" : "no trial yet");
   byId("page-range").textContent = `page ${sent.page + 1} of ${Math.max(1, sent.pages)}`;
   byId("previous-page").disabled = page === 0;
   byId("next-page").disabled = page + 1 >= sent.pages;
@@ -283,6 +325,7 @@ async function showTrial(number) {
       if (attempt.message) parts.push(element("pre", attempt.message, { tabIndex: 0 }));
     }
     if (!trial.attempts.length) parts.push(element("p", "none has ended yet"));
+    for (const output of trial.outputs) parts.push(element("h3", `Output of attempt ${output.attempt} (its end)`), element("pre", output.text, { tabIndex: 0 }));
     if (trial.reports.length) parts.push(element("h3", "Reports"), element("pre", trial.reports.map(([step, value]) => `step ${step}: ${shown(value)}`).join("\n"), { tabIndex: 0 }));
     body.replaceChildren(...parts);
   } catch (error) {
@@ -314,7 +357,7 @@ function begin() {
   byId("title").textContent = name;
   byId("drain").addEventListener("click", () => stop(false));
   byId("stop").addEventListener("click", () => stop(true));
-  byId("order").addEventListener("change", () => { page = 0; loadTrials(); });
+  byId("text").addEventListener("input", () => { page = 0; loadTrials(); });
   byId("previous-page").addEventListener("click", () => turn(-1));
   byId("next-page").addEventListener("click", () => turn(1));
   byId("find").addEventListener("submit", (event) => { event.preventDefault(); showTrial(Number.parseInt(byId("number").value, 10) || 0); });

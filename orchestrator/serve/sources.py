@@ -22,11 +22,13 @@ class Source:
     name: in its store; the folder's name when it cannot be read.
     url: of its store; empty when it cannot be read.
     problem: why it cannot be read; empty when it can.
+    trials: the folder of its trials; None where no folder is known.
     """
 
     name: str
     url: str
     problem: str = ""
+    trials: Path | None = None
 
 
 class Sources:
@@ -75,7 +77,7 @@ def _read_source(folder: Path) -> Source:
         run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
     except Exception as error:  # one odd folder must not hide the others
         return Source(folder.name, "", limited.reason_of(error))
-    return Source(run.name, run.store_url)
+    return Source(run.name, run.store_url, trials=run.trials)
 
 
 def _stamp(folder: Path) -> _Stamp:

@@ -4,24 +4,26 @@ import heapq
 import json
 import math
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
 
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
+from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import AttemptRow, History, TrialRow
+from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
-from orchestrator.wording import duration, iso, moment
-
-Plain = dict[str, Any]
+from orchestrator.wording import duration, moment, printable
+from workers.output_files import output_file, read_end, written_attempts
 
 MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
 _RUNNING, _RECENT, _PAGE = 50, 12, 25
 _MESSAGE = 300
-_SCORES = "a score is not in the unit of the objective, and a high one is good"
+_SEARCHED = 1000  # trials in which the names of parameters are looked up
+_OUTPUTS, _OUTPUT_BYTES = 3, 32 * 1024  # attempts of a trial whose output is shown, and the end of it that is
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
@@ -37,6 +39,10 @@ def _line(feed: Feed) -> Plain:
         return line
     status = history.status()
     return line | {
+        "strategy": history.settings.strategy,
+        "direction": "maximised" if history.is_maximized else "minimised",
+        "tags": " ".join(history.tags),
+        "began": moment(history.created.time),
         "done": status.done,
         "evaluations": status.evaluations,
         "best": strict_json(status.best_value),
@@ -76,6 +82,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
     status = history.status(now if is_live else None)
     message |= {
         "subtitle": subtitle(history),
+        "note": history.settings.note,
         "maximize": history.is_maximized,
         "objective": history.goals.objectives[0].metric if len(history.goals.objectives) > 1 else "",
         "goals": [asdict(card) for card in goal_cards(history)],
@@ -85,7 +92,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "idle": idle_text(status.idle_seconds),
         "running": _running(history, now if is_live else status.last_time) if is_live else [],
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
-        "failures": [_end_row(history, attempt) for attempt in reversed(feed.failures)],
+        "failures": [_failure_group(group) for group in feed.failures.newest_first()],
         "results": _results(feed, history, cursor),
         "best": None if history.best_known is None else _plain_parameters(history.best_known),
         "recommended": recommended_parameters(history),
@@ -127,6 +134,16 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
         "worker": attempt.worker,
         "parameters": _plain_parameters(row),
+    }
+
+
+def _failure_group(group: FailureGroup) -> Plain:
+    return {
+        "kind": group.kind,
+        "count": group.count,
+        "summary": group.summary[:_MESSAGE],
+        "message": group.message,
+        "trials": list(group.trials)[::-1],
     }
 
 
@@ -185,17 +202,59 @@ def _picture(figure: Figure, section: str) -> Plain:
     }
 
 
-def trials(history: History, order: str, page: int) -> Plain:
-    """A page of the table of trials: the `newest` first, or the `best`."""
-    wanted = (page + 1) * _PAGE
-    if order == "best":
-        sign = 1.0 if history.is_maximized else -1.0
-        rows = heapq.nlargest(wanted, history.succeeded, key=lambda row: sign * (row.value or 0.0))[page * _PAGE :]
-        total = len(history.succeeded)
+def trials(history: History, order: str, is_descending: bool, text: str, page: int) -> Plain:
+    """A page of the table of trials.
+
+    Args:
+        history: the campaign.
+        order: the column that orders the rows: trial, status, value, seconds, or a parameter's name.
+        is_descending: whether the largest comes first. Rows without a value in the column always come last.
+        text: only rows that contain it in their status, parameters or error; empty: all.
+        page: the number of the page, from 0.
+
+    """
+    parameters = list(dict.fromkeys(name for row in history.trials[:_SEARCHED] for name in row.parameters))
+    rows, wanted = history.trials, (page + 1) * _PAGE
+    if text:
+        rows = [row for row in rows if text.lower() in _searched_text(row)]
+    if order != "trial":
+        cells = [(_cell(row, order), row) for row in rows]
+        present = [(cell, row) for cell, row in cells if cell is not None]
+        first = heapq.nlargest if is_descending else heapq.nsmallest
+        ordered = first(wanted, present, key=lambda pair: _sort_key(pair[0]))
+        listed = [row for _, row in ordered] + [row for cell, row in cells if cell is None]
     else:
-        total = len(history.trials)
-        rows = history.trials[max(0, total - wanted) : max(0, total - page * _PAGE)][::-1]
-    return {"total": total, "page": page, "pages": math.ceil(total / _PAGE), "rows": [_table_row(row) for row in rows]}
+        listed = rows[::-1] if is_descending else rows
+    shown = listed[page * _PAGE : wanted]
+    return {
+        "total": len(rows),
+        "page": page,
+        "pages": math.ceil(len(rows) / _PAGE),
+        "parameters": parameters,
+        "rows": [_table_row(row) for row in shown],
+    }
+
+
+def _searched_text(row: TrialRow) -> str:
+    named = " ".join(f"{name}={value}" for name, value in row.parameters.items())
+    return f"{row.trial} {row.status} {named} {row.error}".lower()
+
+
+def _cell(row: TrialRow, order: str) -> object:
+    match order:
+        case "status":
+            return row.status
+        case "value":
+            return row.value
+        case "seconds":
+            return row.seconds
+        case _:
+            return row.parameters.get(order)
+
+
+def _sort_key(cell: object) -> tuple[int, float, str]:
+    """Numbers by size, before texts by alphabet."""
+    return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
 def _table_row(row: TrialRow) -> Plain:
@@ -205,54 +264,31 @@ def _table_row(row: TrialRow) -> Plain:
         "value": strict_json(_number(row.value)),
         "seconds": "" if row.seconds is None else duration(max(0.0, row.seconds)),
         "parameters": _plain_parameters(row),
-        "error": row.error[:_MESSAGE],
+        "error": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else "",
     }
 
 
-def trial(history: History, number: int) -> Plain | None:
-    """Everything about one trial; None when there is no such trial."""
-    if not 0 <= number < len(history.trials):
+def trial(history: History, number: int, folder: Path | None) -> Plain | None:
+    """Everything about one trial, with the end of what its last attempts printed; None when there is no such trial.
+
+    `folder`: that of the run's trials; None where it is not known.
+    """
+    described = describe_trial(history, number)
+    if described is None:
         return None
-    row = history.trials[number]
-    attempts = [attempt for attempt in history.attempts if attempt.trial == number]
-    return {
-        "trial": number,
-        "candidate": row.arm,
-        "status": row.status,
-        "value": strict_json(row.value),
-        "reason": reason(history, row),
-        "parameters": strict_json(dict(row.parameters)),
-        "metrics": strict_json(dict(row.metrics)),
-        "reports": [[step, strict_json(value)] for step, value in sorted(row.reports.items())][-1000:],
-        "attempts": [
-            {
-                "attempt": attempt.attempt,
-                "ended": attempt.failure or ("stopped early" if row.status == "stopped" else "succeeded"),
-                "message": attempt.message,
-                "started": _when(history, attempt.started),
-                "seconds": duration(max(0.0, attempt.finished - attempt.started)),
-                "worker": attempt.worker,
-            }
-            for attempt in attempts
-        ],
-    }
+    return described | {"outputs": [] if folder is None else _outputs(folder, number)}
 
 
-def _when(history: History, at: float) -> str:
-    return f"{at:.2f} s (virtual)" if history.is_virtual else iso(at)
+def _outputs(folder: Path, number: int) -> list[Plain]:
+    """The end of the output of a trial's last attempts."""
+    try:
+        return [
+            {"attempt": attempt, "text": _text_of(read_end(output_file(folder, number, attempt), _OUTPUT_BYTES))}
+            for attempt in written_attempts(folder, number)[-_OUTPUTS:]
+        ]
+    except OSError as error:  # another user's run
+        return [{"attempt": 0, "text": f"(it cannot be read: {error.strerror})"}]
 
 
-def reason(history: History, row: TrialRow) -> str:
-    """Why the strategy chose this trial's candidate, in one sentence."""
-    batch = history.batches[row.batch - 1]
-    where = f"number {row.place} of the {len(batch.picks)} chosen together at step {row.batch}"
-    mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
-    if mean is None or not math.isfinite(mean):
-        return f"Chosen as {where} ({batch.reason}), without a prediction: no result was used for this choice."
-    if width is None or variance is None or not math.isfinite(width + variance):
-        return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
-    return (
-        f"Chosen as {where}, for the highest upper bound that was left: a predicted mean score of {mean:.4g}, "
-        f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations; "
-        f"{_SCORES}."
-    )
+def _text_of(printed: bytes) -> str:
+    return printable(printed.decode("utf-8", errors="replace"))

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,15 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import render
 from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
+from orchestrator.history.one_trial import Plain, describe_trial
+from orchestrator.history.reading import read_history
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration, is_wall_clock
+from workers.output_files import written_attempts
 
 
 def verify(
@@ -51,10 +55,15 @@ def _compare_with(store: Store, name: str, against: Path) -> LogComparison:
 
 
 def status(
-    folder: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
+    folder: RunFolder,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show everything about this trial.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show the state of a run, from its log, also while it runs elsewhere."""
+    """Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its trials."""
     run = runs.open_run(folder)
+    if trial is not None:
+        _show_trial(run, trial, as_json)
+        return
     with run.store() as store:
         created, state = snapshots.current(run, store)
         holding = store.holding(run.name)
@@ -67,6 +76,43 @@ def status(
         return
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - seen))} ago"
     SafeConsole().print(render(dataclasses.replace(now, activity=activity)))
+
+
+def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
+    history = read_history(run)
+    described = describe_trial(history, number)
+    if described is None:
+        raise UserError(f"--trial must be one of the {len(history.trials)} trials of {run.folder}, got {number}")
+    printed = written_attempts(run.trials, number)
+    if as_json:
+        print(json.dumps({**described, "outputs": printed}, indent=2))
+        return
+    console = SafeConsole()
+    for line in _lines_of(described):
+        say(console, line)
+    if printed:
+        say(console, f"output of attempt {', '.join(map(str, printed))}: bbkb logs {run.folder} --trial {number}")
+
+
+def _lines_of(trial: Plain) -> Iterator[str]:
+    """A trial as lines of text."""
+    value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
+    yield f"trial {trial['trial']}: {trial['status']}{value}"
+    yield trial["reason"]
+    for title in ("parameters", "metrics"):
+        if trial[title]:
+            yield f"{title}:"
+            yield from (f"  {name}: {value}" for name, value in trial[title].items())
+    if trial["reports"]:
+        yield "reports:"
+        yield from (f"  step {step}: {value}" for step, value in trial["reports"])
+    for one in trial["attempts"]:
+        where = one["worker"] or "an unknown worker"
+        yield f"attempt {one['attempt']}: {one['ended']} after {one['seconds']} on {where}, begun {one['started']}"
+        yield from (f"  {line}" for line in one["message"].splitlines())
+    if not trial["attempts"]:
+        yield "no attempt has ended yet"
+    yield from (f"note: {note}" for note in trial["notes"])
 
 
 def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:

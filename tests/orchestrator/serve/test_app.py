@@ -175,7 +175,7 @@ def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(begin_
         first_update_with(address, "one", len(synthetic.events()))
         trial = ask(address, f"/campaign/one/trials/{retried.trial}")
         assert status_of_refusal(address, "/campaign/one/trials/99999") == 404
-        best = ask(address, "/campaign/one/trials?order=best")
+        best = ask(address, "/campaign/one/trials?order=value&descending=1")
     assert len(trial["attempts"]) == sum(attempt.trial == retried.trial for attempt in history.attempts)
     assert trial["reason"].startswith(f"Chosen as number {retried.place} of the")
     assert "highest upper bound" in trial["reason"]

@@ -1,0 +1,72 @@
+"""Failed attempts by message: twenty failures with one cause are one line and a count."""
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+MOST_GROUPS = 50
+_SHOWN_TRIALS = 5
+_NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+class FailedAttempt(Protocol):
+    """What a group needs of a failed attempt."""
+
+    @property
+    def trial(self) -> int:
+        """Its trial."""
+
+    @property
+    def failure(self) -> str:
+        """Its kind."""
+
+    @property
+    def message(self) -> str:
+        """A summary in the first line."""
+
+
+@dataclass(slots=True)
+class FailureGroup:
+    """Failed attempts of one kind whose messages differ in numbers only."""
+
+    kind: str
+    count: int = 0
+    message: str = ""  # of the newest attempt, whole
+    trials: deque[int] = field(default_factory=lambda: deque(maxlen=_SHOWN_TRIALS))  # the newest last, each once
+
+    @property
+    def summary(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0]
+
+    def add(self, attempt: FailedAttempt) -> None:
+        """Count one more."""
+        self.count += 1
+        self.message = attempt.message
+        if attempt.trial in self.trials:
+            self.trials.remove(attempt.trial)
+        self.trials.append(attempt.trial)
+
+
+class FailureGroups:
+    """The groups of a campaign; of more than `MOST_GROUPS` the one that is longest without a failure is left out."""
+
+    def __init__(self, attempts: Iterable[FailedAttempt] = ()) -> None:
+        self._groups: dict[tuple[str, str], FailureGroup] = {}  # the newest last
+        for attempt in attempts:
+            self.add(attempt)
+
+    def add(self, attempt: FailedAttempt) -> None:
+        """Take in an attempt that failed."""
+        key = (attempt.failure, _NUMBER.sub("0", attempt.message.partition("\n")[0]))
+        group = self._groups.pop(key, None) or FailureGroup(attempt.failure)
+        group.add(attempt)
+        self._groups[key] = group
+        if len(self._groups) > MOST_GROUPS:
+            del self._groups[next(iter(self._groups))]
+
+    def newest_first(self) -> list[FailureGroup]:
+        """All groups, that of the newest failure first."""
+        return list(self._groups.values())[::-1]

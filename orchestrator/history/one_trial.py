@@ -1,0 +1,64 @@
+"""Everything that is known of one trial, for the page and for `bbkb status RUN --trial`."""
+
+import math
+from typing import Any
+
+from orchestrator.history.export import strict_json
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.wording import duration, iso
+
+Plain = dict[str, Any]  # a value for JSON
+
+MOST_REPORTS = 1000
+_SCORES = "a score is not in the unit of the objective, and a high one is good"
+
+
+def describe_trial(history: History, number: int) -> Plain | None:
+    """A trial in plain values: parameters, result, reports, attempts, and why it was chosen; None when there is no such
+    trial."""
+    if not 0 <= number < len(history.trials):
+        return None
+    row = history.trials[number]
+    attempts = [attempt for attempt in history.attempts if attempt.trial == number]
+    return {
+        "trial": number,
+        "candidate": row.arm,
+        "status": row.status,
+        "value": strict_json(row.value),
+        "reason": reason(history, row),
+        "parameters": strict_json(dict(row.parameters)),
+        "metrics": strict_json(dict(row.metrics)),
+        "reports": [[step, strict_json(value)] for step, value in sorted(row.reports.items())][-MOST_REPORTS:],
+        "attempts": [
+            {
+                "attempt": attempt.attempt,
+                "ended": attempt.failure or ("stopped early" if row.status == "stopped" else "succeeded"),
+                "message": attempt.message,
+                "started": _when(history, attempt.started),
+                "seconds": duration(max(0.0, attempt.finished - attempt.started)),
+                "worker": attempt.worker,
+            }
+            for attempt in attempts
+        ],
+        "notes": [note.text for note in history.notes if note.trial == number],
+    }
+
+
+def _when(history: History, at: float) -> str:
+    return f"{at:.2f} s (virtual)" if history.is_virtual else iso(at)
+
+
+def reason(history: History, row: TrialRow) -> str:
+    """Why the strategy chose this trial's candidate, in one sentence."""
+    batch = history.batches[row.batch - 1]
+    where = f"number {row.place} of the {len(batch.picks)} chosen together at step {row.batch}"
+    mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
+    if mean is None or not math.isfinite(mean):
+        return f"Chosen as {where} ({batch.reason}), without a prediction: no result was used for this choice."
+    if width is None or variance is None or not math.isfinite(width + variance):
+        return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
+    return (
+        f"Chosen as {where}, for the highest upper bound that was left: a predicted mean score of {mean:.4g}, "
+        f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations; "
+        f"{_SCORES}."
+    )

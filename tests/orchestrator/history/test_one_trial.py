@@ -1,0 +1,79 @@
+"""Tests of what is known of one trial, as plain values and as `bbkb status --trial` prints it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from objectives.objective import Report
+from objectives.parameters import Range
+from orchestrator.api import Result, tune
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+from orchestrator.history.one_trial import describe_trial
+
+
+def trained(x: float, report: Report) -> float:
+    report(x / 2.0, 1)
+    print("trained", x)
+    if x > 0.6:
+        raise ValueError("x is too large")
+    return x
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    settings = {
+        "runs": str(tmp_path_factory.mktemp("runs")),
+        "workers": {"executor": "inline", "retries": 0},
+        "strategy": {"name": "uniform"},
+    }
+    space = {"x": Range(0.0, 1.0)}
+    return tune(trained, space, evaluations=6, direction="maximize", progress=False, settings=settings)
+
+
+def status_of(run: Result, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["status", str(run.folder), *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Result) -> None:
+    failed = next(row for row in run._history.trials if row.status == "failed")
+    shown = status_of(run, "--trial", str(failed.trial))
+    assert f"trial {failed.trial}: failed" in shown
+    assert "ValueError: x is too large" in shown
+    assert "raise ValueError" in shown  # the line of the user's code
+    assert "step 1: " in shown
+    assert "Chosen as number" in shown
+    assert f"bbkb logs {run.folder} --trial {failed.trial}" in " ".join(shown.split())
+
+
+def test_the_traceback_has_the_users_calls_and_none_of_the_program(run: Result) -> None:
+    failed = next(row for row in run._history.trials if row.status == "failed")
+    described = describe_trial(run._history, failed.trial)
+    assert described is not None
+    message = described["attempts"][0]["message"]
+    assert "in trained" in message
+    assert "workers/evaluate.py" not in message
+
+
+def test_the_same_is_written_as_json(run: Result) -> None:
+    best = run.best.trial
+    described = json.loads(status_of(run, "--trial", str(best), "--json"))
+    assert described["value"] == run.best.value
+    assert described["outputs"] == [1]
+
+
+def test_a_trial_that_does_not_exist_is_refused(run: Result) -> None:
+    with pytest.raises(UserError, match="must be one of the 6 trials"):
+        status_of(run, "--trial", "6")
+    assert describe_trial(run._history, 6) is None
+
+
+def test_a_run_is_found_by_its_name_below_runs(run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").symlink_to(run.folder.parent)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["status", run.folder.name], catch_exceptions=False)
+    assert result.exit_code == 0
