@@ -14,6 +14,8 @@
 package.
 """
 
+import traceback
+
 
 class BbkbError(Exception):
     """Root of the tree."""
@@ -53,3 +55,14 @@ class FencedError(CampaignError):
 
 class ActorLostError(CampaignError):
     """The central actor died."""
+
+
+def place_of(error: BaseException) -> str:
+    """Name the file, line and function that raised, in brackets; empty without a traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+
+
+def trace_of(error: BaseException) -> str:
+    """Write the traceback of an error, as Python prints it."""
+    return "".join(traceback.format_exception(error)).rstrip()

@@ -101,6 +101,12 @@ class Posterior:
     ucb: NDArray[np.float64]
     unit: float = 1.0
 
+    @property
+    def deviation(self) -> NDArray[np.float64]:
+        """Posterior standard deviation of every arm (A,), in the unit of `mean`: √(unit · variance)."""
+        deviation: NDArray[np.float64] = np.sqrt(self.unit * self.variance)
+        return deviation
+
 
 class StrategyState(Protocol):
     """The common properties of all states."""

@@ -226,6 +226,9 @@ def _close_stopped(state: CampaignState) -> Close:
 
 
 def _close_fruitless(state: CampaignState) -> Close:
+    if state.stalled and state.remaining and not state.trials:
+        rule = "the strategy must choose at least one candidate before there is any result"
+        return Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {state.stalled!r}: correct its `ask`")
     if not state.session_failed:  # the session had nothing to do
         return Close(SessionOutcome.FAILED, f"none of {state.failed} evaluations succeeded, and the budget is spent")
     first = state.session_first_failure or "no message"

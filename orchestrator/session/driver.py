@@ -37,7 +37,7 @@ from orchestrator.campaign.state import CampaignState, is_expected, is_running, 
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
-from orchestrator.errors import BbkbError, CampaignError
+from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 from orchestrator.session.background import Computing
 from orchestrator.session.outcome_events import event_of, number_or_none, picked_trials
 from orchestrator.session.outputs import remove_outputs, with_output
@@ -119,10 +119,12 @@ class Driver:
         except BbkbError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__} in {self._activity}: {error}"
+            reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"
+            _LOGGER.error("%s", reason, exc_info=error)
             self._log.record(SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason))
             self._commit()
-            raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` continues from here") from error
+            remedy = "No finished result is lost; `bbkb resume` continues from here"
+            raise CampaignError(f"{reason}. {remedy}\n{trace_of(error)}") from error
         finally:
             # the process that takes over the campaign may adopt running evaluations
             self._executor.close(leave_running)

@@ -4,11 +4,13 @@ import dataclasses
 import inspect
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from orchestrator.ask_tell.strategy import strategy_class
 from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
@@ -50,7 +52,9 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2))
 
 
-StrategyName = Annotated[str | None, typer.Argument(help="A strategy whose options are explained one by one.")]
+StrategyName = Annotated[
+    str | None, typer.Argument(help="A strategy, or module:Name, whose options are explained one by one.")
+]
 
 
 def strategies(name: StrategyName = None) -> None:
@@ -70,6 +74,12 @@ def strategies(name: StrategyName = None) -> None:
 
 
 def _strategy(name: str) -> type[Any]:
+    if ":" in name:
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            return strategy_class(name)
+        except ValueError as error:
+            raise UserError(str(error)) from error
     if name not in STRATEGIES:
         raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
     return STRATEGIES[name]

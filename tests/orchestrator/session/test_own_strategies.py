@@ -1,0 +1,78 @@
+"""Campaigns with a strategy of the user's own: where its errors are shown, and what is said when it chooses nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bbkb import CampaignError, Optimizer, Range, load, strategy, tune
+from orchestrator.bandit.strategies.uniform import Uniform
+from orchestrator.cli.main import app
+
+
+@dataclass(frozen=True)
+class Crash(Uniform):
+    """Raises in `ask`."""
+
+    def ask(self, state: strategy.ModelFreeState, pending: Sequence[int], limit: int) -> strategy.Decision:
+        raise RuntimeError("my strategy has a bug")
+
+
+@dataclass(frozen=True)
+class Nothing(Uniform):
+    """Chooses nothing."""
+
+    def ask(self, state: strategy.ModelFreeState, pending: Sequence[int], limit: int) -> strategy.Decision:
+        return strategy.Choose((), "nothing to do")
+
+
+def settings(tmp_path: Path) -> dict[str, object]:
+    return {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}}
+
+
+def test_an_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        CampaignError, match=r"my strategy has a bug \(.*test_own_strategies\.py:\d+, in ask\)"
+    ) as caught:
+        tune(
+            lambda x: float(x),
+            {"x": Range(0.0, 1.0)},
+            evaluations=4,
+            direction="minimize",
+            strategy=f"{__file__}:Crash",
+            progress=False,
+            settings=settings(tmp_path),
+        )
+    assert 'raise RuntimeError("my strategy has a bug")' in str(caught.value)
+    log = next((tmp_path / "runs").glob("*/run.log")).read_text()
+    assert "Traceback" in log
+    assert "test_own_strategies.py" in log
+
+
+def test_a_strategy_that_chooses_nothing_is_named_as_the_cause(tmp_path: Path) -> None:
+    result = tune(
+        lambda x: float(x),
+        {"x": Range(0.0, 1.0)},
+        evaluations=4,
+        direction="minimize",
+        strategy=f"{__file__}:Nothing",
+        progress=False,
+        settings=settings(tmp_path),
+    )
+    assert result.outcome == "failed"
+    assert "the strategy must choose at least one candidate" in load(result.folder)._history.sessions[-1].reason
+
+
+def test_a_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None:
+    reference = f"{__file__}:Nothing"
+    shown = CliRunner().invoke(app, ["strategies", reference], catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert Optimizer({"x": Range(0.0, 1.0)}, strategy=reference).ask(2) == []
+
+
+def test_a_deviation_is_in_the_unit_of_the_mean() -> None:
+    posterior = strategy.Posterior(mean=np.zeros(2), variance=np.array([1.0, 4.0]), ucb=np.zeros(2), unit=0.25)
+    assert posterior.deviation.tolist() == [0.5, 1.0]
