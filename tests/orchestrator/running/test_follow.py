@@ -130,6 +130,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     assert (code, "outcome" in said) == (130, True)
 
 
+@pytest.mark.thorough
 def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_continue(
     bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
