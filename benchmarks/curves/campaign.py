@@ -222,7 +222,7 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
     finally:
         PROBLEM.reset(token)
     record = _record(problem, name, setting, executor, seconds)
-    held = sum(one.low <= executor.curves[trial][-1] <= one.high for trial, one in forecasts.items())
+    held = sum(one.low <= float(executor.curves[trial][-1]) <= one.high for trial, one in forecasts.items())
     return replace(record, forecasts=len(forecasts), held=held)
 
 

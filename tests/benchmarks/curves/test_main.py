@@ -60,3 +60,9 @@ def test_processes_give_the_same_searches(source: DataSource, tmp_path: Path) ->
 def test_a_mistake_is_named(source: DataSource, tmp_path: Path, option: str, value: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(source, tmp_path, **{option: value})
+
+
+def test_a_campaign_is_kept_too(source: DataSource, tmp_path: Path) -> None:
+    run(source, tmp_path, problems="taskset-0", methods="bbkb-model", base="bbkb-model", trainings="4", seeds=1)
+    record = json.loads((tmp_path / "bbkb-model.jsonl").read_text(encoding="utf-8"))
+    assert record["held"] <= record["forecasts"]
