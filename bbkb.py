@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from objectives.machines import Machine
     from objectives.objective import EvaluationStopped, ObjectiveError
     from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, Submitted, TrialResult, load, tune
@@ -45,6 +46,7 @@ __all__ = [
     "EvaluationStopped",
     "FencedError",
     "HeldError",
+    "Machine",
     "ObjectiveError",
     "Optimizer",
     "Ordered",
@@ -74,6 +76,7 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "EvaluationStopped": "objectives.objective",
     "FencedError": "orchestrator.errors",
     "HeldError": "orchestrator.errors",
+    "Machine": "objectives.machines",
     "ObjectiveError": "objectives.objective",
     "Optimizer": "orchestrator.ask_tell.space",
     "Ordered": "objectives.parameters",

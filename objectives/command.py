@@ -6,6 +6,7 @@ pipe whose writing end only the worker has, and a watcher in it kills the group 
 """
 
 import json
+import math
 import os
 import signal
 import string
@@ -20,6 +21,7 @@ from typing import IO, Annotated
 
 from typing_extensions import Doc
 
+from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, gives_value, machine_of, single_machine
 from objectives.objective import Evaluation, HasFolder, HasOutput, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
@@ -34,7 +36,7 @@ DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outsi
 # which arrives as standard input, and the command never sees either.
 WRAPPER = """
 exec 3<&0 </dev/null
-(read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
+(trap "" TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
 [ "$2" = unlimited ] || ulimit -v "$2" || exit
 exec /bin/sh -c "$1"
@@ -57,6 +59,11 @@ class ShellCommand:
     Its value is that file's number or `value`, other entries being metrics; without the file, the last non-empty line
     of standard output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
 
+    It runs on each machine of an evaluation that takes several, and the value is that of the first. `{machine}`,
+    `{machines}`, `{address}` and `{port}` stand for its number from 0, the number of machines, and the address and a
+    free port of the first one. MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK and WORLD_SIZE are set for one process on each
+    machine, and BBKB_HOSTFILE is the path of a file with one address on each line.
+
     Raises ObjectiveError when the text is no valid template.
     """
 
@@ -76,7 +83,7 @@ class ShellCommand:
         """Raise ObjectiveError when a placeholder is not a parameter or the working directory does not exist."""
         known = list(parameters)
         for _, name, _ in self._pieces():
-            if name is not None and name not in known:
+            if name is not None and name not in known and name not in PLACEHOLDERS:
                 raise ObjectiveError(
                     f"objective.command: {{{name}}} must be one of the parameters {', '.join(known)}"
                     f"{did_you_mean(name, known)} (a literal brace is written {{{{ or }}}})"
@@ -99,9 +106,20 @@ class ShellCommand:
             }
             if isinstance(report, HasFolder) and report.folder is not None:
                 given["BBKB_FOLDER"] = str(report.folder)
-            text, values = self._substitute(parameters)
+            machine = machine_of(report)
+            if machine is not None:
+                given |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
+            text, values = self._substitute({**self._placeholders(machine), **parameters})
             output = self._run(text, {**given, **values}, report)
+            if not gives_value(report):
+                return Evaluation(math.nan)
             return _read_result(result) if result.exists() else _last_line(output)
+
+    def _placeholders(self, machine: Machine | None) -> Mapping[str, object]:
+        """Return the values of the placeholders for the machine, where the command has one."""
+        if machine is None and not any(name in PLACEHOLDERS for _, name, _ in self._pieces()):
+            return {}
+        return (machine or single_machine()).placeholders()
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
         """(literal text, placeholder or None, format) in order."""
@@ -157,14 +175,20 @@ class ShellCommand:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        reports = ReportLines(report, process.pid)
+        keep = report.write_output if isinstance(report, HasOutput) else None
+        output, errors = _Tail(process.stdout, reports.take, keep), _Tail(process.stderr, keep)
         try:
-            reports = ReportLines(report, process.pid)
-            keep = report.write_output if isinstance(report, HasOutput) else None
-            output, errors = _Tail(process.stdout, reports.take, keep), _Tail(process.stderr, keep)
             # not reaped yet, so that the group's number still belongs to it when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             if reports.is_stopped:  # the shell may end before the program that it ran has cleaned up
                 output.wait(STOP_GRACE_SECONDS)
+        except BaseException:
+            if machine_of(report) is not None:  # a part of a training on several machines may save its state
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                output.wait(END_SECONDS)
+            raise
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

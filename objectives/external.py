@@ -6,6 +6,7 @@ Both are specifications in text, which the worker resolves: it must be able to i
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Protocol, runtime_checkable
@@ -13,22 +14,28 @@ from typing import Annotated, Protocol, runtime_checkable
 from typing_extensions import Doc
 
 from objectives.command import CommandFailedError, ShellCommand
+from objectives.machines import gives_value, machine_of, single_machine
 from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean, import_reference
 from objectives.returned import as_evaluation
 
 __all__ = ["CommandFailedError", "PythonCallable", "ShellCommand"]
 
-SUPPLIED = ("seed", "report", "folder")  # arguments besides the parameters, for functions whose signature names them
+SUPPLIED = (
+    "seed",
+    "report",
+    "folder",
+    "machine",
+)  # arguments besides the parameters, for functions whose signature names them
 
 
 @dataclass(frozen=True, slots=True)
 class PythonCallable:
     """A function that is imported where it runs.
 
-    It is called with the parameters as keywords, and with `seed`, `report` and `folder` (the trial's own, a Path) when
-    its signature names them and no parameter is called so. It returns a number, or a mapping with `value` and further
-    numbers, which become metrics.
+    It is called with the parameters as keywords, and with `seed`, `report`, `folder` (the trial's own, a Path) and
+    `machine` (a `Machine`) when its signature names them and no parameter is called so. It returns a number, or a
+    mapping with `value` and further numbers, which become metrics.
     """
 
     path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]
@@ -74,7 +81,10 @@ def call_with(
     supplied = {"seed": seed, "report": report, "folder": folder}
     named = _named_arguments(function)
     wanted = {name: value for name, value in supplied.items() if name in named}
-    return as_evaluation(function(**{**wanted, **parameters}), origin)
+    if "machine" in named:
+        wanted["machine"] = machine_of(report) or single_machine()
+    returned = function(**{**wanted, **parameters})
+    return as_evaluation(returned, origin) if gives_value(report) else Evaluation(math.nan)
 
 
 def takes_argument(objective: object, name: str) -> bool:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from objectives.machines import gives_value
 from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError
 
@@ -25,6 +26,8 @@ class WithMetrics:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """See `Objective`. Raises InvalidValueError when a metric is missing or not finite."""
+        if not gives_value(report):
+            return self.inner.evaluate(parameters, seed, report)
         try:
             found = self.inner.evaluate(parameters, seed, report)
             returned = {**found.metrics, VALUE: found.value}

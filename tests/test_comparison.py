@@ -23,6 +23,7 @@ SHOWN_BY = {
         "orchestrator/api/test_campaign.py",
         "test_a_closure_is_tuned_and_its_best_trial_is_the_least_value",
     ),
+    "One trial trains on several machines": ("workers/on_ray/test_gangs.py", "*"),
     "A shell command or script of any language is tuned": ("objectives/test_command.py", "*"),
     "A campaign is a file, checked with file and line": ("orchestrator/settings/test_schema.py", "*"),
     "Check everything without running": (

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import faulthandler
 import itertools
+import math
 import os
 import resource
 import signal
@@ -23,18 +24,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from objectives.machines import END_SECONDS, Machine
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.children import end_children
 from workers.clock import SteadyClock
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.output import keep_output
 from workers.reporting import Publish, Reports
-from workers.results import check_result
+from workers.results import CheckedResult, check_result
 from workers.surroundings import restore_surroundings
 
 T = TypeVar("T")
 
 MESSAGE_CHARACTERS = 4096
+HARD_END_SECONDS = END_SECONDS + 2.0  # after SIGTERM, for the command that an evaluation runs to be ended
 _SUMMARY_CHARACTERS = 500
 _STDERR = 2
 _QUALNAME = type.__dict__["__qualname__"].__get__  # of a class, without the code of its metaclass, which may raise
@@ -50,6 +53,10 @@ class HostInterruptError(KeyboardInterrupt):
     """
 
 
+class EndedWithOthersError(BaseException):
+    """Another machine of the evaluation ended it. Not an `Exception`, as `_DeadlineReached`."""
+
+
 class _DeadlineReached(BaseException):
     """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not swallow it."""
 
@@ -59,9 +66,10 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def grace_seconds(timeout_seconds: float) -> float:
-    """How long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s."""
-    return min(30.0, max(2.0, 0.1 * timeout_seconds))
+def grace_seconds(timeout_seconds: float, is_gang: bool = False) -> float:
+    """How long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s; `is_gang`: and the time
+    that the processes of an evaluation on several machines have to end."""
+    return min(30.0, max(2.0, 0.1 * timeout_seconds)) + (HARD_END_SECONDS if is_gang else 0.0)
 
 
 def evaluate(
@@ -73,10 +81,12 @@ def evaluate(
     worker: str | None = None,
     is_expendable: bool = False,
     publish: Publish | None = None,
+    machine: Machine | None = None,
 ) -> Outcome:
     """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome, `worker` (default
     `host:pid`) is recorded in it. `publish` takes each intermediate value on its way, and says whether the attempt
-    should stop.
+    should stop. `machine` is the one that this process is on, where the attempt takes several: SIGTERM then ends the
+    evaluation, and the value of a rank above 0 is NaN.
 
     What it prints is kept (`workers.output`) where the attempt has a folder for it.
 
@@ -88,7 +98,7 @@ def evaluate(
     where = worker_name() if worker is None else worker
     limits = _raise_memory(limits, attempt.memory_factor)
     with keep_output(attempt, owns_process=is_expendable) as printed:
-        reports = Reports(publish, attempt.folder, printed.write)
+        reports = Reports(publish, attempt.folder, printed.write, machine)
         outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports)
     return printed.sent_with(outcome)
 
@@ -102,14 +112,16 @@ def _evaluate(
     is_expendable: bool,
     reports: Reports,
 ) -> Outcome:
+    machine = reports.machine
     started = now()
     try:
-        with _confine(limits) if is_expendable else _host_interrupts():
+        with _confine(limits, machine is not None) if is_expendable else _host_interrupts():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             result = _before_deadline(  # it inspects the returned value, which may run the objective's code
-                lambda: check_result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports)),
+                lambda: _result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports), machine),
                 limits.timeout_seconds,
+                again_seconds=1.0 if machine is None else HARD_END_SECONDS,
             )
         kept = reports.points()
     except EvaluationStopped:
@@ -142,6 +154,10 @@ def _evaluate(
     )
 
 
+def _result(returned: object, machine: Machine | None) -> CheckedResult:
+    return check_result(returned) if machine is None or machine.rank == 0 else CheckedResult(math.nan)
+
+
 def prepare(objective: HasPreparation, limits: Limits) -> None:
     """Let the objective prepare in this process, which may die for it, within the limits of an evaluation.
 
@@ -171,6 +187,8 @@ def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
     match error:
         case _DeadlineReached():
             return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
+        case EndedWithOthersError():
+            return FailureKind.CANCELLED, "ended with the other machines of the evaluation"
         case InvalidValueError():
             return FailureKind.INVALID_VALUE, _text_of(error)[:MESSAGE_CHARACTERS]
         case MemoryError():
@@ -262,8 +280,9 @@ class _Alarm:
             raise _DeadlineReached
 
 
-def _before_deadline(call: Callable[[], T], seconds: float | None) -> T:
-    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it continues.
+def _before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
+    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again every `again_seconds` if it
+    continues.
 
     Again, because what is raised inside a destructor or a callback of C code is printed and lost.
     """
@@ -274,7 +293,7 @@ def _before_deadline(call: Callable[[], T], seconds: float | None) -> T:
     began = time.monotonic()
     try:
         signal.signal(signal.SIGALRM, alarm)
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), again_seconds)
         return call()
     finally:
         alarm.is_over = True  # a plain store: no signal can be handled before it, so none is raised after it
@@ -291,24 +310,46 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 
 
 @contextlib.contextmanager
-def _confine(limits: Limits) -> Iterator[None]:
-    """Apply the limits of a process that may be ended with its evaluation."""
+def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
+    """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of several machines."""
     with (
-        _hard_deadline(limits.timeout_seconds),
+        _hard_deadline(limits.timeout_seconds, is_gang),
         end_children(),
         restore_surroundings(),
         _memory_bound(limits.memory_bytes),
+        _ended_by_signal() if is_gang else contextlib.nullcontext(),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _hard_deadline(timeout_seconds: float | None) -> Iterator[None]:
+def _ended_by_signal() -> Iterator[None]:
+    """Let SIGTERM raise `EndedWithOthersError` in the evaluation, once. The objective may have a handler of its own."""
+    is_over = False
+
+    def end(_signum: int, _frame: object) -> None:
+        nonlocal is_over
+        if not is_over:
+            is_over = True
+            raise EndedWithOthersError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        is_over = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@contextlib.contextmanager
+def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
     """End this process when the time-out and its grace are over; works while C code holds the interpreter."""
     if timeout_seconds is None:
         yield
         return
-    faulthandler.dump_traceback_later(timeout_seconds + grace_seconds(timeout_seconds), exit=True, file=_STDERR)
+    faulthandler.dump_traceback_later(
+        timeout_seconds + grace_seconds(timeout_seconds, is_gang), exit=True, file=_STDERR
+    )
     try:
         yield
     finally:

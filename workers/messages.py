@@ -24,10 +24,16 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The logical processors that one evaluation takes of a cluster."""
+    """The logical processors that one evaluation takes of a cluster.
+
+    cpus: processor cores on each of its machines.
+    gpus: graphics processors on each of its machines.
+    machines: the number of its machines.
+    """
 
     cpus: float
     gpus: float
+    machines: int = 1
 
 
 @dataclass(frozen=True, slots=True)

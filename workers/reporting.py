@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from objectives.machines import Machine
 from objectives.objective import EvaluationStopped
 from workers.numbers import finite_or_not
 
@@ -18,7 +19,8 @@ class Reports:
     """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where `publish` is given.
 
     `folder` is the trial's own folder, None unless the campaign gives each trial one. `write_output` appends bytes to
-    the attempt's output, None where no output is kept.
+    the attempt's output, None where no output is kept. `machine` is the machine that the attempt is on, None unless it
+    takes several.
     """
 
     def __init__(
@@ -26,9 +28,11 @@ class Reports:
         publish: Publish | None = None,
         folder: Path | None = None,
         write_output: Callable[[bytes], None] | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.folder = folder
         self.write_output = write_output
+        self.machine = machine
         self.is_stopped = False
         self._publish = publish
         self._kept: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)

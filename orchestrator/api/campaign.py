@@ -168,7 +168,7 @@ class Campaign:
                 "submit needs a running Ray cluster: give address=, or set RAY_ADDRESS; or call run instead"
             )
         workers = self.settings.workers
-        connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
+        connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
         run, _ = self._create()
         return Submitted(run, RemoteSession.start(run, self.settings, is_detached=True))
 

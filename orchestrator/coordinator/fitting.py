@@ -27,12 +27,12 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     placement = placement_of(settings, settings.name, resources)
     try:
         if named_cluster(address) is not None:
-            cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
+            cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:
                 check_feasible(placement, limits)
             finally:
                 disconnect(cluster)
         elif or_here:
-            check_fits(largest_need(placement, limits), [node_here(workers.count, workers.cpus)])
+            check_fits(largest_need(placement, limits), [node_here(workers.count, workers.all_cpus)])
     except ExecutorError as error:
         raise UserError(str(error)) from error

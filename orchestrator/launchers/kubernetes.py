@@ -15,7 +15,7 @@ import yaml
 from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting, check_node
+from orchestrator.launchers.writing import Setting, check_node, places_of
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
 
@@ -106,9 +106,8 @@ def new_token() -> str:
 def workers_on(pods: Pods, settings: Settings) -> int:
     """Evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
     check_node(settings, cpus=pods.cpus, gpus=pods.gpus, several="pods")
-    workers = settings.workers
-    each = int(pods.cpus / workers.cpus)
-    return pods.pods * (min(each, int(pods.gpus / workers.gpus)) if workers.gpus else each)
+    pod = {"CPU": float(pods.cpus), "GPU": float(pods.gpus)}
+    return places_of(settings, [pod] * pods.pods, several="pods")
 
 
 def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:

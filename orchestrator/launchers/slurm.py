@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
-from orchestrator.launchers.writing import Setting, check_node, render
+from orchestrator.launchers.writing import Setting, check_node, places_of, render
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 
@@ -142,17 +142,17 @@ def grace_seconds(timeout_seconds: float | None) -> int:
 def _places(allocation: JobResources, settings: Settings) -> int:
     """Evaluations that run at the same time. Raises UserError when one node cannot hold one."""
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
-    workers = settings.workers
-    by_gpus = int(allocation.gpus / workers.gpus) if workers.gpus else allocation.cpus * 1_000_000
-    head = min(int(allocation.head_cpus / workers.cpus), by_gpus)
-    other = min(int(allocation.cpus / workers.cpus), by_gpus)
-    return max(1, head + (allocation.nodes - 1) * other)
+    gpus = float(allocation.gpus)
+    head = {"CPU": float(allocation.head_cpus), "GPU": gpus}
+    other = {"CPU": float(allocation.cpus), "GPU": gpus}
+    return max(1, places_of(settings, [head, *[other] * (allocation.nodes - 1)], several="nodes"))
 
 
 def _reasons(allocation: JobResources, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
     workers = settings.workers
     spare = "; one core of the first node is the coordinator's" if allocation.head_cpus < allocation.cpus else ""
     each = _count_of(workers.cpus, "CPU") + (f" and {_count_of(workers.gpus, 'GPU')}" if workers.gpus else "")
+    each += f" on each of {plural(workers.machines, 'machine')}" if workers.machines > 1 else ""
     return [
         Setting("workers.count", str(places), f"{plural(allocation.nodes, 'node')}, {each} an evaluation{spare}"),
         Setting("--time", duration(allocation.seconds), f"{allocation.time}, as Slurm reads it"),

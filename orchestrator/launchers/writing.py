@@ -1,7 +1,7 @@
 """Renders the templates of `templates/`, with values quoted for a shell, and checks what all launchers check."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,6 +9,7 @@ import jinja2
 
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
+from workers.on_ray.packing import Need, places_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,23 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["shell"] = lambda value: shlex.quote(str(value))
     return environment
+
+
+def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:
+    """Count the evaluations that run at the same time on nodes with these resources, by Ray's names.
+
+    Raises UserError when an evaluation takes several machines and these nodes cannot hold one; `several`: what the
+    cluster consists of.
+    """
+    workers = settings.workers
+    need = Need(cpus=workers.cpus, gpus=workers.gpus, machines=workers.machines, is_spread=workers.spread == "strict")
+    places = places_on(nodes, need)
+    if places == 0 and workers.machines > 1:
+        raise UserError(
+            f"--{several} must be enough for one evaluation, which takes {workers.machines} machines with "
+            f"{workers.cpus:g} CPUs and {workers.gpus:g} GPUs each, got {len(nodes)}"
+        )
+    return places
 
 
 def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) -> None:

@@ -107,7 +107,7 @@ def _launch_on_ray(
         starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
         waits_for = starting if joined is None else f"joining the Ray cluster at {joined}"
         shown.wait_for("using the Ray of this process" if is_connected() else waits_for)
-        cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True, name=run.name)
+        cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=True, name=run.name)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""

@@ -13,19 +13,21 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
     return Placement(
         campaign=campaign,
         label=f"evaluate:{settings.name}",
-        kind=workers.kind,
+        kind="actor" if workers.machines > 1 else workers.kind,
         cpus=workers.cpus,
         gpus=workers.gpus,
         keep_seconds=workers.keep_hours * 3600.0,
+        machines=workers.machines,
+        is_spread=workers.spread == "strict",
         largest=None if resources is None else resources.largest,
     )
 
 
 def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
     """The workers to start before there are attempts for them; None where evaluations are tasks, for which Ray keeps
-    processes ready, and where the parameters of a trial say what it takes."""
+    processes ready, where the parameters of a trial say what it takes, and where it takes several machines."""
     workers, objective = settings.workers, settings.objective.options
-    if workers.kind == "task" or workers.cpus_from is not None or workers.gpus_from is not None:
+    if workers.kind == "task" or workers.machines > 1 or workers.cpus_from is not None or workers.gpus_from is not None:
         return None
     return FirstWorkers(
         count=min(workers.count, settings.budget.evaluations),

@@ -16,19 +16,25 @@ from workers.messages import Limits, Share
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """`cpus` and `gpus`: those of a trial whose parameters do not give them; `cpus_from` and `gpus_from`: the names of
-    the parameters that give them, if any; `largest`: the most that a trial takes."""
+    the parameters that give them, if any; `largest`: the most that a trial takes; `machines`: the number of
+    machines of each trial."""
 
     cpus: float
     gpus: float
     cpus_from: str | None
     gpus_from: str | None
     largest: Share
+    machines: int = 1
 
     def of(self, parameters: Parameters) -> Share:
         """What a trial with these parameters takes; a conditional parameter that does not exist changes nothing."""
         cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
         gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
-        return Share(cpus=self.cpus if cpus is None else float(cpus), gpus=self.gpus if gpus is None else float(gpus))
+        return Share(
+            cpus=self.cpus if cpus is None else float(cpus),
+            gpus=self.gpus if gpus is None else float(gpus),
+            machines=self.machines,
+        )
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -83,7 +89,10 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
         gpus=workers.gpus,
         cpus_from=_resource_names(workers).get("cpus"),
         gpus_from=_resource_names(workers).get("gpus"),
-        largest=Share(cpus=most.get("cpus", workers.cpus), gpus=most.get("gpus", workers.gpus)),
+        largest=Share(
+            cpus=most.get("cpus", workers.cpus), gpus=most.get("gpus", workers.gpus), machines=workers.machines
+        ),
+        machines=workers.machines,
     )
 
 

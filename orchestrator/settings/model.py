@@ -293,6 +293,13 @@ def _computing_problems(settings: Settings) -> list[Refusal]:
 
 
 def _worker_problems(settings: Settings) -> list[Refusal]:
+    workers = settings.workers
+    if workers.machines > 1 and workers.executor != "ray":
+        rule = f"must be 1 without workers.executor ray, got {workers.machines}"
+        return [Refusal(("workers", "machines"), rule)]
+    if workers.machines > 1 and workers.kind == "task":
+        rule = "must be actor or auto where workers.machines is above 1: a task ends with the campaign's process"
+        return [Refusal(("workers", "kind"), rule, "task")]
     factor = settings.workers.retry_memory_factor
     if factor is not None and settings.workers.memory_gb is None:
         return [Refusal(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]

@@ -238,6 +238,16 @@ class WorkerSettings(Section):
         le=MOST_WORKERS,
         description="Evaluations that run at the same time; this machine's cores if not given.",
     )
+    machines: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=1,
+        description="Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the "
+        "same time, and the value is that of the first.",
+    )
+    spread: Literal["strict", "soft"] = Field(
+        default="strict",
+        description="Whether the machines of an evaluation must be different nodes; soft lets them share a node where "
+        "there are too few.",
+    )
     cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
     gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = Field(
         default=0.0, description="Graphics processors of one evaluation: a share of one, or a whole number."
@@ -274,6 +284,16 @@ class WorkerSettings(Section):
     simulation: SimulationSettings = Field(
         default=SimulationSettings(), description="Virtual time, for the simulated executor."
     )
+
+    @property
+    def all_cpus(self) -> float:
+        """The cores of one evaluation on all its machines."""
+        return self.cpus * self.machines
+
+    @property
+    def all_gpus(self) -> float:
+        """The graphics processors of one evaluation on all its machines."""
+        return self.gpus * self.machines
 
 
 class AshaSettings(Section):

@@ -9,16 +9,19 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.objective import HasPreparation
 from workers.messages import Attempt, Limits, Outcome, Share
+from workers.on_ray.groups import groups_named, make_group, remove_group, sweep_groups
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference
-from workers.on_ray.places import Placement, memory_request
+from workers.on_ray.places import Placement, memory_request, need_of
 from workers.on_ray.processes import end_actor, process_of
 from workers.on_ray.worker_actor import WorkerActor
 
@@ -33,13 +36,14 @@ _TITLE = "bbkb {campaign} worker "
 @dataclass(eq=False, slots=True)
 class _Worker:
     """A worker actor of this campaign. `memory` (bytes) and `share` are its resources; `share` is None when unknown;
-    `has_begun`: it is known to have got its place."""
+    `has_begun`: it is known to have got its place; `group`: its room, where an evaluation takes several machines."""
 
     name: str
     actor: Any
     memory: int | None
     share: Share | None = None
     has_begun: bool = False
+    group: PlacementGroup | None = None
     made: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
     acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and still in the ledger
@@ -84,7 +88,10 @@ class WorkerPool:
 
     def start(self, attempt: Attempt) -> Reference:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
-        worker = self._take_worker(memory_request(self._limits, attempt.memory_factor), self._placing.share_of(attempt))
+        share = self._placing.share_of(attempt)
+        if share.machines > 1:
+            attempt = replace(attempt, share=share)
+        worker = self._take_worker(memory_request(self._limits, attempt.memory_factor), share)
         known, worker.acknowledged = worker.acknowledged, []
         evaluate = worker.actor.evaluate.options(name=self._placing.label)
         reference: Reference = evaluate.remote(self._box, attempt, self._limits, known)
@@ -124,6 +131,9 @@ class WorkerPool:
         # of two consecutive workers with the same name, the later one may run
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
+        title = _title(self._placing.campaign)
+        sweep_groups(title, kept={*under_way, *own})
+        groups = groups_named(title)
         for name, actor in self._find_workers():
             if name not in under_way:
                 if name not in own:
@@ -131,7 +141,7 @@ class WorkerPool:
                 continue
             trial, attempt, _ = under_way[name]
             # its resources are not known, so it is replaced for any demand
-            worker = _Worker(name, actor, memory=0, has_begun=True)
+            worker = _Worker(name, actor, memory=0, has_begun=True, group=groups.get(name))
             reference = actor.outcome.remote(trial, attempt)
             self._busy[reference] = worker
             self._noted[trial, attempt] = worker
@@ -147,6 +157,11 @@ class WorkerPool:
                     self._ledger.forget(*attempt)
                 else:
                     worker.acknowledged.append(attempt)
+
+    def written_outcome(self, trial: int, attempt: int) -> Outcome | None:
+        """The outcome that a worker has written before it died."""
+        entry = self._ledger.read(trial, attempt)
+        return None if isinstance(entry, HeldAttempt | RefusedAttempt) else entry
 
     def has_begun(self, trial: int, attempt: int) -> bool:
         """Whether this attempt has got its place; it may be over since."""
@@ -187,7 +202,7 @@ class WorkerPool:
         """End all workers and clear the ledger; or only let go of them."""
         if not leave_running:
             for worker in (*self._busy.values(), *self._idle):
-                end_actor(worker.actor, reaches_other_nodes=False)
+                _end(worker, reaches_other_nodes=False)
             self._ledger.clear()
         for held in (self._busy, self._idle, self._noted):
             held.clear()
@@ -207,7 +222,9 @@ class WorkerPool:
             self._kill(worker)
 
     def _take_worker(self, memory: int | None, share: Share) -> _Worker:
-        if self._placing.largest is not None:  # an idle worker of another share holds what this attempt needs
+        if (
+            self._placing.largest is not None or share.machines > 1
+        ):  # an idle worker of another share holds what this attempt needs
             for other in [worker for worker in self._idle if worker.share != share]:
                 self._idle.remove(other)
                 self._kill(other)
@@ -226,16 +243,26 @@ class WorkerPool:
             name = f"{_title(self._placing.campaign)}{number}"
             if name in used:
                 continue
+            group = self._make_group(name, memory, share)
             try:
-                actor = self._create(name, memory, share)
+                actor = self._create(name, memory, share, group)
             except ValueError:  # the ended worker with this name still has it
+                if group is not None:
+                    remove_group(group)
                 continue
             _LOGGER.debug("started worker %s", name)
-            return _Worker(name, actor, memory, share)
+            return _Worker(name, actor, memory, share, group=group)
         raise AssertionError("numbers do not end")
 
-    def _create(self, name: str, memory: int | None, share: Share) -> Any:
-        """A new worker actor. Raises ValueError when there is one of that name."""
+    def _make_group(self, name: str, memory: int | None, share: Share) -> PlacementGroup | None:
+        """Room on several machines, where an evaluation takes them."""
+        if share.machines == 1:
+            return None
+        need = need_of(self._placing, self._limits, share)
+        return make_group(name, replace(need, memory=float(memory or 0)))
+
+    def _create(self, name: str, memory: int | None, share: Share, group: PlacementGroup | None) -> Any:
+        """A new worker actor, in bundle 0 of its group. Raises ValueError when there is one of that name."""
         return self._remote.options(
             name=name,
             namespace=NAMESPACE,
@@ -245,11 +272,12 @@ class WorkerPool:
             num_cpus=share.cpus,
             num_gpus=share.gpus,
             memory=memory,
+            scheduling_strategy="DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, 0),
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
 
     def _kill(self, worker: _Worker, may_hang: bool = False) -> None:
         """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""
-        end_actor(worker.actor, reaches_other_nodes=may_hang)
+        _end(worker, reaches_other_nodes=may_hang)
         _LOGGER.debug("ended worker %s", worker.name)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)
@@ -266,6 +294,12 @@ class WorkerPool:
                     yield name, ray.get_actor(name, NAMESPACE)
                 except ValueError:  # it has died since it was listed
                     continue
+
+
+def _end(worker: _Worker, reaches_other_nodes: bool) -> None:
+    end_actor(worker.actor, reaches_other_nodes)
+    if worker.group is not None:
+        remove_group(worker.group)
 
 
 def _title(campaign: str) -> str:

@@ -44,11 +44,13 @@ class Deadlines:
     """The deadlines of the attempts in the worker actors of `pool`.
 
     `timeout_seconds` is `workers.timeout_seconds`. Without it evaluations have no deadline, only the start of one has.
+    `further_seconds`: for what a worker does before and after an evaluation.
     """
 
-    def __init__(self, timeout_seconds: float | None, pool: WorkerPool) -> None:
+    def __init__(self, timeout_seconds: float | None, pool: WorkerPool, further_seconds: float = 0.0) -> None:
         self._timeout = timeout_seconds
         self._pool = pool
+        self._further = further_seconds
         # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when its worker was first
         # seen to be alive without having begun
         self._seen: dict[Key, float] = {}
@@ -96,7 +98,9 @@ class Deadlines:
 
     def _is_overdue(self, seconds: float) -> bool:
         """Whether both deadlines in the worker must have passed: the exception, and the end of its process."""
-        return self._timeout is not None and seconds > self._timeout + 2.0 * grace_seconds(self._timeout)
+        if self._timeout is None:
+            return False
+        return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further
 
     def _timed_out(self, reference: Reference) -> Late:
         message = (

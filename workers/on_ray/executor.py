@@ -26,6 +26,7 @@ from workers.on_ray.deadlines import Deadlines
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
+from workers.on_ray.ranks import OTHERS_SECONDS
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
 from workers.surroundings import Streak
@@ -82,6 +83,7 @@ class RayExecutor:
         allocation = allocation or allocate(slots, limits, placement)
         self._placement = placement
         self._places = allocation.places
+        self._is_gang = placement.machines > 1  # whether an evaluation takes several machines
         self._is_saturated = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
@@ -93,7 +95,7 @@ class RayExecutor:
         self._nodes = NodeWatch()
         self._clock = SteadyClock()
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
-        self._deadlines = Deadlines(limits.timeout_seconds, self._pool)
+        self._deadlines = Deadlines(limits.timeout_seconds, self._pool, OTHERS_SECONDS if self._is_gang else 0.0)
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
@@ -228,12 +230,16 @@ class RayExecutor:
             self._start()
         elif isinstance(result, RayError):
             self._nodes.look_next_time()  # its node may be lost, with its places
+            written = self._written(attempt, result)
             self._leave(reference, is_well=False)
-            self._end_attempt(reference, self._loss(attempt, result))
+            self._end_attempt(reference, written or self._loss(attempt, result))
         elif result is None:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:
-            self._leave(reference, is_well=not (is_out_of_descriptors(result) or self._is_damaged(attempt, result)))
+            is_ill = is_out_of_descriptors(result) or self._is_damaged(attempt, result)
+            # processes on other machines may be in a bad state
+            is_ill = is_ill or (isinstance(result, Failure) and self._is_gang)
+            self._leave(reference, is_well=not is_ill)
             self._learn(result)
             self._end_attempt(reference, result)
 
@@ -241,6 +247,12 @@ class RayExecutor:
         """Whether it came to a task's process that was about to end itself, and was not evaluated."""
         is_of_task = attempt.place is self._tasks and is_process_death(error)
         return is_of_task and self._tasks.was_refused(attempt.trial, attempt.attempt)
+
+    def _written(self, attempt: _RunningAttempt, error: RayError) -> Outcome | None:
+        """The outcome that a worker actor wrote before its process ended."""
+        if attempt.place is not self._pool or not is_process_death(error):
+            return None
+        return self._pool.written_outcome(attempt.trial, attempt.attempt)
 
     def _take_back(self, reference: Reference) -> None:
         """Let an attempt that has not begun wait here again, before all others."""
@@ -291,7 +303,7 @@ class RayExecutor:
         limit = self._limits.timeout_seconds
         kind = kind_of(error)
         is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
-        if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit)):
+        if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit, self._is_gang)):
             # the hard deadline ends the worker's process, and Ray reports only that a process has ended
             message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)

@@ -38,7 +38,8 @@ class Placement:
 
     `cpus` and `gpus` are logical units of one evaluation; `largest` is the most that one takes where trials say it
     themselves, None where all take the same; `keep_seconds` is how long worker actors wait for a session
-    when their campaign's process has died.
+    when their campaign's process has died. `machines` is the number of nodes of one evaluation, each of which has
+    `cpus` and `gpus` of its own; `is_spread`: they must be different nodes.
     """
 
     campaign: str
@@ -48,11 +49,13 @@ class Placement:
     gpus: float = 0.0
     keep_seconds: float = 12 * 3600.0
     largest: Share | None = None
+    machines: int = 1
+    is_spread: bool = True
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """What this attempt takes; what all take, for one that is not known."""
         own = None if attempt is None else attempt.share
-        return own or Share(cpus=self.cpus, gpus=self.gpus)
+        return own or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
@@ -66,7 +69,13 @@ def memory_request(limits: Limits, factor: float) -> int | None:
 
 def need_of(placement: Placement, limits: Limits, share: Share, memory_factor: float = 1.0) -> Need:
     """Return what an evaluation with this share needs; `memory_factor`: see `Attempt`."""
-    return Need(cpus=share.cpus, gpus=share.gpus, memory=float(memory_request(limits, memory_factor) or 0))
+    return Need(
+        cpus=share.cpus,
+        gpus=share.gpus,
+        memory=float(memory_request(limits, memory_factor) or 0),
+        machines=share.machines,
+        is_spread=placement.is_spread,
+    )
 
 
 def largest_need(placement: Placement, limits: Limits) -> Need:
@@ -88,7 +97,7 @@ class Places:
         self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
         if self._has_asked:
-            request_resources(bundles=[self._need.resources()] * most)
+            request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
         self.count = self.look()
 
     def look(self) -> int:
@@ -158,9 +167,15 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
     if places_on([node.resources for node in nodes], need) > 0:
         return
     lines = "; ".join(f"{names}: {amounts}" for names, amounts in _grouped(need, nodes)) or "none"
+    amounts = amounts_text(need.resources())
+    if need.machines == 1:
+        rule, lowered, joined = f"one node, got {amounts}", "", "larger nodes"
+    else:
+        nodes_text = f"{need.machines} nodes" if need.is_spread else f"the nodes as {need.machines} parts"
+        rule, lowered, joined = f"{nodes_text}, got {amounts} on each", "workers.machines, ", "more or larger nodes"
     raise ExecutorError(
-        f"one evaluation must fit on one node, got {amounts_text(need.resources())}; the nodes have {lines}: "
-        "lower workers.cpus, workers.gpus or workers.memory_gb, or join a cluster with larger nodes"
+        f"one evaluation must fit on {rule}; the nodes have {lines}: lower {lowered}workers.cpus, workers.gpus or "
+        f"workers.memory_gb, or join a cluster with {joined}"
     )
 
 

@@ -20,8 +20,10 @@ import ray
 from objectives.objective import HasPreparation
 from workers.evaluate import evaluate, prepare
 from workers.messages import Attempt, Limits, Outcome
+from workers.on_ray.groups import remove_group_named
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
+from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
 
 _LOOKS = 20.0  # at the lease, while it lasts
@@ -36,6 +38,7 @@ class WorkerActor:
         self._campaign = campaign
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
+        self._gang = Gang(campaign)
         self._last: tuple[tuple[int, int], Outcome] | None = None
         threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True, name="lease").start()
 
@@ -55,7 +58,11 @@ class WorkerActor:
             self._tell(functools.partial(self._ledger.forget, *durable))
         self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
         with contextlib.closing(ReportSender(self._campaign, attempt.trial, attempt.attempt)) as sender:
-            outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
+            if attempt.share is not None and attempt.share.machines > 1:
+                last_words = functools.partial(self._write, attempt)
+                outcome = self._gang.evaluate(boxed_objective, attempt, limits, attempt.share, sender, last_words)
+            else:
+                outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
         self._last = ((attempt.trial, attempt.attempt), outcome)
         self._write(attempt, outcome)
         return outcome
@@ -87,4 +94,5 @@ class WorkerActor:
                 continue
             if sign != seen:
                 seen, since = sign, time.monotonic()
+        self._tell(functools.partial(remove_group_named, self._name))
         os._exit(0)

@@ -1,0 +1,98 @@
+"""The machines of one evaluation that takes several: what an objective needs to connect the processes on them."""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+END_SECONDS = 10.0  # between SIGTERM and SIGKILL, for an evaluation that ends with the other machines
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One of the machines of an evaluation.
+
+    Args:
+        rank: the number of this machine, from 0. The value of the evaluation is what rank 0 returns.
+        count: the number of machines.
+        addresses: the address of each machine, in the order of ranks.
+        port: a TCP port that was free on the machine of rank 0 when the evaluation began.
+
+    """
+
+    rank: int
+    count: int
+    addresses: tuple[str, ...]
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Return where the processes meet, `tcp://address:port` of rank 0, as `torch.distributed` takes it."""
+        address = self.addresses[0]
+        return f"tcp://[{address}]:{self.port}" if ":" in address else f"tcp://{address}:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables by which one process on each machine finds the others."""
+        return {
+            "MASTER_ADDR": self.addresses[0],
+            "MASTER_PORT": str(self.port),
+            "NODE_RANK": str(self.rank),
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.count),
+        }
+
+    def placeholders(self) -> dict[str, object]:
+        """Return the values of the placeholders of a command."""
+        return {
+            "machine": self.rank,
+            "machines": self.count,
+            "address": self.addresses[0],
+            "port": self.port,
+        }
+
+    def write_hostfile(self, folder: Path) -> Path:
+        """Write the addresses into a file, one on each line, and return its path.
+
+        Args:
+            folder: where the file is made.
+
+        """
+        path = folder / "hostfile"
+        path.write_text("".join(f"{address}\n" for address in self.addresses), encoding="ascii")
+        return path
+
+
+PLACEHOLDERS = ("machine", "machines", "address", "port")  # of a command, where no parameter has the name
+
+
+@runtime_checkable
+class HasMachine(Protocol):
+    """A `Report` that knows the machines of its evaluation."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine that this process is on; None where an evaluation takes one machine."""
+
+
+def machine_of(report: object) -> Machine | None:
+    """Return the machine that the evaluation with this `report` is on; None where it takes one machine."""
+    return report.machine if isinstance(report, HasMachine) else None
+
+
+def gives_value(report: object) -> bool:
+    """Tell whether the value of the evaluation comes from the process with this `report`."""
+    machine = machine_of(report)
+    return machine is None or machine.rank == 0
+
+
+def single_machine() -> Machine:
+    """Return this machine as the only one of an evaluation."""
+    return Machine(0, 1, ("127.0.0.1",), free_port())
+
+
+def free_port() -> int:
+    """Return the number of a TCP port that is free on this machine now."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        number: int = found.getsockname()[1]
+    return number

@@ -1,0 +1,69 @@
+"""Tests of objectives/machines.py, and of what functions and commands get of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from objectives.command import ShellCommand
+from objectives.external import call_with
+from objectives.machines import Machine
+from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
+from objectives.with_metrics import WithMetrics
+from workers.evaluate import evaluate
+from workers.messages import Attempt, Failure, Limits, Success
+from workers.reporting import Reports
+
+TWO = Machine(0, 2, ("10.0.0.1", "10.0.0.2"), 29500)
+SECOND = replace(TWO, rank=1)
+
+
+def test_url_is_the_address_and_port_of_rank_0() -> None:
+    assert SECOND.url == "tcp://10.0.0.1:29500"
+    assert replace(TWO, addresses=("fd00::1", "fd00::2")).url == "tcp://[fd00::1]:29500"
+
+
+def test_command_gets_placeholders_environment_and_hostfile() -> None:
+    command = ShellCommand(
+        'echo "$MASTER_ADDR $MASTER_PORT $NODE_RANK $RANK $WORLD_SIZE" $(cat $BBKB_HOSTFILE) >&2; '
+        "echo {machine} {machines} {address} {port} >&2; exit 3"
+    )
+    command.check(["x"])
+    with pytest.raises(RuntimeError) as failed:
+        command.evaluate({}, 0, Reports(machine=SECOND))
+    assert "10.0.0.1 29500 1 1 2 10.0.0.1 10.0.0.2" in str(failed.value)
+    assert "1 2 10.0.0.1 29500" in str(failed.value)
+
+
+def test_command_on_one_machine_is_the_first_of_one() -> None:
+    assert ShellCommand("echo {machine}{machines}").evaluate({}, 0, Reports()).value == 1.0
+    assert ShellCommand("echo {machine}").evaluate({"machine": 7}, 0, Reports()).value == 7.0, "a parameter comes first"
+
+
+def test_function_gets_its_machine_and_gives_a_value_on_the_first_only() -> None:
+    def objective(x: float, machine: Machine) -> float | None:
+        return x + machine.count if machine.rank == 0 else None
+
+    assert call_with(objective, {"x": 1.0}, 0, Reports(machine=TWO), "objective").value == 3.0
+    assert call_with(objective, {"x": 1.0}, 0, Reports(), "objective").value == 2.0
+    call_with(objective, {"x": 1.0}, 0, Reports(machine=SECOND), "objective")
+    with pytest.raises(InvalidValueError):
+        call_with(lambda x: None, {"x": 1.0}, 0, Reports(machine=TWO), "objective")
+
+
+class NoMetrics:
+    """Returns a value without metrics."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(1.0)
+
+
+def test_only_the_first_machine_needs_metrics() -> None:
+    objective = WithMetrics(NoMetrics(), "value", (("accuracy", "constraints.0"),))
+    attempt = Attempt(0, 0, {}, 0)
+    assert isinstance(evaluate(objective, attempt, Limits(), machine=SECOND), Success)
+    assert isinstance(evaluate(objective, attempt, Limits(), machine=TWO), Failure)
+
+
+def test_hostfile_has_one_address_on_each_line(tmp_path: Path) -> None:
+    assert TWO.write_hostfile(tmp_path).read_text() == "10.0.0.1\n10.0.0.2\n"

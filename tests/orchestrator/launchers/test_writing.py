@@ -1,0 +1,36 @@
+"""Tests of orchestrator/launchers/writing.py: how many evaluations the requested nodes hold."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.launchers.kubernetes import Pods, workers_on
+from orchestrator.launchers.slurm import JobResources, script_for
+from orchestrator.launchers.writing import places_of
+from orchestrator.settings.model import Settings, from_mapping
+
+NODE = {"CPU": 4.0, "GPU": 2.0}
+
+
+def settings_of(**workers: object) -> Settings:
+    return from_mapping(
+        {"name": "places", "objective": {"name": "branin"}, "budget": {"evaluations": 4}, "workers": workers}
+    )
+
+
+def test_share_of_a_graphics_processor_counts_on_each_one() -> None:
+    assert places_of(settings_of(gpus=0.6), [NODE] * 3, "nodes") == 6
+    assert workers_on(Pods(image="i", pods=3, cpus=4, gpus=2), settings_of(gpus=0.6)) == 6
+
+
+def test_evaluation_on_several_machines_takes_that_many_nodes() -> None:
+    assert places_of(settings_of(machines=2, cpus=3), [NODE] * 5, "nodes") == 2
+    assert places_of(settings_of(machines=3, cpus=2, spread="soft"), [NODE] * 2, "nodes") == 1
+
+
+def test_too_few_nodes_for_one_evaluation_are_refused() -> None:
+    with pytest.raises(UserError, match=r"--pods must be enough for one evaluation, which takes 3 machines .* got 2"):
+        workers_on(Pods(image="i", pods=2, cpus=4), settings_of(machines=3))
+    with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
+        script_for(JobResources(nodes=2, cpus=4), settings_of(machines=3), ["c.yaml"], "first", Path("/bin"))

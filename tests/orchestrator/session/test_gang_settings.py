@@ -1,0 +1,58 @@
+"""Tests of the settings of evaluations that take several machines, from the campaign file to Ray's placement."""
+
+import pytest
+
+from orchestrator.errors import ConfigError
+from orchestrator.session.ray_workers import first_workers, placement_of
+from orchestrator.session.resources import Resources
+from orchestrator.settings.model import Settings, from_mapping
+from workers.executor import ExecutorError
+from workers.messages import Limits, Share
+from workers.on_ray.places import NamedNode, check_fits, largest_need
+
+
+def settings_of(**workers: object) -> Settings:
+    return from_mapping(
+        {"name": "gangs", "objective": {"name": "branin"}, "budget": {"evaluations": 4}, "workers": workers}
+    )
+
+
+def test_evaluation_on_several_machines_runs_in_worker_actors() -> None:
+    settings = settings_of(machines=2, cpus=3)
+    placement = placement_of(settings, "gangs", None)
+    assert (placement.kind, placement.machines, placement.is_spread) == ("actor", 2, True)
+    assert placement.share_of(None) == Share(cpus=3.0, gpus=0.0, machines=2)
+    assert first_workers(settings, "gangs") is None
+
+
+def test_trial_whose_parameter_gives_gpus_has_the_machines_too() -> None:
+    largest = Share(cpus=1.0, gpus=4.0, machines=2)
+    resources = Resources(cpus=1.0, gpus=0.0, cpus_from=None, gpus_from="gpus", largest=largest, machines=2)
+    assert resources.of({"gpus": 4}) == largest
+
+
+@pytest.mark.parametrize(
+    ("workers", "rule"),
+    [
+        ({"machines": 2, "executor": "inline"}, "must be 1 without workers.executor ray, got 2"),
+        ({"machines": 2, "executor": "simulated"}, "must be 1 without workers.executor ray, got 2"),
+        ({"machines": 2, "kind": "task"}, "must be actor or auto where workers.machines is above 1"),
+        ({"machines": 0}, "workers.machines"),
+        ({"machines": 2, "spread": "wide"}, "workers.spread"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(workers: dict[str, object], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        settings_of(**workers)
+
+
+def test_machines_that_can_never_be_had_are_refused_with_the_list_of_nodes() -> None:
+    nodes = [NamedNode(f"10.0.0.{number}", {"CPU": 4.0}) for number in range(2)]
+    strict, soft = (
+        placement_of(settings_of(machines=3, cpus=2, spread=spread), "g", None) for spread in ("strict", "soft")
+    )
+    check_fits(largest_need(soft, Limits()), nodes)
+    with pytest.raises(
+        ExecutorError, match=r"must fit on 3 nodes, got CPU 2 on each; the nodes have 10.0.0.0, 10.0.0.1"
+    ):
+        check_fits(largest_need(strict, Limits()), nodes)

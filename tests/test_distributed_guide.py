@@ -1,0 +1,36 @@
+"""The example of docs/guide/distributed.md runs as it is printed, on this machine."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bbkb import load
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = (REPOSITORY / "docs" / "guide" / "distributed.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    """The only code block of the page in this language."""
+    (code,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    return str(code)
+
+
+def test_example_trains_on_two_machines(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(block("python"))
+    (tmp_path / "campaign.yaml").write_text(block("yaml"))
+    done = subprocess.run(
+        [sys.executable, "-m", "bbkb", "run", "campaign.yaml", "--set", "workers.spread=soft", "--set", "run=one"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = [row.value for row in load(tmp_path / "runs" / "one").history.trials]
+    assert len(losses) == 4
+    assert all(loss is not None and 0.0 < loss < 10.0 for loss in losses)

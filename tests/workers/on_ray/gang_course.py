@@ -1,0 +1,238 @@
+"""What test_gangs.py runs in a process of its own: gangs of two machines on two nodes, as JSON lines.
+
+python gang_course.py FOLDER
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group_table
+
+from objectives.command import ShellCommand
+from objectives.external import PythonCallable
+from objectives.objective import Objective
+from workers.messages import Attempt, Limits, Outcome
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placement
+
+HERE = Path(__file__).parent
+NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
+
+
+def main(folder: str) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(**NODE) for _ in range(2)]
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    for part in (
+        sums,
+        torchrun,
+        failure,
+        stubborn,
+        timed_out,
+        stopped,
+        cancelled,
+        killed_rank,
+        killed_command,
+        adopted,
+    ):
+        say(part.__name__, part(folder))
+    say("lost_node", lost_node(folder, cluster, nodes))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def say(name: str, found: object) -> None:
+    print(json.dumps({name: found}), flush=True)
+
+
+def function(name: str) -> PythonCallable:
+    return PythonCallable(f"{HERE / 'gang_objectives.py'}:{name}")
+
+
+def executor_of(objective: Objective, name: str, limits: Limits = Limits()) -> RayExecutor:  # noqa: B008
+    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2))
+
+
+def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
+    return [Attempt(i, i, {"at": folder, "name": name}, 0) for i in range(count)]
+
+
+def outcomes(executor: RayExecutor) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while batch := executor.next_outcomes(None):
+        found += [described(outcome) for outcome in batch]
+    return found
+
+
+def described(outcome: Outcome) -> dict[str, Any]:
+    names = ("trial", "value", "kind", "message", "metrics", "step")
+    return {"is": type(outcome).__name__} | {name: getattr(outcome, name) for name in names if hasattr(outcome, name)}
+
+
+def wait_for(happens: Callable[[], bool]) -> None:
+    while not happens():
+        time.sleep(0.05)
+
+
+def wait_for_pids(folder: str, name: str, goes_on: Callable[[], bool] = lambda: True) -> list[int]:
+    files = [Path(folder, f"{name}-{rank}.pid") for rank in range(2)]
+    wait_for(lambda: all(file.exists() for file in files) or not goes_on())
+    return [int(file.read_text()) for file in files]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def groups() -> list[str]:
+    return [row["name"] for row in placement_group_table().values() if row["state"] != "REMOVED"]
+
+
+def closed(executor: RayExecutor, folder: str, name: str) -> dict[str, Any]:
+    """Outcomes of the executor, which is then closed; waits until its processes and groups are gone."""
+    found = outcomes(executor)
+    executor.close()
+    pids = wait_for_pids(folder, name)
+    wait_for(lambda: not any(map(is_alive, pids)) and not groups())
+    return {"outcomes": found}
+
+
+def sums(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("total"), "sums")
+    executor.submit([Attempt(i, i, {"x": float(i)}, 0) for i in range(3)])
+    found = outcomes(executor)
+    made = groups()
+    executor.close()
+    wait_for(lambda: not groups())
+    return {"slots": executor.slots, "outcomes": found, "groups": made}
+
+
+def torchrun(folder: str) -> dict[str, Any]:
+    script = Path(folder, "sum.py")
+    script.write_text(
+        "import os, sys\n"
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "tensor = torch.tensor([float(sys.argv[1]) * (dist.get_rank() + 1)])\n"
+        "dist.all_reduce(tensor)\n"
+        "if dist.get_rank() == 0:\n"
+        "    print(tensor.item())\n"
+        "dist.destroy_process_group()\n"
+    )
+    run = f"{sys.executable} -m torch.distributed.run --nnodes {{machines}} --node-rank {{machine}}"
+    run += f" --master-addr {{address}} --master-port {{port}} {script} {{x}}"
+    checked = f"test $(wc -l < $BBKB_HOSTFILE) = 2 && test $MASTER_PORT = {{port}} && {run}"
+    executor = executor_of(ShellCommand(checked), "torchrun")
+    executor.submit([Attempt(0, 0, {"x": 4.0}, 0)])
+    found = outcomes(executor)
+    executor.close()
+    wait_for(lambda: not groups())
+    return {"outcomes": found}
+
+
+def failure(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("fail_on_second"), "failure")
+    executor.submit(attempts(folder, "failure"))
+    return {**closed(executor, folder, "failure"), "asked": Path(folder, "failure.asked").exists()}
+
+
+def stubborn(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("fail_and_ignore"), "stubborn")
+    executor.submit(attempts(folder, "stubborn"))
+    return closed(executor, folder, "stubborn")
+
+
+def timed_out(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("wait"), "timed_out", Limits(timeout_seconds=2.0))
+    executor.submit(attempts(folder, "timed_out"))
+    return closed(executor, folder, "timed_out")
+
+
+def stopped(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("report_on"), "stopped")
+    executor.listen(lambda values: {value.trial for value in values})
+    executor.submit(attempts(folder, "stopped"))
+    return closed(executor, folder, "stopped")
+
+
+def cancelled(folder: str) -> dict[str, Any]:
+    executor = executor_of(function("wait"), "cancelled")
+    executor.submit(attempts(folder, "cancelled"))
+    wait_for_pids(folder, "cancelled")
+    executor.cancel([0])
+    return closed(executor, folder, "cancelled")
+
+
+def killed_rank(folder: str) -> dict[str, Any]:
+    found = {}
+    for rank in range(2):
+        name = f"killed_{rank}"
+        executor = executor_of(function("wait"), name)
+        executor.submit(attempts(folder, name))
+        os.kill(wait_for_pids(folder, name)[rank], signal.SIGKILL)
+        found[str(rank)] = closed(executor, folder, name)
+    return found
+
+
+def killed_command(folder: str) -> dict[str, Any]:
+    """The programs that the ranks started are gone too."""
+    command = f"echo $$ > {folder}/.c{{machine}}; mv {folder}/.c{{machine}} {folder}/command-{{machine}}.pid; sleep 300"
+    executor = executor_of(ShellCommand(command), "command")
+    executor.submit([Attempt(0, 0, {}, 0)])
+    os.kill(wait_for_pids(folder, "command")[1], signal.SIGKILL)
+    return closed(executor, folder, "command")
+
+
+ABANDONS = """
+import logging
+import sys
+import ray
+sys.path.insert(0, sys.argv[1])
+import gang_course
+ray.init(address=sys.argv[2], log_to_driver=False, logging_level=logging.ERROR)
+executor = gang_course.executor_of(gang_course.function("wait"), "adopted")
+executor.submit(gang_course.attempts(sys.argv[3], "adopted"))
+while executor.next_outcomes(1.0) is not None:
+    pass
+"""
+
+
+def adopted(folder: str) -> dict[str, Any]:
+    """A gang whose campaign's process is killed goes on, and the next session gets its result."""
+    address = ray.get_runtime_context().gcs_address
+    process = subprocess.Popen([sys.executable, "-c", ABANDONS, str(HERE), address, folder])
+    pids = wait_for_pids(folder, "adopted", lambda: process.poll() is None)
+    process.kill()
+    process.wait()
+    executor = executor_of(function("wait"), "adopted")
+    held = executor.adopt({0: 1})
+    Path(folder, "adopted.go").touch()
+    return {"held": sorted(held), "alive": all(map(is_alive, pids)), **closed(executor, folder, "adopted")}
+
+
+def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
+    """The node of rank 1 is killed."""
+    executor = executor_of(function("wait"), "lost")
+    executor.submit(attempts(folder, "lost"))
+    wait_for_pids(folder, "lost")
+    first = executor._pool.node_of(0, 1)
+    cluster.remove_node(next(node for node in nodes if node.node_id != first), allow_graceful=False)
+    found = closed(executor, folder, "lost")
+    return {**found, "slots": executor.slots}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,116 @@
+"""Tests of workers/on_ray/ranks.py and groups.py: evaluations that take two machines, on a cluster of two nodes."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+COURSE = Path(__file__).with_name("gang_course.py")
+SOON = {
+    "RAY_health_check_initial_delay_ms": "0",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `gang_course.py` found. It waits after each part until its processes and placement groups are gone."""
+    folder = tmp_path_factory.mktemp("gangs")
+    with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as short:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::ResourceWarning", str(COURSE), str(folder)],
+            env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short},
+            capture_output=True,
+            text=True,
+            timeout=560,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            found.update(json.loads(line))
+    return found
+
+
+def only_failure(part: dict[str, Any]) -> tuple[str, str]:
+    """Kind and message of the one outcome, which is a failure."""
+    (outcome,) = part["outcomes"]
+    assert outcome["is"] == "Failure"
+    return outcome["kind"], outcome["message"]
+
+
+def test_gangs_run_one_after_the_other_where_one_fits_and_sum_over_both_machines(course: dict[str, Any]) -> None:
+    sums = course["sums"]
+    assert sums["slots"] == 1
+    assert [outcome["value"] for outcome in sums["outcomes"]] == [0.0, 3.0, 6.0]
+
+
+def test_trials_of_the_same_shape_use_one_group_and_its_processes(course: dict[str, Any]) -> None:
+    sums = course["sums"]
+    assert sums["groups"] == ["bbkb sums worker 1"]
+    assert len({outcome["metrics"]["pid"] for outcome in sums["outcomes"]}) == 1
+
+
+def test_command_connects_its_machines_with_torchrun(course: dict[str, Any]) -> None:
+    (outcome,) = course["torchrun"]["outcomes"]
+    assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
+
+
+def test_failure_of_one_machine_ends_the_others_and_names_it(course: dict[str, Any]) -> None:
+    kind, message = only_failure(course["failure"])
+    assert kind == "error"
+    assert message.startswith("on machine 1 (")
+    assert "RuntimeError: the second machine failed" in message
+    assert course["failure"]["asked"], "machine 0 was asked to end before it was killed"
+
+
+def test_machine_that_ignores_sigterm_is_killed_and_the_cause_is_kept(course: dict[str, Any]) -> None:
+    kind, message = only_failure(course["stubborn"])
+    assert kind == "error"
+    assert "RuntimeError: the second machine failed" in message
+
+
+def test_time_out_ends_all_machines_as_one_failure(course: dict[str, Any]) -> None:
+    kind, message = only_failure(course["timed_out"])
+    assert kind == "timeout"
+    assert "no result within timeout_seconds = 2" in message
+
+
+def test_early_stop_ends_all_machines(course: dict[str, Any]) -> None:
+    (outcome,) = course["stopped"]["outcomes"]
+    assert (outcome["is"], outcome["value"]) == ("Stopped", 1.0)
+
+
+def test_cancellation_ends_all_machines(course: dict[str, Any]) -> None:
+    assert only_failure(course["cancelled"])[0] == "cancelled"
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_killed_process_of_one_machine_is_a_lost_worker(course: dict[str, Any], rank: str) -> None:
+    assert only_failure(course["killed_rank"][rank])[0] == "worker lost"
+
+
+def test_killed_command_of_one_machine_ends_the_command_of_the_other(course: dict[str, Any]) -> None:
+    kind, message = only_failure(course["killed_command"])
+    assert kind == "error"
+    assert "on machine 1" in message
+    assert "was killed by SIGKILL" in message
+
+
+def test_running_gang_survives_its_campaigns_process(course: dict[str, Any]) -> None:
+    part = course["adopted"]
+    assert (part["held"], part["alive"]) == ([0], True)
+    assert [outcome["value"] for outcome in part["outcomes"]] == [2.0]
+
+
+def test_lost_node_of_one_machine_is_the_nodes_fault(course: dict[str, Any]) -> None:
+    assert only_failure(course["lost_node"])[0] == "node lost"

@@ -1,0 +1,57 @@
+"""Placement groups: the room on several nodes for the evaluations of one worker.
+
+A group is made before its worker, all of it or nothing, and has the worker's name. It is detached, so that an
+evaluation continues without the process that asked for it, and is removed with its worker. Ray ends what runs in a
+group that is removed.
+"""
+
+from collections.abc import Collection
+
+from ray._raylet import PlacementGroupID
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+
+from workers.on_ray.packing import Need
+
+_REMOVED = "REMOVED"
+
+
+def make_group(name: str, need: Need) -> PlacementGroup:
+    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for it."""
+    group: PlacementGroup = placement_group(
+        [need.resources()] * need.machines,
+        strategy="STRICT_SPREAD" if need.is_spread else "SPREAD",
+        name=name,
+        lifetime="detached",
+    )
+    return group
+
+
+def remove_group(group: PlacementGroup) -> None:
+    """Give its room back; ends what still runs in it."""
+    remove_placement_group(group)
+
+
+def groups_named(prefix: str) -> dict[str, PlacementGroup]:
+    """Return the groups whose names begin with `prefix`, by name, also those that wait for room.
+
+    Names count in the namespace of the process that made the group, so they are looked up in Ray's table.
+    """
+    return {
+        row["name"]: PlacementGroup(PlacementGroupID(bytes.fromhex(row["placement_group_id"])))
+        for row in placement_group_table().values()
+        if row["name"].startswith(prefix) and row["state"] != _REMOVED
+    }
+
+
+def sweep_groups(prefix: str, kept: Collection[str]) -> None:
+    """Remove the groups whose names begin with `prefix`, except those named `kept`."""
+    for name, group in groups_named(prefix).items():
+        if name not in kept:
+            remove_group(group)
+
+
+def remove_group_named(name: str) -> None:
+    """Remove the group with this name, if there is one."""
+    group = groups_named(name).get(name)
+    if group is not None:
+        remove_group(group)

@@ -1,0 +1,324 @@
+"""An evaluation on several machines: the worker actor, which is rank 0, and a helper process on each other machine.
+
+The worker actor starts the helpers as children of its own, in the bundles 1, 2, … of its placement group. Ray ends them
+with it, so none is left when it dies. All ranks run the same objective. When one fails, rank 0 asks all others to end:
+they get SIGTERM, and are killed when they have not ended `END_SECONDS` later. The request is an entry in Ray's
+key-value store, which each helper reads in a thread, because its main thread evaluates.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_exists, _internal_kv_put
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from objectives.machines import END_SECONDS, Machine, free_port
+from workers.evaluate import HARD_END_SECONDS, evaluate, worker_name
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
+from workers.on_ray.failures import describe_error, kind_of
+from workers.on_ray.ledger import NAMESPACE
+from workers.on_ray.objective import Box, get_objective
+from workers.on_ray.processes import end_actor
+from workers.reporting import Publish
+
+START_SECONDS = 120.0  # for the helpers' processes to start
+NODE_SECONDS = 60.0  # for Ray to notice that a helper's node has died, when the helper does not end
+CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank that may be its cause
+# what rank 0 may take before and after an evaluation
+OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
+_LOOK_SECONDS = 0.5
+# which failure is the cause when several ranks fail: one that lost its machine or process makes the others fail
+_CAUSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
+
+
+class Helper:
+    """A process that evaluates on a machine other than the first, for one attempt after the other."""
+
+    def __init__(self, campaign: str) -> None:
+        self._campaign = campaign
+
+    def address(self) -> str:
+        """Return the address of this machine."""
+        return str(ray.util.get_node_ip_address())
+
+    def evaluate(self, box: Box, attempt: Attempt, limits: Limits, machine: Machine) -> Outcome:
+        """Run the objective as this rank. A success means that it has ended well; its value is not used."""
+        is_requested = _EndRequest(self._campaign, attempt).is_there
+        with _end_when(is_requested):
+            return evaluate(get_objective(box), attempt, limits, is_expendable=True, machine=machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _EndRequest:
+    """The request that the helpers of an attempt end."""
+
+    campaign: str
+    attempt: Attempt
+
+    @property
+    def _key(self) -> str:
+        return f"{self.campaign}\nend\n{self.attempt.trial}\n{self.attempt.attempt}"
+
+    def write(self) -> None:
+        """Ask them."""
+        _internal_kv_put(self._key, b"1", overwrite=True, namespace=NAMESPACE)
+
+    def is_there(self) -> bool:
+        """Tell whether they were asked; False while Ray's head does not answer."""
+        try:
+            return bool(_internal_kv_exists(self._key, namespace=NAMESPACE))
+        except (RayError, OSError, RuntimeError) as error:
+            print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
+            return False
+
+    def forget(self) -> None:
+        """Remove the request."""
+        _internal_kv_del(self._key, namespace=NAMESPACE)
+
+
+@contextlib.contextmanager
+def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it continues.
+
+    `last_words` is called before this process ends. SIGTERM is ignored where no evaluation runs.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if is_requested():
+                os.kill(os.getpid(), signal.SIGTERM)
+                if not over.wait(HARD_END_SECONDS):
+                    last_words()
+                    os._exit(1)
+                return
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    watcher = threading.Thread(target=watch, daemon=True, name="other machines")
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@dataclass(slots=True)
+class _Others:
+    """The evaluations of one attempt on the other machines.
+
+    addresses: of all machines, by rank.
+    running: the calls that have not ended, and their ranks.
+    failures: of the ranks that failed, in the order they were noticed.
+    end_requested: when they were asked to end (monotonic clock); their failures after that mean nothing.
+    """
+
+    attempt: Attempt
+    started: float
+    addresses: Sequence[str]
+    running: dict[Any, int]
+    failures: list[Failure] = field(default_factory=list)
+    end_requested: float | None = None
+
+    def collect(self, seconds: float) -> None:
+        """Take the results that are there, waiting for the first of them."""
+        if not self.running:
+            return
+        ready, _ = ray.wait(list(self.running), num_returns=1, timeout=seconds)
+        for reference in ready:
+            rank = self.running.pop(reference)
+            try:
+                outcome: Outcome = ray.get(reference)
+            except RayError as error:
+                self._note_loss(rank, error)
+                continue
+            if isinstance(outcome, Failure) and self.end_requested is None:
+                # nobody of ours has ended it
+                is_killed = outcome.kind is FailureKind.CANCELLED
+                kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
+                self._note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)
+
+    def collect_all(self, seconds: float) -> None:
+        """Take all results that come within this time."""
+        deadline = time.monotonic() + seconds
+        while self.running and (left := deadline - time.monotonic()) > 0.0:
+            self.collect(left)
+
+    def note_silent(self) -> None:
+        """Take the machines for lost whose processes neither ended nor could be killed."""
+        for rank in self.running.values():
+            self._note(rank, FailureKind.NODE_LOST, "its machine does not answer", time.time())
+
+    def request_end(self, request: "_EndRequest") -> None:
+        """Ask the others to end, once."""
+        if self.end_requested is None:
+            self.end_requested = time.monotonic()
+            request.write()
+
+    def _note_loss(self, rank: int, error: RayError) -> None:
+        """Note that a process is gone, unless it is because it was asked to end."""
+        kind = kind_of(error)
+        had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
+        if kind is FailureKind.NODE_LOST or not had_time:
+            self._note(rank, kind, describe_error(error), time.time())
+
+    def _note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
+        self.failures.append(
+            Failure(
+                trial=self.attempt.trial,
+                attempt=self.attempt.attempt,
+                kind=kind,
+                message=f"on machine {rank} ({self.addresses[rank]}): {message}",
+                started=self.started,
+                finished=max(self.started, finished),
+                worker=worker_name(),
+            )
+        )
+
+
+class Gang:
+    """The helpers of a worker actor, which is rank 0."""
+
+    def __init__(self, campaign: str) -> None:
+        self._campaign = campaign
+        self._helpers: list[Any] = []
+        self._addresses: list[str] = []
+
+    def evaluate(
+        self,
+        box: Box,
+        attempt: Attempt,
+        limits: Limits,
+        share: Share,
+        publish: Publish,
+        last_words: Callable[[Outcome], None],
+    ) -> Outcome:
+        """Evaluate one attempt on all machines.
+
+        Args:
+            box: the objective.
+            attempt: what to evaluate.
+            limits: of each rank.
+            share: the resources of the evaluation.
+            publish: takes the intermediate values of rank 0.
+            last_words: takes the outcome when this process must end because the objective does not.
+
+        """
+        started = time.time()
+        try:
+            self._start_helpers(share.machines)
+        except (RayError, GetTimeoutError) as error:
+            self._kill_helpers()
+            return _failure(attempt, started, kind_of(error), f"the other machines did not start: {error}")
+        request = _EndRequest(self._campaign, attempt)
+        first = Machine(0, share.machines, tuple(self._addresses), free_port())
+        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
+
+        def has_failed() -> bool:
+            others.collect(_LOOK_SECONDS)
+            if others.failures:
+                others.request_end(request)
+            return bool(others.failures)
+
+        def give_up() -> None:
+            last_words(_cause(others.failures))
+
+        try:
+            with _end_when(has_failed, give_up):
+                outcome = evaluate(
+                    get_objective(box), attempt, limits, is_expendable=True, publish=publish, machine=first
+                )
+            return self._conclude(outcome, others, request)
+        finally:
+            request.forget()
+
+    def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
+        """End the other ranks, and return the outcome of the attempt."""
+        had_failed = bool(others.failures)
+        if isinstance(outcome, Success) and not had_failed:
+            others.collect_all(END_SECONDS)  # the others are about to end too
+            others.failures.clear()  # the value is that of rank 0
+        elif isinstance(outcome, Failure) and not had_failed:
+            others.collect_all(CAUSE_SECONDS)  # the failure of another rank may be its cause
+        if others.running:
+            others.request_end(request)
+            others.collect_all(HARD_END_SECONDS + 2.0 * _LOOK_SECONDS)
+        if others.running:
+            self._kill_helpers()
+            others.collect_all(NODE_SECONDS if isinstance(outcome, Failure) else END_SECONDS)
+            if isinstance(outcome, Failure):
+                others.note_silent()
+        if isinstance(outcome, Success | Stopped) and not had_failed:
+            return outcome
+        if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
+            others.failures.append(outcome)
+        if not others.failures:  # SIGTERM came from outside
+            return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, "its process got SIGTERM")
+        return _cause(others.failures)
+
+    def _start_helpers(self, machines: int) -> None:
+        """Start a process on each other machine, where there is none yet. Raises RayError when one does not start."""
+        if self._helpers:
+            return
+        group = ray.util.get_current_placement_group()
+        assert group is not None, "the pool makes a group for each worker of this kind"
+        bundles = group.bundle_specs
+        remote: Any = ray.remote(Helper)
+        self._helpers = [
+            remote.options(
+                num_cpus=bundles[rank].get("CPU", 0.0),
+                num_gpus=bundles[rank].get("GPU", 0.0),
+                memory=bundles[rank].get("memory"),
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
+            ).remote(self._campaign)
+            for rank in range(1, machines)
+        ]
+        asked = [helper.address.remote() for helper in self._helpers]
+        self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(asked, timeout=START_SECONDS)]
+
+    def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
+        """Let each helper evaluate: the references to their outcomes, and their ranks.
+
+        What they print is not kept: the files of the attempt's output are written by rank 0.
+        """
+        attempt = replace(attempt, trials=None)
+        return {
+            helper.evaluate.remote(box, attempt, limits, replace(first, rank=rank)): rank
+            for rank, helper in enumerate(self._helpers, start=1)
+        }
+
+    def _kill_helpers(self) -> None:
+        for helper in self._helpers:
+            end_actor(helper, reaches_other_nodes=True)
+        self._helpers = []
+
+
+def _cause(failures: Sequence[Failure]) -> Failure:
+    """Return the failure that made the others fail: a lost machine or process, else the first one."""
+    in_order = sorted(failures, key=lambda failure: failure.finished)
+    causes = [failure for kind in _CAUSES for failure in in_order if failure.kind is kind]
+    return (causes or in_order)[0]
+
+
+def _failure(attempt: Attempt, started: float, kind: FailureKind, message: str) -> Failure:
+    return Failure(
+        trial=attempt.trial,
+        attempt=attempt.attempt,
+        kind=kind,
+        message=message,
+        started=started,
+        finished=max(started, time.time()),
+        worker=worker_name(),
+    )
