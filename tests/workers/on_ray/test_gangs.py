@@ -17,6 +17,7 @@ SOON = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_raylet_start_wait_time_s": "120",  # a node starts slowly on a busy machine
 }
 
 
