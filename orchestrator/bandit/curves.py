@@ -103,6 +103,21 @@ class Curves:
         """Whether a value was reported before the last step, so that a model over steps can learn something."""
         return self.first < self.end
 
+    def within(self, values: int) -> "Curves":
+        """These curves with at most so many values besides each trial's latest one: older trials keep only that.
+
+        The newest trials are those that a search may stop or continue, and the time of a fit stays bounded.
+        """
+        if sum(len(curve.steps) for curve in self.by_trial.values()) <= values:
+            return self
+        kept: dict[int, TrialCurve] = {}
+        for trial in sorted(self.by_trial, reverse=True):
+            curve = self.by_trial[trial]
+            values -= len(curve.steps)
+            is_whole = values >= 0
+            kept[trial] = curve if is_whole else replace(curve, steps=curve.steps[-1:], rewards=curve.rewards[-1:])
+        return Curves(MappingProxyType(kept), self.end)
+
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
         """The curves in the order of their trials."""

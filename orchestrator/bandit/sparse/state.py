@@ -35,6 +35,7 @@ from orchestrator.bandit.strategy import Observation, Record, Wait
 S = TypeVar("S", bound="SparseState")
 
 
+MOST_CURVE_VALUES = 6000  # of learning curves in a fit, besides the latest value of each trial
 NO_NOISE = 0.01  # variance of a score among the arms around the best one
 NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
@@ -110,7 +111,7 @@ class SparseState:
         worst = np.full(len(failed), latest.min(initial=np.inf))
         weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
         arms, rewards = np.concatenate((arms, failed)), np.concatenate((means, worst))
-        values = CurveValues.of(self.curves, arms, rewards, weights)
+        values = CurveValues.of(self.curves.within(MOST_CURVE_VALUES), arms, rewards, weights)
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
 
     def with_curves(self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None) -> Self:

@@ -51,6 +51,14 @@ def test_curves_without_a_value_before_the_end_teach_nothing_about_steps() -> No
     assert Curves().updated([TrialCurve(1, 6, (10, 20), (0.0, 1.0), is_finished=True)]).is_informative
 
 
+def test_older_trials_keep_their_latest_value_only_beyond_a_number_of_values() -> None:
+    curves = Curves().updated([TrialCurve(trial, trial, (1, 2, 4), (0.0, 0.5, 1.0)) for trial in range(10)], 8)
+    assert curves.within(30) is curves
+    thinned = curves.within(9)
+    assert [curve.steps for curve in thinned.trials] == [(4,)] * 7 + [(1, 2, 4)] * 3
+    assert thinned.end == 8
+
+
 def test_numbers_of_pairs_are_unique_and_are_not_arms() -> None:
     trials, steps = np.repeat(np.arange(50), 40), np.tile(np.arange(1.0, 41.0), 50)
     numbers = pair_numbers(trials, steps)
