@@ -40,7 +40,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them; without --trial "
         "the program's own log.",
     ),
-    "status": ("log:status", "Show the state of a run, from its log, also while it runs elsewhere."),
+    "status": (
+        "log:status",
+        "Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its trials.",
+    ),
     "replay": (
         "replay:replay",
         "Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides differently.",

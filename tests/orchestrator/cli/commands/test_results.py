@@ -66,7 +66,7 @@ def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: P
     (damaged / "campaign.yaml").write_text("store: sqlite\n")
     output = output_of("list", str(tmp_path / "runs"))
     assert output.index(first.folder.name) < output.index(second.folder.name)
-    assert "damaged was left out" in output
+    assert "damaged is unreadable" in output
     assert f"{first.best.value:.6g}" in output
 
 
