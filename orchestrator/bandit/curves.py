@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -67,11 +66,11 @@ class TrialCurve:
 class Curves:
     """The curves of all trials that a strategy knows.
 
-    `by_trial`: each trial's curve.
+    `by_trial`: each trial's curve; it is not changed (a plain dictionary, so that a state can be pickled).
     `last_step`: the step at which a training ends, where it is given; else None.
     """
 
-    by_trial: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
     last_step: int | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -82,7 +81,7 @@ class Curves:
         changed = {curve.trial: curve for curve in curves if curve.steps}
         if not changed and last_step == self.last_step:
             return self
-        return Curves(MappingProxyType({**self.by_trial, **changed}), last_step)
+        return Curves({**self.by_trial, **changed}, last_step)
 
     @cached_property
     def end(self) -> int:
@@ -116,7 +115,7 @@ class Curves:
             values -= len(curve.steps)
             is_whole = values >= 0
             kept[trial] = curve if is_whole else replace(curve, steps=curve.steps[-1:], rewards=curve.rewards[-1:])
-        return Curves(MappingProxyType(kept), self.end)
+        return Curves(kept, self.end)
 
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
