@@ -173,6 +173,8 @@ def test_private_folder_is_unreadable_with_the_reason_for_another_user(tmp_path:
     for file in (tmp_path / "good").iterdir():
         file.chmod(0o644)
     make_run(tmp_path / "private").chmod(0o700)
+    _read_runs(tmp_path)  # imports all it needs: the other user may have no access to this Python's modules
+    Sources(str(tmp_path)).find()
     reading = os.fork()
     if reading == 0:
         try:
