@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bbkb import load
 
 REPOSITORY = Path(__file__).parents[1]
@@ -18,6 +20,7 @@ def block(language: str) -> str:
     return str(code)
 
 
+@pytest.mark.thorough
 def test_example_trains_on_two_machines(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(block("python"))
     (tmp_path / "campaign.yaml").write_text(block("yaml"))

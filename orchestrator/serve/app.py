@@ -103,6 +103,8 @@ class Server:
         self._stop.set()
         for task in self._tasks:
             await task
+        for turn in self._turns.values():
+            turn.leave()
         for feed in self.feeds:
             if feed.source.name not in self._turns:  # else its thread uses the connection
                 feed.close()

@@ -11,8 +11,10 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from orchestrator import credentials
 from orchestrator.errors import StoreError
+from orchestrator.store.limited import is_left_behind
 
 BUSY_SECONDS = 30  # the wait while another process writes to a SQLite file
+_INSTRUCTIONS = 100_000  # of SQLite's virtual machine, a few milliseconds, between two looks whether to go on
 
 # An unreachable PostgreSQL server must not delay a campaign for the operating system's two hours.
 _PATIENCE = {
@@ -59,6 +61,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", _open_read_only)
         sa.event.listen(engine, "connect", _make_sqlite_tolerant if is_salvage else _make_sqlite_durable)
+        sa.event.listen(engine, "connect", _make_sqlite_interruptible)
     return engine
 
 
@@ -124,6 +127,10 @@ def _make_sqlite_durable(connection: sqlite3.Connection, _record: object) -> Non
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
+
+
+def _make_sqlite_interruptible(connection: sqlite3.Connection, _record: object) -> None:
+    connection.set_progress_handler(is_left_behind, _INSTRUCTIONS)
 
 
 def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> None:

@@ -1,7 +1,8 @@
 """Reading with a limit of time, for runs that somebody else made.
 
 A database that never answers, or a view without an end, would block the reader for ever. The call runs in a thread of
-its own, which is left behind when it takes too long; it ends with the process.
+its own, which is left behind when it takes too long. A query of a SQLite database is interrupted then, so that it does
+not occupy a processor; a thread that waits for something else ends with the process.
 """
 
 import os
@@ -14,6 +15,8 @@ from orchestrator.errors import BbkbError, RunError
 
 T = TypeVar("T")
 
+_THREAD = threading.local()  # its `call`: the `Call` that runs in this thread
+
 
 class Call(Generic[T]):
     """A call in a thread of its own."""
@@ -22,6 +25,7 @@ class Call(Generic[T]):
         self._function = function
         self._result: T | None = None
         self._error: BaseException | None = None
+        self._is_left = False
         self._thread = threading.Thread(target=self._run, name="limited", daemon=True)
         self._thread.start()
 
@@ -36,7 +40,17 @@ class Call(Generic[T]):
             raise self._error
         return self._result  # type: ignore[return-value]  # None where T allows it
 
+    def leave(self) -> None:
+        """Let a query of a SQLite database, now or later, raise an error: nobody waits for the result."""
+        self._is_left = True
+
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody waits for the result."""
+        return self._is_left
+
     def _run(self) -> None:
+        _THREAD.call = self
         try:
             self._result = self._function()
         except BaseException as error:  # raised again by `result`
@@ -47,8 +61,15 @@ def call(function: Callable[[], T], seconds: float) -> T:
     """What `function` returns. Raises RunError when that takes longer than `seconds`, else what it raises."""
     running = Call(function)
     if not running.is_over(seconds):
+        running.leave()
         raise RunError(f"reading it took longer than {seconds:g} s: its files or its database do not answer")
     return running.result()
+
+
+def is_left_behind() -> bool:
+    """Whether this thread runs a call that nobody waits for."""
+    running: Call[object] | None = getattr(_THREAD, "call", None)
+    return running is not None and running.is_left
 
 
 def reason_of(error: Exception) -> str:

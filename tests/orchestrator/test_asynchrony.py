@@ -35,6 +35,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
+from tests.examples import examples
 from workers.executor import Executor, TakeReports
 from workers.messages import Attempt, FailureKind, Outcome, Success
 from workers.simulated import Durations, Failures, SimulatedExecutor
@@ -105,7 +106,7 @@ def arms_in_posterior(state: CampaignState, model: Any) -> list[int]:
     return np.repeat(np.arange(len(X)), model.pulls.counts).tolist()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     seed=st.integers(0, 2**16), slots=st.integers(1, 9), sigma=st.floats(0.0, 2.0), failure_rate=st.floats(0.0, 0.4),
     threshold=st.sampled_from([1.5, 3.0]), overhead=st.sampled_from([0.0, 0.05]),

@@ -86,6 +86,7 @@ def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoi
         assert verify(store, result.folder.name).problems == ()
 
 
+@pytest.mark.thorough
 def test_every_choice_and_fit_is_repeated_by_a_replay(tmp_path: Path) -> None:
     opened = open_run(run(tmp_path).folder)
     problem = problem_of(opened)
@@ -147,6 +148,7 @@ def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_
     assert picks[0] == picks[1]
 
 
+@pytest.mark.thorough
 def test_a_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
     script = tmp_path / "campaign.py"
     script.write_text(

@@ -1,6 +1,7 @@
 """Campaigns whose trials report while they run: what reaches the log, and what is stopped early, on every executor."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -156,7 +157,7 @@ print(x)
 def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(COMMAND)
-    command = {"command": f"{sys.executable} {script} {{x}} {tmp_path}"}
+    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}"}
     made = settings(tmp_path)
     result = tune(command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=made)
     stopped = [row for row in result.rows() if row["status"] == "stopped"]

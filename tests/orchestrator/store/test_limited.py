@@ -130,6 +130,14 @@ def test_list_shows_the_others_and_why_one_is_unreadable(
         unreadable.setdefault("evil", "")
     assert [path.name for path, _ in histories if path.name != "evil"] == ["good"]
     assert list(unreadable) == ["evil"]
+    wait_for_end_of_calls()  # none that was left behind occupies a processor
+
+
+def wait_for_end_of_calls() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "limited":
+            thread.join(60.0)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("damage", [*ODD, identity_is_nested])
@@ -145,6 +153,7 @@ def test_page_shows_the_others_and_new_ones(
         expect(address, {"good": "finished"}, ["evil"])
         make_run(tmp_path / "late")
         expect(address, {"good": "finished", "late": "finished"}, ["evil"])
+    wait_for_end_of_calls()
 
 
 def expect(address: str, states: dict[str, str], others: list[str]) -> None:

@@ -6,6 +6,7 @@ python gang_course.py FOLDER
 import json
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def torchrun(folder: str) -> dict[str, Any]:
         "    print(tensor.item())\n"
         "dist.destroy_process_group()\n"
     )
-    run = f"{sys.executable} -m torch.distributed.run --nnodes {{machines}} --node-rank {{machine}}"
+    run = f"{shlex.quote(sys.executable)} -m torch.distributed.run --nnodes {{machines}} --node-rank {{machine}}"
     run += f" --master-addr {{address}} --master-port {{port}} {script} {{x}}"
     checked = f"test $(wc -l < $BBKB_HOSTFILE) = 2 && test $MASTER_PORT = {{port}} && {run}"
     executor = executor_of(ShellCommand(checked), "torchrun")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 REPOSITORY = Path(__file__).parents[3]
 COURSE = Path(__file__).with_name("gang_course.py")
 SOON = {
