@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from bbkb import load
 
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch, which the example trains with, is missing")
 REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "guide" / "distributed.md").read_text(encoding="utf-8")
 

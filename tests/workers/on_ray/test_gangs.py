@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.thorough
-
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch, which adds up over machines, is missing"),
+]
 REPOSITORY = Path(__file__).parents[3]
 COURSE = Path(__file__).with_name("gang_course.py")
 SOON = {
