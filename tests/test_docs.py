@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,17 @@ BASE = {
 }
 
 
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is missing")
+
+
 def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.MarkDecorator] = ()) -> list[object]:
     """The code blocks of a language, each called by its file and line."""
     return [
-        pytest.param(match[1], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}", marks=marks)
+        pytest.param(
+            match[1],
+            id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}",
+            marks=[*marks, *([NEEDS_TORCH] if "import torch" in match[1] else [])],
+        )
         for page in pages
         for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
