@@ -37,10 +37,6 @@ class TrainingRule:
     finish: int = 0
     last_step: int | None = None
 
-    def is_short(self, trial: int, step: int, is_first_attempt: bool) -> bool:
-        """Whether this trial's first training ends at `step`."""
-        return is_first_attempt and trial < self.first_trials and step >= self.first_steps
-
     @staticmethod
     def is_witness(trial: int) -> bool:
         """Whether the trial is trained on although a rule would stop it."""
