@@ -2,9 +2,10 @@
 
     from bbkb import Campaign, Optimizer, load, tune
     from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
+    from bbkb.integrations.xgboost import TrialCallback  # for trainings; also lightgbm, keras, lightning, huggingface
 
-What is imported from here, `bbkb.strategy` and `bbkb.adapters` is kept stable between minor versions; the packages
-below are free to change.
+What is imported from here, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` is kept stable between minor
+versions; the packages below are free to change.
 """
 
 import importlib
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         StoreError,
         UserError,
     )
-    from orchestrator.public import adapters, strategy
+    from orchestrator.public import adapters, integrations, strategy
     from orchestrator.version import __version__
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "UserError",
     "__version__",
     "adapters",
+    "integrations",
     "load",
     "main",
     "strategy",
@@ -91,7 +93,7 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "load": "orchestrator.api",
     "tune": "orchestrator.api",
 }
-_MODULES = ("adapters", "strategy")
+_MODULES = ("adapters", "integrations", "strategy")
 _FOLDER = Path(__file__).resolve().parent
 __path__ = [str(_FOLDER / "orchestrator" / "public")]  # where `import bbkb.strategy` finds its module
 

@@ -90,6 +90,15 @@ def test_modules_for_strategies_and_adapters_are_imported_in_both_forms(tmp_path
     assert all(hasattr(bbkb.strategy, name) for name in bbkb.strategy.__all__)
 
 
+def test_callbacks_are_imported_with_their_library_only(tmp_path: Path) -> None:
+    code = (
+        "import sys, bbkb; from bbkb import integrations; from bbkb.integrations import trial; "
+        "print([name for name in ('keras', 'lightgbm', 'lightning', 'torch', 'transformers', 'xgboost') "
+        "if name in sys.modules])"
+    )
+    assert run(tmp_path, sys.executable, "-c", code).stdout == "[]\n"
+
+
 @pytest.mark.parametrize("module", ["bbkb", "orchestrator"])
 def test_a_module_starts_the_command_and_prints_the_version(tmp_path: Path, module: str) -> None:
     done = run(tmp_path, sys.executable, "-m", module, "--version")
@@ -114,7 +123,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     exported = [
         getattr(bbkb, name)
         for name in bbkb.__all__
-        if not is_error(getattr(bbkb, name)) and name not in ("adapters", "strategy")
+        if not is_error(getattr(bbkb, name)) and name not in ("adapters", "integrations", "strategy")
     ]
     faces: list[Callable[..., Any]] = [
         *public_names(objective),

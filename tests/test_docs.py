@@ -32,7 +32,21 @@ BASE = {
 }
 
 
-NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is missing")
+LIBRARIES = {  # that need not be installed, and what code that imports them needs
+    "keras": ("keras", "torch"),
+    "lightgbm": ("lightgbm",),
+    "lightning": ("lightning", "torch"),
+    "torch": ("torch",),
+    "transformers": ("transformers", "accelerate", "torch"),
+    "xgboost": ("xgboost",),
+}
+
+
+def needed_libraries(code: str) -> list[pytest.MarkDecorator]:
+    """Leave out code that imports a library which need not be installed."""
+    imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    needed = [name for library in sorted(imported & LIBRARIES.keys()) for name in LIBRARIES[library]]
+    return [pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is missing") for name in needed]
 
 
 def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.MarkDecorator] = ()) -> list[object]:
@@ -41,7 +55,7 @@ def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.Ma
         pytest.param(
             match[1],
             id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}",
-            marks=[*marks, *([NEEDS_TORCH] if "import torch" in match[1] else [])],
+            marks=[*marks, *needed_libraries(match[1])],
         )
         for page in pages
         for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)

@@ -1,0 +1,58 @@
+"""Hugging Face Transformers: `TrialCallback` for `transformers.Trainer`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch.distributed
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from objectives.objective import Report
+from orchestrator.public.integrations.trial import Trial
+
+
+class TrialCallback(TrainerCallback):
+    """Reports a metric after each evaluation, stops by `control.should_training_stop`, and moves the Trainer's
+    checkpoint into the trial's folder. The step is the number of evaluations. The first process reports.
+
+    A continued trial goes on from `checkpoint`. `output_dir` must be on the disk of the trial's folder:
+
+        Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
+    """
+
+    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        """Find the trial's checkpoint.
+
+        Args:
+            metric: a key of what `Trainer.evaluate` returns, such as `eval_loss`.
+            report: the argument `report` of the objective; None in a command, which prints its reports.
+            folder: for checkpoints; None: the trial's folder, if it has one.
+
+        """
+        self._trial, self._metric = Trial(report, folder), metric
+        self._metrics: Any = None  # of an evaluation that is not reported yet
+        self.step, self.checkpoint = self._trial.step, self._trial.checkpoint and str(self._trial.checkpoint)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
+    ) -> None:
+        """Report, at once where the trial has no folder, else after a checkpoint was saved."""
+        self._metrics = metrics
+        if self._trial.folder is None:
+            self._report(state, control)
+        control.should_save = self._trial.folder is not None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Move the checkpoint into the trial's folder, and report."""
+        if self._metrics is not None:
+            if state.is_world_process_zero:
+                self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step + 1)
+            self._report(state, control)
+
+    def _report(self, state: TrainerState, control: TrainerControl) -> None:
+        """Report in the first process, and stop all when the campaign stops the trial."""
+        self.step, metrics, self._metrics = self.step + 1, self._metrics, None
+        stops = [state.is_world_process_zero and self._trial.report(metrics or {}, self._metric, self.step)]
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.broadcast_object_list(stops)
+        control.should_training_stop = control.should_training_stop or stops[0]

@@ -1,0 +1,44 @@
+"""Keras: `TrialCallback` for `model.fit`, with any backend."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from keras.callbacks import Callback
+
+from objectives.objective import Report
+from orchestrator.public.integrations.trial import Trial
+
+
+class TrialCallback(Callback):
+    """Reports a metric at the end of each epoch, stops by `model.stop_training`, and keeps the weights and the
+    optimizer's state in the trial's folder. The step is the number of epochs so far.
+
+    A continued trial loads its checkpoint when the training begins; give `fit` the epoch from which it goes on:
+
+        model.fit(inputs, targets, epochs=20, initial_epoch=trial.step, callbacks=[trial])
+    """
+
+    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        """Find the trial's checkpoint.
+
+        Args:
+            metric: as in the history of `fit`, such as `val_accuracy`.
+            report: the argument `report` of the objective; None in a command, which prints its reports.
+            folder: for checkpoints; None: the trial's folder, if it has one.
+
+        """
+        super().__init__()
+        self._trial, self._metric = Trial(report, folder), metric
+        self.step = self._trial.step
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Load the checkpoint."""
+        if self._trial.checkpoint is not None:
+            self.model.load_weights(self._trial.checkpoint)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Save, report, and set `stop_training` when the campaign stops the trial."""
+        self._trial.save(self.model.save_weights, epoch + 1, ".weights.h5")
+        if self._trial.report(logs or {}, self._metric, epoch + 1):
+            self.model.stop_training = True

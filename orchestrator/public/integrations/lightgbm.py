@@ -1,0 +1,52 @@
+"""LightGBM: `TrialCallback` for `lightgbm.train` and the classes of scikit-learn's interface."""
+
+import os
+
+from lightgbm.callback import CallbackEnv, EarlyStopException
+
+from objectives.objective import Report
+from orchestrator.public.integrations.trial import Trial
+
+
+class TrialCallback:
+    """Reports a metric after each round of boosting, stops by LightGBM's exception for early stopping, and keeps
+    a checkpoint in the trial's folder. The step is the number of rounds so far.
+
+    A continued trial goes on from `checkpoint` with the rounds that are left:
+
+        left = 100 - trial.step
+        lightgbm.train(parameters, data, left, init_model=trial.checkpoint, callbacks=[trial])
+    """
+
+    order = 25  # after the library's own callbacks that print and record
+    before_iteration = False
+
+    def __init__(
+        self,
+        metric: str,
+        report: Report | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        every: int = 1,
+    ) -> None:
+        """Find the trial's checkpoint.
+
+        Args:
+            metric: data and metric, such as `valid_0-l2`.
+            report: the argument `report` of the objective; None in a command, which prints its reports.
+            folder: for checkpoints; None: the trial's folder, if it has one.
+            every: rounds between two reports and checkpoints.
+
+        """
+        self._trial, self._metric, self._every = Trial(report, folder), metric, every
+        self.step = self._trial.step
+        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
+
+    def __call__(self, env: CallbackEnv) -> None:
+        """Save, report, and raise EarlyStopException when the campaign stops the trial."""
+        step, results = env.iteration + 1, env.evaluation_result_list or []
+        if step % self._every:
+            return
+        self._trial.save(env.model.save_model, step, ".txt")
+        values = {f"{data}-{name}": value for data, name, value, *_ in results}
+        if self._trial.report(values, self._metric, step):
+            raise EarlyStopException(env.iteration, results)

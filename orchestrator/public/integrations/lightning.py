@@ -1,0 +1,50 @@
+"""Lightning: `TrialCallback` for `lightning.pytorch.Trainer`."""
+
+import os
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from objectives.objective import Report
+from orchestrator.public.integrations.trial import Trial
+
+
+class TrialCallback(Callback):
+    """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and keeps a checkpoint in
+    the trial's folder. The step is the number of validations so far, without those of the sanity check before
+    the training. The first process reports.
+
+    A continued trial goes on from `checkpoint`:
+
+        Trainer(max_epochs=20, callbacks=[trial]).fit(model, ckpt_path=trial.checkpoint)
+    """
+
+    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        """Find the trial's checkpoint.
+
+        Args:
+            metric: a name that the module logs, such as `val_accuracy`.
+            report: the argument `report` of the objective; None in a command, which prints its reports.
+            folder: for checkpoints; None: the trial's folder, if it has one.
+
+        """
+        self._trial, self._metric = Trial(report, folder), metric
+        self.step = self._trial.step
+        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save in all processes, report in the first one, and stop all when the campaign stops the trial."""
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        self.step += 1
+        self._trial.save(trainer.save_checkpoint, self.step, ".ckpt", renames=trainer.is_global_zero)
+        stops = trainer.is_global_zero and self._trial.report(trainer.callback_metrics, self._metric, self.step)
+        trainer.should_stop = trainer.should_stop or bool(trainer.strategy.broadcast(stops))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds of this callback."""
+        return {"step": self.step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Count on from a checkpoint."""
+        self.step = state_dict["step"]

@@ -1,0 +1,86 @@
+"""What the callbacks of all libraries need of their trial: reporting, and checkpoints in its folder."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from objectives.objective import EvaluationStopped, HasFolder, Report
+
+
+class Trial:
+    """The trial in which a training runs.
+
+    `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the newest complete
+    checkpoint in it, and `step` the step after which it was saved; None and 0 when there is none.
+    """
+
+    def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        """Find the trial's folder and its newest checkpoint.
+
+        Args:
+            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value`, as a
+                command does.
+            folder: for checkpoints; None: that of `report`, else the one that BBKB_FOLDER names, else none.
+
+        """
+        if folder is None:
+            given = report.folder if isinstance(report, HasFolder) else None
+            folder = given or os.environ.get("BBKB_FOLDER") or None
+        self._report = report or _print_report
+        self.folder = None if folder is None else Path(folder)
+        self.checkpoint: Path | None = None
+        self.step = 0
+        for path in [] if self.folder is None else self.folder.glob("step-*"):
+            step = path.name.removeprefix("step-").partition(".")[0]
+            if step.isdecimal() and int(step) > self.step:
+                self.checkpoint, self.step = path, int(step)
+
+    def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
+        """Report the metric `name`, counting steps from 1. True: the campaign stops the trial.
+
+        Raises KeyError when there is no such metric.
+        """
+        if name not in metrics:
+            raise KeyError(f"metric {name!r} must be one that the training computes: {', '.join(metrics) or 'none'}")
+        try:
+            self._report(float(metrics[name]), step)  # type: ignore[arg-type]  # a number or a tensor of one
+        except EvaluationStopped:
+            return True
+        return False
+
+    def save(self, write: Callable[[str], object], step: int, suffix: str = "", renames: bool = True) -> None:
+        """Let `write` save a checkpoint at a path, rename it when it is complete, and remove the one before.
+
+        Args:
+            write: is called with a path that ends with `suffix`; nothing happens where the trial has no folder.
+            step: the step after which the checkpoint is saved.
+            suffix: by which the library chooses a format.
+            renames: False in the processes of a training beside the first one.
+
+        """
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / f"draft-{step}{suffix}"
+        write(str(draft))
+        if renames:
+            self.keep(draft, step, suffix)
+
+    def keep(self, draft: Path, step: int, suffix: str = "") -> None:
+        """Move a complete checkpoint, a file or a folder on the same disk, and remove the one before."""
+        if self.folder is None:
+            return
+        before, complete = self.checkpoint, self.folder / f"step-{step}{suffix}"
+        if complete.is_dir():  # left by an attempt that ended before it removed what it had replaced
+            shutil.rmtree(complete)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft.rename(complete)
+        self.checkpoint, self.step = complete, step
+        if before is not None and before != complete:
+            shutil.rmtree(before) if before.is_dir() else before.unlink(missing_ok=True)
+
+
+def _print_report(value: float, step: int | None = None) -> None:
+    """Print a report in a line of its own, also after a progress bar."""
+    print(f"\nBBKB_REPORT {step} {value!r}", flush=True)

@@ -1,0 +1,53 @@
+"""XGBoost: `TrialCallback` for `xgboost.train` and the classes of scikit-learn's interface."""
+
+import os
+from typing import Any
+
+from xgboost import collective
+from xgboost.callback import TrainingCallback
+
+from objectives.objective import Report
+from orchestrator.public.integrations.trial import Trial
+
+
+class TrialCallback(TrainingCallback):
+    """Reports a metric after each round of boosting, stops by the callback's return value, and keeps a checkpoint
+    in the trial's folder. The step is the number of rounds so far. The first process reports.
+
+    A continued trial goes on from `checkpoint` with the rounds that are left:
+
+        left = 100 - trial.step
+        xgboost.train(parameters, data, left, xgb_model=trial.checkpoint, callbacks=[trial])
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        report: Report | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        every: int = 1,
+    ) -> None:
+        """Find the trial's checkpoint.
+
+        Args:
+            metric: data and metric as XGBoost prints them, such as `validation-rmse`.
+            report: the argument `report` of the objective; None in a command, which prints its reports.
+            folder: for checkpoints; None: the trial's folder, if it has one.
+            every: rounds between two reports and checkpoints.
+
+        """
+        self._trial, self._metric, self._every = Trial(report, folder), metric, every
+        self.step = self._trial.step
+        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Save, report, and say whether the training ends."""
+        step = model.num_boosted_rounds()
+        if step % self._every:
+            return False
+        stops = False
+        if collective.get_rank() == 0:
+            self._trial.save(model.save_model, step, ".ubj")
+            values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
+            stops = self._trial.report(values, self._metric, step)
+        return bool(collective.broadcast(stops, 0))

@@ -1,0 +1,62 @@
+"""The callback of each library in a small real training: reports, stop, checkpoint, lines of a command."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from objectives.objective import Report
+from orchestrator.public import integrations
+from tests.orchestrator.public.integrations.trainings import STEPS, TRAININGS
+from workers.reporting import Reports
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
+
+Training = Callable[[Report | None, Path | None], None]
+MODULES = sorted(set(Path(integrations.__path__[0]).glob("*.py")) - {Path(integrations.__file__ or "")})
+
+
+@pytest.fixture(params=TRAININGS)
+def training(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Training:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.delenv("BBKB_FOLDER", raising=False)
+    return TRAININGS[request.param]
+
+
+def stopping_at(last: int, folder: Path) -> Reports:
+    return Reports(lambda step, value: step == last, folder)
+
+
+def test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_stop_does(
+    training: Training, tmp_path: Path
+) -> None:
+    whole = Reports(folder=tmp_path / "whole")
+    training(whole, None)
+    assert [step for step, _ in whole.points()] == list(range(1, STEPS + 1))
+    stopped = stopping_at(3, tmp_path / "stopped")
+    training(stopped, None)
+    assert stopped.points() == whole.points()[:3]
+    continued = Reports(folder=tmp_path / "stopped")
+    training(continued, None)
+    np.testing.assert_allclose(continued.points(), whole.points()[3:], rtol=1e-5)
+    kept = [path for path in (tmp_path / "stopped").iterdir() if path.name != "trainer"]
+    assert [path.name.partition(".")[0] for path in kept] == [f"step-{STEPS}"]
+
+
+def test_without_a_report_the_same_training_prints_the_lines_of_a_command(
+    training: Training, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = Reports()
+    training(expected, None)
+    capfd.readouterr()
+    training(None, None)
+    printed = re.findall(r"^BBKB_REPORT (\d+) (\S+)$", capfd.readouterr().out, re.MULTILINE)
+    assert [(int(step), float(value)) for step, value in printed] == list(expected.points())
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.stem)
+def test_a_callback_is_short(module: Path) -> None:
+    assert module.stem == "trial" or len(module.read_text().splitlines()) <= 60

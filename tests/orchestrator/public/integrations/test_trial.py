@@ -1,0 +1,92 @@
+"""What the callbacks share: reports, also as lines of a command, and complete checkpoints in the trial's folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from objectives.objective import EvaluationStopped
+from objectives.report_lines import ReportLines
+from orchestrator.public.integrations.trial import Trial
+from workers.reporting import Reports
+
+
+def writes(text: str) -> Callable[[str], int]:
+    return lambda path: Path(path).write_text(text)
+
+
+def test_a_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> None:
+    reports = Reports(lambda step, value: step == 2)
+    trial = Trial(reports, tmp_path)
+    assert not trial.report({"loss": 0.5}, "loss", 1)
+    assert trial.report({"loss": 0.25}, "loss", 2)
+    assert reports.points() == ((1, 0.5), (2, 0.25))
+
+
+def test_a_missing_metric_is_answered_with_those_there_are() -> None:
+    with pytest.raises(KeyError, match=r"metric 'acuracy' must be one that the training computes: loss, accuracy"):
+        Trial(Reports()).report({"loss": 0.5, "accuracy": 0.1}, "acuracy", 1)
+
+
+def test_without_a_report_a_trial_prints_the_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    print("a progress bar", end="")
+    Trial().report({"loss": 0.1 + 0.2}, "loss", 7)
+    seen: list[tuple[float, int | None]] = []
+    lines = ReportLines(lambda value, step=None: seen.append((value, step)), 0)
+    lines.take(capsys.readouterr().out.encode())
+    assert seen == [(0.1 + 0.2, 7)]
+
+
+def test_the_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BBKB_FOLDER", raising=False)
+    assert Trial().folder is None
+    monkeypatch.setenv("BBKB_FOLDER", str(tmp_path / "environment"))
+    assert Trial().folder == tmp_path / "environment"
+    assert Trial(Reports(folder=tmp_path / "report")).folder == tmp_path / "report"
+    assert Trial(Reports(folder=tmp_path / "report"), tmp_path / "argument").folder == tmp_path / "argument"
+
+
+def test_the_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_path: Path) -> None:
+    trial = Trial(folder=tmp_path)
+    assert (trial.checkpoint, trial.step) == (None, 0)
+    for step in (9, 10):
+        trial.save(writes(str(step)), step, ".json")
+    (tmp_path / "draft-11.json").write_text("incomplete")
+    (tmp_path / "output-1.txt").write_text("printed")
+    found = Trial(folder=tmp_path)
+    assert (found.checkpoint, found.step) == (tmp_path / "step-10.json", 10)
+    assert (tmp_path / "step-10.json").read_text() == "10"
+    assert {path.name for path in tmp_path.iterdir()} == {"step-10.json", "draft-11.json", "output-1.txt"}
+
+
+def test_a_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path: Path) -> None:
+    trial = Trial(folder=tmp_path)
+    for content in ("first", "second"):
+        draft = tmp_path / "saved"
+        draft.mkdir()
+        (draft / "weights").write_text(content)
+        trial.keep(draft, 1)
+        trial = Trial(folder=tmp_path)
+    assert (tmp_path / "step-1" / "weights").read_text() == "second"
+    trial.save(writes("third"), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
+
+
+def test_a_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BBKB_FOLDER", raising=False)
+
+    def fail(path: str) -> None:
+        raise AssertionError(path)
+
+    Trial().save(fail, 1)
+
+
+def test_an_exception_of_another_kind_is_not_taken_for_a_stop() -> None:
+    def stop(step: int, value: float) -> bool:
+        raise EvaluationStopped
+
+    assert Trial(Reports(stop)).report({"loss": 0.0}, "loss", 1)
+    with pytest.raises(ValueError, match="could not convert"):
+        Trial(Reports()).report({"loss": "none"}, "loss", 1)
