@@ -24,17 +24,21 @@ class Group(StrEnum):
     TABLES = "tables"
     FUNCTIONS = "functions"
     NOISY = "noisy functions"
+    BBOB = "bbob functions"
+    LCBENCH = "trainings"
+    MIXED = "mixed spaces"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the problem's own units.
+    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the problem's own units; None
+    when the evaluation failed.
 
     `expected` is the reward without its noise, `regret` the same in units of (best − median) from the best one.
     `duration` is relative: its mean over the problem is 1; None when the problem has no recorded durations.
     """
 
-    reward: float
+    reward: float | None
     expected: float
     regret: float
     duration: float | None = None

@@ -34,8 +34,8 @@ class Method(Protocol):
         """The point of suggestion `number`; None: it waits for results."""
         ...
 
-    def tell(self, number: int, reward: float) -> None:
-        """Pass the result of suggestion `number`; rewards are maximised."""
+    def tell(self, number: int, reward: float | None) -> None:
+        """Pass the result of suggestion `number`; rewards are maximised, None stands for a failed evaluation."""
         ...
 
     def recommend(self) -> Point | None:
@@ -110,7 +110,7 @@ class _Search:
     durations: list[float] = field(default_factory=list)
     ask_seconds: list[float] = field(default_factory=list)
     tell_seconds: list[float] = field(default_factory=list)
-    rewards: dict[int, float] = field(default_factory=dict)
+    rewards: dict[int, float | None] = field(default_factory=dict)
     waited: float = 0.0  # CPU seconds of `ask`s without a suggestion since the last suggestion
 
     def ask(self) -> float | None:
@@ -141,15 +141,18 @@ class _Search:
         self.rewards[number] = reward
 
     def recommended(self) -> float:
-        """Regret of the recommendation now."""
+        """Regret of the recommendation now; that of the first point while every evaluation failed."""
+        if all(reward is None for reward in self.rewards.values()):
+            return self.results[0].regret
         point = self.method.recommend() or self._largest_mean()
         return self.problem.evaluate(point, np.random.default_rng(0)).regret
 
     def _largest_mean(self) -> Point:
-        found: dict[tuple[Scalar, ...], list[int]] = defaultdict(list)
-        for number in self.rewards:
-            found[tuple(self.points[number].values())].append(number)
-        best = max(found.values(), key=lambda numbers: mean(self.rewards[number] for number in numbers))
+        found: dict[tuple[tuple[str, Scalar], ...], list[int]] = defaultdict(list)
+        succeeded = {number: reward for number, reward in self.rewards.items() if reward is not None}
+        for number in succeeded:
+            found[tuple(self.points[number].items())].append(number)
+        best = max(found.values(), key=lambda numbers: mean(succeeded[number] for number in numbers))
         return self.points[best[0]]
 
 

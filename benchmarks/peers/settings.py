@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from benchmarks.peers import bbob, mixed, trainings
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -19,7 +20,12 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "tables": tuple(TABLES),
     "functions": tuple(SHAPES),
     "noisy": tuple(f"{name}{_NOISY}" for name in SHAPES),
+    "bbob": tuple(name for dimension in bbob.DIMENSIONS for name in bbob.names(dimension)),
+    **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
+    "lcbench": trainings.NAMES,
+    "mixed": mixed.NAMES,
 }
+SUITES = ("bbob", "lcbench", "mixed")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -39,20 +45,28 @@ class Setting:
 
 
 def make_problem(name: str, seed: int, source: DataSource) -> Problem:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not available."""
+    """The problem `name` of PROBLEMS or of SUITES; raises ObjectiveError when its data are not available."""
     if name in TABLES:
         return load_table(name, source)
+    if name in trainings.NAMES:
+        return trainings.load_training(name, source)
+    if name in mixed.NAMES:
+        return mixed.Mixed(name, seed)
+    if name in SETS["bbob"]:
+        return bbob.parse(name, seed)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
 
 
 def problems(text: str) -> tuple[str, ...]:
     """The problems in a list separated by commas; a name of SETS selects several. Raises UserError for others."""
     chosen: list[str] = []
+    every = (*SETS, *PROBLEMS, *(name for suite in SUITES for name in SETS[suite]))
     for name in parts(text):
-        if name not in (*SETS, *PROBLEMS):
-            choices = (*SETS, *PROBLEMS)
+        if name not in every:
+            listed = ",".join((*SETS, *PROBLEMS))
             raise UserError(
-                f"--problems must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}"
+                f"--problems must be some of {listed} or of what {', '.join(SUITES)} stand for, "
+                f"got {name!r}{did_you_mean(name, every)}"
             )
         chosen += SETS.get(name, (name,))
     return tuple(dict.fromkeys(chosen))

@@ -19,12 +19,14 @@ from benchmarks.peers.measures import (
 )
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import Record
-from benchmarks.peers.settings import Setting
+from benchmarks.peers.settings import SETS, Setting
 from benchmarks.peers.tables import TABLES
 
 Scale = Callable[[float], float]
 Measure = Callable[[Record], float]
 
+_SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "mixed": Group.MIXED}
+_LINEAR = (Group.TABLES, Group.LCBENCH, Group.MIXED)  # groups whose regrets are shown as they are
 BASE = "tpe"  # the method that differences refer to
 
 
@@ -32,6 +34,9 @@ def group_of(problem: str) -> Group:
     """The group of the problem with this name."""
     if problem in TABLES:
         return Group.TABLES
+    for suite, group in _SUITES.items():
+        if problem in SETS[suite]:
+            return group
     return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
 
 
@@ -59,12 +64,12 @@ def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Tabl
 
 
 def _scale(group: Group) -> Scale:
-    """The scale of regrets: linear for tables, logarithmic for functions."""
-    return (lambda regret: regret) if group == Group.TABLES else log10
+    """The scale of regrets: logarithmic for functions, linear for all others."""
+    return (lambda regret: regret) if group in _LINEAR else log10
 
 
 def _unit(group: Group) -> str:
-    return "regret" if group == Group.TABLES else "log10 regret"
+    return "regret" if group in _LINEAR else "log10 regret"
 
 
 def _name(kind: str, setting: Setting, group: Group) -> str:

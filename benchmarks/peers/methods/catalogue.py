@@ -44,8 +44,11 @@ def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """Whether the method can search the problem: CMA-ES needs a continuous space."""
-    return name != "cma-es" or problem.group != Group.TABLES
+    """Whether the method can search the problem: CMA-ES needs a continuous space; of the peers, only Optuna's samplers
+    and random search have conditional parameters here."""
+    if name == "cma-es":
+        return problem.group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
+    return name not in ("smac", "ax") or problem.group != Group.MIXED
 
 
 def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Options]) -> Method:

@@ -11,7 +11,7 @@ from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from benchmarks.peers.problems import Point, Problem
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Ordered, Parameter, Range
-from orchestrator.errors import UserError
+from orchestrator.errors import CampaignError, UserError
 
 _ALL_AT_ONCE = 1  # one suggestion at a time, for each free worker
 
@@ -35,7 +35,9 @@ class OfAx:
         self._running[number] = trial
         return {name: _value(self._space[name], values[name]) for name in self._space}
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
+        if reward is None:
+            raise CampaignError("the benchmark's Ax does not run problems with failed evaluations")
         self._client.complete_trial(self._running.pop(number), {"reward": reward})
 
     def recommend(self) -> None:

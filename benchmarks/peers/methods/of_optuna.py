@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from benchmarks.peers.methods.conditions import exists
 from benchmarks.peers.problems import Point, Problem
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
@@ -39,12 +40,33 @@ class OfOptuna:
         self._running: dict[int, Any] = {}
 
     def ask(self, number: int) -> Point:
-        trial = self._study.ask(self._distributions)
+        trial = self._study.ask(self._distributions if self._is_flat else None)
         self._running[number] = trial
+        if not self._is_flat:
+            self._suggest(trial)
         return {name: value_of(self._space[name], value) for name, value in trial.params.items()}
 
-    def tell(self, number: int, reward: float) -> None:
-        self._study.tell(self._running.pop(number), reward)
+    def tell(self, number: int, reward: float | None) -> None:
+        failed = optuna.trial.TrialState.FAIL if reward is None else None
+        self._study.tell(self._running.pop(number), reward, state=failed)
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether every parameter exists in every configuration."""
+        return all(parameter.when is None for parameter in self._space.values())
+
+    def _suggest(self, trial: Any) -> None:
+        """Draw the parameters that exist, one after the other, as Optuna's users write conditional spaces."""
+        for name, parameter in self._space.items():
+            if not exists(parameter, trial.params):
+                continue
+            match self._distributions[name]:
+                case FloatDistribution(low=low, high=high, log=log):
+                    trial.suggest_float(name, low, high, log=log)
+                case IntDistribution(low=low, high=high, log=log):
+                    trial.suggest_int(name, low, high, log=log)
+                case CategoricalDistribution(choices=levels):
+                    trial.suggest_categorical(name, levels)
 
     def recommend(self) -> None:
         """None: the point with the largest mean reward, the study's best trial when no point is evaluated twice."""

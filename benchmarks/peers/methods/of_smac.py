@@ -11,6 +11,7 @@ from smac.runhistory import TrialInfo, TrialValue
 
 from benchmarks.peers.methods.of_configspace import hyperparameter, value_of
 from benchmarks.peers.problems import Point, Problem
+from orchestrator.errors import CampaignError
 
 
 class OfSmac:
@@ -37,7 +38,9 @@ class OfSmac:
         self._running[number] = info
         return {name: value_of(self._space[name], info.config[name]) for name in self._space}
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
+        if reward is None:
+            raise CampaignError("the benchmark's SMAC3 does not run problems with failed evaluations")
         self._smac.tell(self._running.pop(number), TrialValue(cost=-reward))
 
     def recommend(self) -> Point | None:

@@ -51,7 +51,7 @@ class Ours:
         self._running[number] = int(arms[0])
         return self._candidates.parameters(int(arms[0]))
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
         self._optimizer.tell([self._running.pop(number)], [reward])
 
     def recommend(self) -> Point:
@@ -78,7 +78,7 @@ class OursInSpace:
         self._running[number] = configurations[0]
         return configurations[0]
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
         self._optimizer.tell([self._running.pop(number)], [reward])
 
     def recommend(self) -> Point:

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from benchmarks.peers.methods.conditions import existing
 from benchmarks.peers.problems import Point, Problem
+from objectives import coding
 from objectives.parameters import Choice, Ordered, Range
 from orchestrator.errors import CampaignError
 
@@ -18,9 +20,10 @@ class Uniform:
         arms = self._problem.arms
         if arms is not None:
             return arms.parameters(int(self._rng.integers(len(arms))))
-        return {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
+        drawn = {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
+        return existing(self._problem.space, drawn)
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
         """Results have no effect."""
 
     def recommend(self) -> None:
@@ -32,4 +35,7 @@ class Uniform:
                 return float(self._rng.uniform(low, high))
             case Choice(choices=levels) | Ordered(ordered=levels):
                 return levels[int(self._rng.integers(len(levels)))]
+            case Range() as numbers:
+                (value,) = coding.values(numbers, coding.draw(numbers, self._rng.random(1))).tolist()
+                return float(value) if not numbers.integer else int(value)
         raise CampaignError(f"random search has no draw for {parameter}")

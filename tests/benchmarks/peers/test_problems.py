@@ -58,7 +58,7 @@ def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret() -> None:
     clean, noisy = Function("ackley10", 0), Function("ackley10", 0, 0.01)
     point = dict.fromkeys(clean.space, 0.3)
     rewards = [noisy.evaluate(point, np.random.default_rng(seed)).reward for seed in range(400)]
-    assert np.std(rewards) == pytest.approx(0.01 * clean._unit, rel=0.15)
+    assert np.std(np.array(rewards, float)) == pytest.approx(0.01 * clean._unit, rel=0.15)
     assert noisy.evaluate(point, RNG).regret == clean.evaluate(point, RNG).regret
 
 

@@ -22,7 +22,7 @@ class Scripted:
 
     def __init__(self, points: list[Point], limit: int = 100, recommended: Point | None = None) -> None:
         self.points, self.limit, self.running, self.recommended = points, limit, 0, recommended
-        self.results: list[tuple[int, float]] = []
+        self.results: list[tuple[int, float | None]] = []
 
     def ask(self, number: int) -> Point | None:
         if self.running == self.limit:
@@ -30,7 +30,7 @@ class Scripted:
         self.running += 1
         return self.points[number]
 
-    def tell(self, number: int, reward: float) -> None:
+    def tell(self, number: int, reward: float | None) -> None:
         self.running -= 1
         self.results.append((number, reward))
 

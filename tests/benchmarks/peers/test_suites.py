@@ -1,0 +1,115 @@
+"""Problems of other suites: COCO's functions, networks of LCBench, and spaces of choices and conditions."""
+
+import numpy as np
+import pytest
+
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.peers import bbob
+from benchmarks.peers.methods.catalogue import is_applicable, make_method
+from benchmarks.peers.methods.conditions import existing
+from benchmarks.peers.mixed import FAILURE, NAMES, Mixed
+from benchmarks.peers.problems import Evaluation
+from benchmarks.peers.search import search
+from benchmarks.peers.settings import PROBLEMS, SETS, make_problem, problems
+from benchmarks.peers.summary import group_of
+from benchmarks.peers.trainings import Training
+from objectives.datasets import DataSource
+from objectives.parameters import Choice, Range, Space
+from objectives.space import make_candidates
+from orchestrator.errors import UserError
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("function", range(1, bbob.FUNCTIONS + 1))
+def test_the_best_place_of_a_bbob_function_has_no_regret_and_no_other_has_less(function: int) -> None:
+    pytest.importorskip("cocoex")
+    problem = bbob.Bbob(function, 2, 3)
+    regrets = [problem.evaluate({"x0": x, "x1": y}, RNG).regret for x, y in RNG.uniform(-5, 5, (200, 2)).tolist()]
+    assert min(regrets) >= 0.0
+    assert np.median(regrets) == pytest.approx(1.0, rel=0.5)
+
+
+def test_a_seed_is_another_instance_of_a_bbob_function() -> None:
+    pytest.importorskip("cocoex")
+    point = {"x0": 1.0, "x1": 2.0}
+    values = [bbob.Bbob(1, 2, seed).evaluate(point, RNG).reward for seed in (0, 1, bbob.INSTANCES)]
+    assert values[0] != values[1]
+    assert values[0] == values[2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(5))
+def test_only_the_best_level_reaches_the_best_value(name: str, seed: int) -> None:
+    problem = Mixed(name, seed)
+    candidates = make_candidates(problem.space, 4096, seed=seed)
+    points = [candidates.parameters(arm) for arm in range(len(candidates))]
+    evaluations = [problem.evaluate(point, RNG) for point in points]
+    choice = next(iter(problem.space))
+    others = [
+        one.regret
+        for one, point in zip(evaluations, points, strict=True)
+        if point[choice] != problem.best_kind and one.reward is not None
+    ]
+    best = [one.regret for one, point in zip(evaluations, points, strict=True) if point[choice] == problem.best_kind]
+    assert 0.0 <= min(best) < min(others)
+    assert min(others) > 0.15
+    succeeded = [one.regret for one in evaluations if one.reward is not None]
+    assert np.median(succeeded) == pytest.approx(1.0, abs=0.3)
+
+
+def test_one_level_of_failcat_always_fails() -> None:
+    problem = Mixed("failcat", 0)
+    failing = next(kind for kind, level in problem.levels.items() if level.fails)
+    outcome = problem.evaluate({"kind": failing, "x": 0.5, "y": 0.5}, RNG)
+    assert (outcome.reward, outcome.regret) == (None, FAILURE)
+
+
+@pytest.mark.parametrize("method", ["bbkb", "tpe", "random"])
+@pytest.mark.parametrize("name", ["failcat", "deep"])
+@pytest.mark.filterwarnings("ignore")  # Optuna's own
+def test_methods_search_spaces_with_conditions_and_failures(name: str, method: str) -> None:
+    if method == "tpe":
+        pytest.importorskip("optuna")
+    problem = Mixed(name, 1)
+    record = search(problem, make_method(method, problem, 0, 20, {}), 3, 20, 0, (name, method))
+    assert len(record.regrets) == 20
+    assert FAILURE in record.regrets or name == "deep"
+    assert np.isfinite(record.recommended).all()
+
+
+def test_a_parameter_exists_where_its_condition_holds() -> None:
+    space: Space = {
+        "a": Choice(("x", "y")),
+        "b": Range(0.0, 1.0, when={"a": "x"}),
+        "c": Range(0.0, 1.0, when={"a": "y"}),
+    }
+    assert existing(space, {"a": "y", "b": 0.1, "c": 0.2}) == {"a": "y", "c": 0.2}
+
+
+def test_suites_are_named_and_not_part_of_all() -> None:
+    assert len(problems("bbob")) == bbob.FUNCTIONS * len(bbob.DIMENSIONS)
+    assert problems("bbob-f3-d5,mixed")[0] == "bbob-f3-d5"
+    assert not set(PROBLEMS) & {*SETS["bbob"], *SETS["lcbench"], *SETS["mixed"]}
+    with pytest.raises(UserError, match="or of what bbob, lcbench, mixed stand for"):
+        problems("bbob-f30-d5")
+    problem = make_problem("optimisers", 0, DataSource())
+    assert problem.group == group_of("optimisers")
+    assert not is_applicable("cma-es", problem)
+
+
+def test_a_training_is_the_end_of_its_learning_curve() -> None:
+    curves = CurveProblem(
+        name="lcbench-1",
+        family="lcbench",
+        space={"x": Range(0.0, 1.0)},
+        arms=None,
+        steps=(1, 2),
+        costs=(1, 1),
+        whole_cost=2,
+        curve=lambda point: np.array([0.1, float(str(point["x"]))]),
+        durations=lambda point: np.ones(2),
+        best=1.0,
+        median=0.5,
+    )
+    assert Training(curves).evaluate({"x": 0.75}, RNG) == Evaluation(0.75, 0.75, 0.5)
