@@ -43,10 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine is."""
+    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine is.
+
+    Every run tries the same examples, so a failure is one of the code. `make fuzz` (`-m fuzz`) looks for new ones.
+    """
     if config.getoption("--quick"):
         os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
-    hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, max_examples=examples(100), derandomize=config.getoption("-m") != "fuzz"
+    )
     hypothesis.settings.load_profile("untimed")
 
 

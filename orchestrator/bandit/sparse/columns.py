@@ -14,9 +14,11 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 
 MAX_BYTES = 256 * 2**20
-WIDTH = 32  # columns of a panel
+WIDTH = 64  # columns of a panel
 ENTRIES = 65_536  # of columns, computed at a time
-ROWS = 1024  # arms whose kept columns are gathered at a time: they stay in the cache
+DOT_ROWS = 1024  # arms whose kept columns are multiplied at a time: they stay in the cache
+GATHERED_ROWS = 128  # arms whose panels are copied at a time, for the same reason
+RECENT = 2  # lookups that are kept: of a dictionary and of the pulled arms, which a sweep asks for in turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,34 @@ class Points:
 
     arms: Indices
     features: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Where the m columns of some points lie.
+
+    Attributes:
+        panels: numbers of the panels that hold at least one of them, ascending.
+        among: place of each column (m,) when all columns of these panels stand side by side.
+
+    """
+
+    panels: list[int]
+    among: Indices
+
+    @classmethod
+    def of(cls, slots: Indices) -> "_Places":
+        """The places of `slots` (m,), numbers of columns over all panels."""
+        panel, place = np.divmod(slots, WIDTH)
+        panels, rank = np.unique(panel, return_inverse=True)
+        return cls(panels.tolist(), rank * WIDTH + place)
+
+    def run(self) -> slice | None:
+        """The places as a slice, if the columns stand side by side in their order; None otherwise."""
+        first, last = int(self.among[0]), int(self.among[-1])
+        if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
+            return slice(first, last + 1)
+        return None
 
 
 class KernelColumns:
@@ -36,7 +66,7 @@ class KernelColumns:
         self.capacity = max_bytes // (8 * len(features))  # how many columns are kept
         self._panels: list[Floats] = []  # (A, `WIDTH`) each
         self._slots: dict[int, int] = {}  # arm -> its column, over all panels; the last one is the most recently used
-        self._last: tuple[Points, Indices] | None = None  # columns asked for last, and their slots
+        self._recent: list[tuple[Points, _Places]] = []  # the lookups of the last `RECENT` points
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
         """k(x, x_s) for the rows at `positions` (n of them) and s in `columns` (m): (n, m), contiguous."""
@@ -44,14 +74,32 @@ class KernelColumns:
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
             return np.empty((len(self._features[positions]), 0))
-        panel, place = np.divmod(self._slots_of(columns), WIDTH)
-        first, last = int(place[0]), int(place[-1])
-        if (panel == panel[0]).all() and (np.diff(place) == 1).all():  # in the order in which they first came
-            return np.ascontiguousarray(self._panels[panel[0]][positions, first : last + 1])
-        gathered = np.empty((len(self._features[positions]), len(panel)))
-        for number in _distinct(panel):
-            of_panel = np.flatnonzero(panel == number)
-            gathered[:, of_panel] = self._panels[number][positions].take(place[of_panel], axis=1)
+        places = self._places_of(columns)
+        run = places.run() if len(places.panels) == 1 else None
+        if run is not None:  # in the order in which they first came
+            return np.ascontiguousarray(self._panels[places.panels[0]][positions, run])
+        return self._gather(positions, places)
+
+    def _gather(self, positions: slice | Indices, places: _Places) -> Floats:
+        """The columns at `places` (m) of the rows at `positions` (n of them): (n, m).
+
+        Whole panels of a few rows are copied side by side and the columns taken from the copy: both steps stay in the
+        cache, and their number of calls does not depend on the number of columns.
+        """
+        if isinstance(positions, slice):
+            positions = np.arange(*positions.indices(len(self._features)))
+        gathered = np.empty((len(positions), len(places.among)))
+        copied = np.empty((min(GATHERED_ROWS, len(positions)), WIDTH * len(places.panels)))
+        panels = [
+            (self._panels[number], slice(WIDTH * rank, WIDTH * rank + self._panels[number].shape[1]))
+            for rank, number in enumerate(places.panels)
+        ]
+        for low in range(0, len(positions), GATHERED_ROWS):
+            rows = positions[low : low + GATHERED_ROWS]
+            copy = copied[: len(rows)]
+            for panel, side in panels:
+                copy[:, side] = panel.take(rows, axis=0)
+            copy.take(places.among, axis=1, out=gathered[low : low + GATHERED_ROWS], mode="clip")
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
@@ -69,37 +117,40 @@ class KernelColumns:
         """Σ_s w_s k(x, x_s) for the rows at `positions` (n,), s in `columns` (m) with `weights` (m,): (n,)."""
         if len(columns.arms) > self.capacity:
             return self.rows(positions, columns) @ weights
-        panel, place = np.divmod(self._slots_of(columns), WIDTH)
-        spread = np.zeros((len(self._panels), WIDTH))  # weights of 0 for the others save a second gathering
-        spread[panel, place] = weights
+        places = self._places_of(columns)
+        spread = np.zeros(WIDTH * len(places.panels))  # weights of 0 for the others save a second gathering
+        spread[places.among] = weights
         product = np.zeros(len(positions))
-        for low in range(0, len(positions), ROWS):
-            part = slice(low, low + ROWS)
-            for number in _distinct(panel):
-                kept = self._panels[number][positions[part]]
-                product[part] += kept @ spread[number, : kept.shape[1]]
+        for low in range(0, len(positions), DOT_ROWS):
+            part = slice(low, low + DOT_ROWS)
+            for rank, number in enumerate(places.panels):
+                kept = self._panels[number].take(positions[part], axis=0)
+                product[part] += kept @ spread[WIDTH * rank :][: kept.shape[1]]
         return product
 
-    def _slots_of(self, columns: Points) -> Indices:
-        """Where the columns lie (m,), after computing those that do not lie anywhere yet."""
-        if self._last is None or self._last[0] is not columns:
-            wanted = columns.arms.tolist()
-            for arm in wanted:
-                if arm in self._slots:
-                    self._slots[arm] = self._slots.pop(arm)
-            slots: dict[int, int] = {}  # of those to be computed: number in `columns` -> slot
-            for number, arm in enumerate(wanted):
-                if arm not in self._slots:
-                    self._slots[arm] = slots[number] = self._free_slot()
-            if slots:
-                self._fill(columns.features[list(slots)], np.array(list(slots.values())))
-            self._last = columns, np.array([self._slots[arm] for arm in wanted], np.intp)
-        return self._last[1]
+    def _places_of(self, columns: Points) -> _Places:
+        """Where the columns lie, after computing those that do not lie anywhere yet."""
+        for points, places in self._recent:
+            if points is columns:
+                return places
+        wanted = columns.arms.tolist()
+        for arm in wanted:
+            if arm in self._slots:
+                self._slots[arm] = self._slots.pop(arm)
+        slots: dict[int, int] = {}  # of those to be computed: number in `columns` -> slot
+        for number, arm in enumerate(wanted):
+            if arm not in self._slots:
+                self._slots[arm] = slots[number] = self._free_slot()
+        if slots:
+            self._fill(columns.features[list(slots)], np.array(list(slots.values())))
+        places = _Places.of(np.array([self._slots[arm] for arm in wanted], np.intp))
+        self._recent = [*self._recent[1 - RECENT :], (columns, places)]
+        return places
 
     def _fill(self, points: Floats, slots: Indices) -> None:
         """Compute the columns of `points` (k, d), and put them into `slots` (k,)."""
         panel, place = np.divmod(slots, WIDTH)
-        for number in _distinct(panel):
+        for number in np.unique(panel).tolist():
             of_panel = np.flatnonzero(panel == number)
             for low in range(0, len(self._features), ENTRIES // len(of_panel)):
                 part = slice(low, low + ENTRIES // len(of_panel))
@@ -109,13 +160,8 @@ class KernelColumns:
     def _free_slot(self) -> int:
         used = len(self._slots)
         if used == self.capacity:
+            self._recent = []  # they may lie there no longer
             return self._slots.pop(next(iter(self._slots)))
         if used == WIDTH * len(self._panels):  # zeros: `dot` reads columns that are not filled yet
             self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - used))))
         return used
-
-
-def _distinct(numbers: Indices) -> list[int]:
-    """The distinct values of `numbers` (n,), all ≥ 0, ascending."""
-    distinct: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
-    return distinct

@@ -55,7 +55,7 @@ def textbook_moments(model: SparseModel, pulls: Pulls, dictionary: Indices) -> t
 
 
 # dictionaries may be near-singular, where the last digits of either computation depend on the version of LAPACK
-assert_close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+assert_close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
 
 
 @given(seed=SEEDS)
@@ -93,7 +93,7 @@ def test_local_sums_are_those_of_the_printed_covariances(
     known = variance > 1e-6  # below that a ratio is one of rounding errors
     expected = (square[:, arms] @ counts)[known] / variance[known]
     sums = problem.posterior.local_sums(None, pulled, covariance)
-    np.testing.assert_allclose(sums[known], expected, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(sums[known], expected, rtol=1e-3, atol=1e-9)
     some = np.flatnonzero(known)[::-2]
     np.testing.assert_allclose(problem.posterior.local_sums(some, pulled, covariance), sums[some], rtol=1e-5)
 
