@@ -20,6 +20,7 @@ from orchestrator.bandit.strategy import (
     Observation,
     Posterior,
     Recommends,
+    Record,
     S,
     Strategy,
     is_grown,
@@ -53,6 +54,10 @@ class Learner(Generic[S]):
             else:
                 waiting.append(arm)
         return waiting
+
+    def is_running(self, arm: int) -> bool:
+        """Whether a pull of `arm` has no result yet."""
+        return self._open_count[arm] > self._result_count[arm]
 
     @property
     def is_due(self) -> bool:
@@ -110,6 +115,15 @@ class Learner(Generic[S]):
         """Continue from `state`, which has other arms and no further results."""
         self.state, self._view = state, None
 
+    def restore(self, record: Record) -> None:
+        """Learn all results as `record` says, without drawing or fitting anything."""
+        self.take(self.strategy.restore(self.before, tuple(self.unlearned), record))
+
+    @property
+    def before(self) -> S:
+        """The state that the strategy's next `tell` continues."""
+        return self.state
+
     @property
     def view(self) -> S:
         """The state with all results; reading it changes nothing."""
@@ -117,7 +131,7 @@ class Learner(Generic[S]):
             return self.state
         if self._view is None:
             rng = np.random.default_rng([self._seed, 1, self.state.round])
-            self._view = self.strategy.tell(self.state, tuple(self.unlearned), rng)
+            self._view = self.strategy.tell(self.before, tuple(self.unlearned), rng)
         return self._view
 
     @property
@@ -133,15 +147,16 @@ class Learner(Generic[S]):
         return scores_among(self.view.pulls, model_of(self.strategy), rewards)
 
     def best(self) -> tuple[int, float]:
-        """The arm to recommend, of those that have a reward, and the mean of its rewards; there must be one.
+        """The arm to recommend, of those with a final reward, and the mean of its rewards; there must be one.
 
         The one with the largest mean reward, unless the strategy recommends another because rewards are noisy.
         """
         pulls = self.view.pulls
-        means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+        arms = pulls.finished_arms
+        means = pulls.reward_sums[arms] / pulls.counts[arms]
         arm = self.strategy.recommend(self.view) if isinstance(self.strategy, Recommends) else None
-        position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))
-        return int(pulls.arms[position]), float(means[position])
+        position = int(np.argmax(means)) if arm is None else int(np.searchsorted(arms, arm))
+        return int(arms[position]), float(means[position])
 
     def _choose(self, limit: int) -> list[int]:
         decision = self.strategy.ask(self.state, tuple(self.open), limit)

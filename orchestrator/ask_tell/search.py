@@ -4,6 +4,7 @@ The log records what happened: the arms asked for, the results with what the str
 appended. Repeating it draws and fits nothing, so a loaded search continues exactly as the saved one would have.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,13 @@ import numpy as np
 from objectives.conditions import Scalar
 from objectives.objective import Candidates, ObjectiveError
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
-from orchestrator.ask_tell.learner import Learner, RewardSumError
+from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.saving import Entry
+from orchestrator.ask_tell.trainings import CurveLearner, Trainings
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategy import AnyStrategy, Observation
+from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Observation, TrialForecast
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.candidates.pool import Appended, Pool
@@ -33,7 +35,8 @@ ArmResult = tuple[int, Value]
 class SearchSetup:
     """What a search begins with; it never changes.
 
-    `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are kept.
+    `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are kept. `steps`: the step
+    at which a training ends; None: no training is stopped. `first_trials`: how many are trained for few steps first.
     """
 
     space: SearchSpace
@@ -42,6 +45,8 @@ class SearchSetup:
     seed: int
     enqueue: Sequence[Mapping[str, Scalar]]
     candidate_limit: int
+    steps: int | None = None
+    first_trials: int = 0
 
     def dump(self) -> Entry:
         """The setup as plain values."""
@@ -54,6 +59,7 @@ class SearchSetup:
             "seed": self.seed,
             "enqueue": [dict(one) for one in self.enqueue],
             "limit": self.candidate_limit,
+            **({} if self.steps is None else {"steps": self.steps, "first_trials": self.first_trials}),
         }
 
     @classmethod
@@ -66,6 +72,8 @@ class SearchSetup:
             seed=dumped["seed"],
             enqueue=dumped["enqueue"],
             candidate_limit=dumped["limit"],
+            steps=dumped.get("steps"),
+            first_trials=dumped.get("first_trials", 0),
         )
 
     def pool(self) -> Pool:
@@ -91,7 +99,11 @@ class SpaceSearch:
         repeats = known.repeats or model_of(strategy) is None
         arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
         state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
-        self.learner = Learner(strategy, state, setup.seed, self._record)
+        trainings = Trainings(setup.steps, setup.first_trials)
+        self.learner = CurveLearner(strategy, state, setup.seed, self._record, trainings)
+        self._best = -math.inf  # final reward
+        self._forecasts: dict[int, TrialForecast] = {}  # of open trials, by `_forecast_by`
+        self._forecast_by: object = None
         self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
         self._waiting = [self._arm(one) for one in setup.enqueue]  # enqueued and not asked for yet
 
@@ -134,6 +146,31 @@ class SpaceSearch:
             raise ValueError(f"{rule}; divide all by a constant") from error
         self.results.extend(results)
         self.log.append({"told": [list(pair) for pair in results]})
+        rewards = [self._observation(arm, value).reward for arm, value in results]
+        self._best = max([self._best, *(reward for reward in rewards if reward is not None)])
+
+    def report(self, arm: int, step: int, value: float) -> bool:
+        """The value of the arm's trial at a step; whether the trial goes on. One that does not is paused."""
+        self.learner.report(arm, step, self.setup.goals.objectives[0].sign * value)
+        self.log.append({"reported": [arm, step, value]})
+        goes_on = self.learner.trainings.cause_of_stop(arm, self._is_hopeless) is None
+        if not goes_on:
+            self.stop(arm, continues=True)
+        return goes_on
+
+    def stop(self, arm: int, continues: bool) -> None:
+        """The arm's trial was stopped before its end; `continues`: it may be continued."""
+        self.learner.stop(arm, continues)
+        self.log.append({"stopped": arm, "continues": continues})
+
+    def _is_hopeless(self, trial: int) -> bool:
+        """Whether even the optimistic forecast of the trial is worse than the best final reward."""
+        strategy, learner = self.setup.strategy, self.learner
+        if self._forecast_by is not learner.state and isinstance(strategy, LearnsCurves):
+            known = strategy.predict_trials(learner.state, list(learner.trainings.curves))
+            self._forecasts, self._forecast_by = {one.trial: one for one in known}, learner.state
+        forecast = self._forecasts.get(trial)
+        return forecast is not None and forecast.high < self._best
 
     def repeat(self, entry: Entry) -> None:
         """Repeat an entry of the log."""
@@ -147,20 +184,26 @@ class SpaceSearch:
             self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
         if "told" in entry:
             self.tell([(int(arm), _read_value(value)) for arm, value in entry["told"]])
+        if "reported" in entry:
+            arm, step, value = entry["reported"]
+            self.learner.report(int(arm), int(step), self.setup.goals.objectives[0].sign * float(value))
+            self.log.append({"reported": [arm, step, value]})
+        if "stopped" in entry:
+            self.stop(int(entry["stopped"]), bool(entry["continues"]))
         if "record" in entry:
-            learner = self.learner
-            learner.take(self.setup.strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
+            self.learner.restore(entry["record"])
             self.log.append({"record": dict(entry["record"])})
 
     def front(self) -> list[tuple[int, Point]]:
         """The arms that satisfy all constraints and that no other one is better than in every objective, with the mean
         rewards of the objectives; the best of the first objective first."""
         pulls, objectives = self.learner.view.pulls, len(self.setup.goals.objectives)
-        means = np.array([one.reward_sums[pulls.arms] / pulls.counts[pulls.arms] for one in pulls.outputs])
+        finished = pulls.finished_arms
+        means = np.array([one.reward_sums[finished] / pulls.counts[finished] for one in pulls.outputs])
         feasible = np.flatnonzero((means[objectives:] >= 0.0).all(axis=0))
         arms: dict[Point, int] = {}
         for place in feasible.tolist():
-            arms.setdefault(tuple(means[:objectives, place].tolist()), int(pulls.arms[place]))
+            arms.setdefault(tuple(means[:objectives, place].tolist()), int(finished[place]))
         front: list[Point] = []
         for point in arms:
             front = with_point(front, point)

@@ -30,7 +30,8 @@ from orchestrator.ask_tell.saving import Entry, read_saved, write_saved
 from orchestrator.ask_tell.search import SearchSetup, SpaceSearch, Value
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import Posterior, never_waits
+from orchestrator.bandit.model.model import model_of
+from orchestrator.bandit.strategy import LearnsCurves, Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goal_sections import check_goals
 from orchestrator.settings.spaces import build_forbid, build_space
@@ -63,6 +64,9 @@ class Optimizer:
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that are asked for first.
         candidate_limit: the largest number of candidates; the worst ones that were never asked for are retired.
+        steps: the step at which a training ends. `report` then says whether a training goes on, and `ask` returns
+            configurations of stopped ones again when they look good; None: `report` stops none.
+        first_trials: how many trainings are stopped after about an eighth of `steps`, before the best ones go on.
         **options: fields of the strategy.
 
     Raises:
@@ -91,6 +95,8 @@ class Optimizer:
         forbid: Sequence[Mapping[str, object]] = (),
         enqueue: Sequence[Mapping[str, Scalar]] = (),
         candidate_limit: int = CANDIDATE_LIMIT,
+        steps: int | None = None,
+        first_trials: int = 0,
         **options: object,
     ) -> None:
         _refuse_array(space)
@@ -115,7 +121,10 @@ class Optimizer:
             seed=check_seed(seed),
             enqueue=check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),
+            steps=None if steps is None else check_limit(steps, "steps"),
+            first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
         )
+        _check_steps(setup)
         self._lock = threading.RLock()
         self._search = SpaceSearch(setup)
 
@@ -176,6 +185,67 @@ class Optimizer:
             checked = check_metrics(values, self.metrics, len(told))
         self._search.tell(list(zip(self._search.arms_of(told), checked, strict=True)))
 
+    @exclusive
+    def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
+        """Report a value of a training before its end, and ask whether it goes on.
+
+        The model learns the values of all trainings. With `steps` a training is stopped when it is worse than the
+        median of others at its step, or when the model expects its end to be worse than the best value; one in twenty
+        goes on nevertheless, so that a wrong belief is noticed. A stopped training is paused: keep its checkpoint,
+        because `ask` may return its configuration again. After its last step, give its final value to `tell`.
+
+        Args:
+            configuration: one that `ask` returned, or any other of the space; one training of each at a time.
+            value: at the step, on the scale of `tell`; NaN or infinite when the training diverges.
+            step: counted from 1; a step that was reported before changes nothing.
+
+        Returns:
+            False: stop this training now. Always True without `steps`.
+
+        Raises:
+            ObjectiveError: when the configuration is not of the space.
+            ValueError: when `step` is no whole number >= 1, or `value` no number.
+
+        """
+        number = float(check_numbers(value, "value").reshape(()))
+        at = check_limit(step, "step")
+        arms = self._search.arms_of(_check_configurations(configuration))
+        return self._search.report(arms[0], at, number)
+
+    @exclusive
+    def stop(self, configuration: Mapping[str, Scalar]) -> None:
+        """End a training before its last step for good: the model keeps what it reported, and `ask` does not return it
+        to be continued. One that reported nothing counts as failed.
+
+        Args:
+            configuration: of a training that runs or is paused.
+
+        Raises:
+            ObjectiveError: when the configuration is not of the space.
+
+        """
+        self._search.stop(self._search.arms_of(_check_configurations(configuration))[0], continues=False)
+
+    @exclusive
+    def reached(self, configuration: Mapping[str, Scalar]) -> int:
+        """The largest step that a training which has not ended has reported: it goes on after it. 0 for a new one.
+
+        Args:
+            configuration: parameters by name.
+
+        Raises:
+            ObjectiveError: when the configuration is not of the space.
+
+        """
+        arms = self._search.arms_of(_check_configurations(configuration))
+        return self._search.learner.trainings.step(arms[0])
+
+    @property
+    @exclusive
+    def paused(self) -> list[Configuration]:
+        """The configurations of stopped trainings that `ask` may return again, the longest trained first."""
+        return [self.candidates.parameters(arm) for arm in self._search.learner.trainings.paused_arms]
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the objectives, then those of the constraints, each once."""
@@ -231,7 +301,7 @@ class Optimizer:
         `front` which is best in the first one, and its value.
         """
         learner = self._search.learner
-        if learner.view.pulls.total == 0:
+        if not len(learner.view.pulls.finished_arms):
             raise ValueError("best needs at least one value; call ask, evaluate, and call tell first")
         if not self._goals.is_single:
             if not (front := self.front()):
@@ -314,11 +384,24 @@ class Optimizer:
         facts = [("goals", wanted), ("results", str(len(self.trials))), ("pending", str(len(self.pending)))]
         if self._goals.is_single:
             facts[0] = ("direction", "maximize" if self._goals.objectives[0].is_maximized else "minimize")
-        if self.front():
+        if len(self._search.learner.view.pulls.finished_arms) and self.front():
             configuration, value = self.best()
             facts += [("best value", f"{value:.6g}")]
             facts += [("best configuration", ", ".join(f"{name}={one!r}" for name, one in configuration.items()))]
         return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
+
+
+def _check_steps(setup: SearchSetup) -> None:
+    """Raise ValueError where trainings in steps are not possible as they are set up."""
+    if setup.steps is None:
+        if setup.first_trials:
+            raise ValueError(f"first_trials needs steps, the step at which a training ends; got {setup.first_trials}")
+        return
+    if not isinstance(setup.strategy, LearnsCurves) or model_of(setup.strategy) is None:
+        remedy = "such as bbkb with its default preset; leave out steps"
+        raise ValueError(f"steps needs a strategy whose model learns curves, {remedy}, got {setup.strategy!r}")
+    if not setup.goals.is_single:
+        raise ValueError("steps needs one objective and no constraints; leave out steps, and tell final values only")
 
 
 def _refuse_array(space: object) -> None:

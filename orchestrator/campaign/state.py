@@ -23,7 +23,7 @@ from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
-from orchestrator.campaign.training import StopCause, Training, TrainingRule
+from orchestrator.campaign.training import StopCause, Training
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10
@@ -198,15 +198,14 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     if training is None:
         return StopCause.WORSE_THAN_OTHERS if is_worse else None
     curve = state.training.curves.get(trial)
-    is_new = trial not in state.training.continued
-    if is_new and trial < training.first_trials:
-        is_short = curve is not None and curve.step >= training.first_steps
-        return StopCause.FIRST_TRAINING if is_short else None
-    if TrainingRule.is_witness(trial) or trial in state.training.finishing:
-        return None
-    if is_worse:
-        return StopCause.WORSE_THAN_OTHERS
-    return StopCause.FORECAST if _is_hopeless(state, trial) else None
+    return training.cause_of_stop(
+        trial,
+        0 if curve is None else curve.step,
+        is_continued=trial in state.training.continued,
+        is_worse=is_worse,
+        is_hopeless=lambda: _is_hopeless(state, trial),
+        is_finishing=trial in state.training.finishing,
+    )
 
 
 def _is_hopeless(state: CampaignState, trial: int) -> bool:

@@ -1,6 +1,6 @@
 """Trainings that report values at steps: their curves, which are stopped and can be continued, and their forecasts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -41,6 +41,35 @@ class TrainingRule:
     def is_witness(trial: int) -> bool:
         """Whether the trial is trained on although a rule would stop it."""
         return trial % WITNESSES == WITNESSES - 1
+
+    def cause_of_stop(
+        self,
+        trial: int,
+        step: int,
+        *,
+        is_continued: bool,
+        is_worse: bool,
+        is_hopeless: Callable[[], bool],
+        is_finishing: bool = False,
+    ) -> StopCause | None:
+        """Why a running trial is stopped; None: it goes on.
+
+        Args:
+            trial: its number.
+            step: its latest step; 0 before the first report.
+            is_continued: whether it was stopped before.
+            is_worse: whether it is worse than others at its step.
+            is_hopeless: says whether even its optimistic forecast is worse than the best value.
+            is_finishing: whether it was continued to complete the best ones.
+
+        """
+        if not is_continued and trial < self.first_trials:
+            return StopCause.FIRST_TRAINING if step > 0 and step >= self.first_steps else None
+        if self.is_witness(trial) or is_finishing:
+            return None
+        if is_worse:
+            return StopCause.WORSE_THAN_OTHERS
+        return StopCause.FORECAST if is_hopeless() else None
 
 
 @dataclass(frozen=True, slots=True)

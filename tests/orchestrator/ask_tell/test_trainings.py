@@ -1,0 +1,181 @@
+"""`Optimizer` with trainings in steps: values before the end, stops, continued trainings, saved and loaded."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bbkb import Optimizer, Range
+from orchestrator.ask_tell.trainings import Trainings
+from orchestrator.bandit.curves import TrialCurve
+
+STEPS = 27
+SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
+
+
+def error_at(configuration: Any, step: int) -> float:
+    """A curve that falls to an end that is best at lr = 0.01 and width = 0.6."""
+    end: float = 0.2 * (math.log10(configuration["lr"]) + 2.0) ** 2 + (configuration["width"] - 0.6) ** 2
+    return end + 0.5 / step
+
+
+def train(optimizer: Optimizer, configuration: Any) -> int:
+    """Train it until its end or its stop; how many steps were made."""
+    reached = optimizer.reached(configuration)
+    for step in range(reached + 1, STEPS + 1):
+        if not optimizer.report(configuration, error_at(configuration, step), step):
+            return step - reached
+    optimizer.tell(configuration, error_at(configuration, STEPS))
+    return STEPS - reached
+
+
+def search(optimizer: Optimizer, budget: int) -> tuple[list[Any], int]:
+    """Train until the budget of steps is spent; the configurations asked for, and how many were continued."""
+    asked, continued = [], 0
+    while budget > 0:
+        (configuration,) = optimizer.ask()
+        continued += optimizer.reached(configuration) > 0
+        asked.append(configuration)
+        budget -= train(optimizer, configuration)
+    return asked, continued
+
+
+def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
+    continued = 0
+    for seed in (0, 3):
+        optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=20, seed=seed)
+        asked, again = search(optimizer, 15 * STEPS)
+        assert len({str(one) for one in asked}) > 20  # full trainings would have been 15
+        assert optimizer.paused
+        best, value = optimizer.best()
+        assert value == error_at(best, STEPS) == min(one["value"] for one in optimizer.trials)
+        assert value < 0.1
+        assert best not in optimizer.paused
+        continued += again
+    assert continued > 0
+
+
+def test_a_saved_optimizer_continues_as_the_one_that_was_not_saved(tmp_path: Path) -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=8, seed=2)
+    search(optimizer, 5 * STEPS)
+    running = optimizer.ask()[0]
+    optimizer.report(running, error_at(running, 1), 1)
+    optimizer.save(tmp_path / "saved.json")
+    loaded = Optimizer.load(tmp_path / "saved.json")
+    assert (loaded.paused, loaded.pending, loaded.trials) == (optimizer.paused, optimizer.pending, optimizer.trials)
+    assert loaded.reached(running) == 1
+    assert search(loaded, 5 * STEPS) == search(optimizer, 5 * STEPS)
+    assert loaded.best() == optimizer.best()
+
+
+def test_an_optimizer_of_version_0_2_0_loads_without_steps_and_learns_reports() -> None:
+    optimizer = Optimizer.load(Path(__file__).parent / "saved" / "space-0.2.0.json")
+    configuration = optimizer.ask()[0]
+    assert optimizer.report(configuration, -1e6, 1)
+    assert optimizer.paused == []
+
+
+def test_without_a_report_the_choices_are_those_of_an_optimizer_without_steps() -> None:
+    pair = [Optimizer(SPACE, "minimize", seed=3), Optimizer(SPACE, "minimize", seed=3, steps=STEPS)]
+    for _ in range(15):
+        first, second = (optimizer.ask(2) for optimizer in pair)
+        assert first == second
+        for optimizer in pair:
+            optimizer.tell(first, [error_at(one, STEPS) for one in first])
+
+
+def test_first_trials_stop_after_an_eighth_of_the_steps() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=3)
+    made = [train(optimizer, optimizer.ask()[0]) for _ in range(3)]
+    assert made == [3, 3, 3]
+    assert len(optimizer.paused) == 3
+    assert optimizer.pending == []
+
+
+def test_a_training_that_diverges_is_stopped_and_one_without_a_value_is_not_asked_for_again() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
+    for _ in range(8):
+        (configuration,) = optimizer.ask()
+        optimizer.report(configuration, error_at(configuration, 3), 3)
+    (diverged,) = optimizer.ask()
+    assert not optimizer.report(diverged, math.nan, 3)
+    assert diverged not in optimizer.paused
+    assert diverged not in optimizer.pending
+
+
+def test_a_training_that_ends_for_good_is_not_continued() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=9)
+    configurations = [optimizer.ask()[0] for _ in range(2)]
+    for configuration in configurations:
+        train(optimizer, configuration)
+    optimizer.stop(configurations[0])
+    assert optimizer.paused == configurations[1:]
+    (running,) = optimizer.ask()
+    optimizer.report(running, 0.3, 1)
+    optimizer.stop(running)
+    assert running not in optimizer.pending
+    assert optimizer.reached(running) == 0
+
+
+def test_a_configuration_that_was_not_asked_for_may_report() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
+    optimizer.report({"lr": 0.05, "width": 0.25}, 0.7, 2)
+    assert len(optimizer.pending) == 1
+    assert optimizer.reached(optimizer.pending[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"steps": 0}, "steps must be >= 1, got 0"),
+        ({"first_trials": 4}, "first_trials needs steps"),
+        ({"steps": 9, "strategy": "uniform"}, "steps needs a strategy whose model learns curves"),
+        ({"steps": 9, "strategy": "bbkb", "preset": "paper"}, "steps needs a strategy whose model learns curves"),
+        ({"steps": 9, "constraints": [{"metric": "m", "at_most": 1}]}, "steps needs one objective"),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Optimizer(SPACE, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "message"),
+    [(0.5, 0, "step must be >= 1"), (0.5, 1.5, "step must be a whole number"), ("x", 1, "value must be numbers")],
+)
+def test_a_report_that_is_none_is_refused_and_changes_nothing(value: Any, step: Any, message: str) -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
+    (configuration,) = optimizer.ask()
+    with pytest.raises(ValueError, match=message):
+        optimizer.report(configuration, value, step)
+    assert optimizer.reached(configuration) == 0
+
+
+def test_a_paused_trial_keeps_its_number_and_an_ended_one_does_not() -> None:
+    trainings = Trainings(last_step=STEPS)
+    for arm in (7, 8):
+        trainings.report(arm, 1, 0.5)
+    trainings.pause(7)
+    trainings.begin(7)
+    trainings.report(7, 2, 0.75)
+    trainings.end(8, 0.25)
+    trainings.report(8, 1, 0.125)
+    assert trainings.curves == {
+        0: TrialCurve(0, 7, (1, 2), (0.5, 0.75)),
+        1: TrialCurve(1, 8, (1,), (0.25,), is_finished=True),
+        2: TrialCurve(2, 8, (1,), (0.125,)),
+    }
+    trainings.learned()
+    assert set(trainings.curves) == {0, 2}
+
+
+def test_one_in_twenty_trials_that_a_rule_would_stop_goes_on() -> None:
+    trainings = Trainings(last_step=STEPS)
+    stopped = []
+    for arm in range(40):
+        trainings.report(arm, 3, -float(arm))
+        if trainings.cause_of_stop(arm, lambda _: False) is not None:
+            stopped.append(arm)
+    assert 19 not in stopped
+    assert stopped == [arm for arm in range(4, 40) if arm not in (19, 39)]
