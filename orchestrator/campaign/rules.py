@@ -21,7 +21,8 @@ NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
 # Seconds that a trial waits after its second failed attempt; twice as long after each further one, up to the maximum.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-RETRIES = 2  # of a failed evaluation
+RECORDED_RETRIES = 2  # of a failed evaluation, where the log has no such setting
+_RETRIES_WITH_MORE_MEMORY = 2
 # Successes that are needed before a time-out follows their durations.
 DURATIONS_TO_LEARN_FROM = 5
 
@@ -78,7 +79,7 @@ class _Strategy:
 class _Workers:
     executor: str = "ray"
     count: int | None = None
-    retries: int = RETRIES
+    retries: int | None = RECORDED_RETRIES
     retry_memory_factor: float | None = None
     timeout_seconds: float | None = None
     timeout_factor: float | None = None
@@ -131,7 +132,7 @@ class Rules:
     target: float | None = None
     is_maximized: bool = True
     workers: int | None = None  # the number that was requested; a cluster may have places for fewer
-    retries: int = RETRIES
+    retries: int | None = None  # after errors; None: each kind of failure has its own number
     failures_before_giving_up: int = 10  # in one session, without a success
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
     timeout_seconds: float | None = None  # an evaluation's deadline, which its worker keeps
@@ -188,12 +189,18 @@ class Rules:
                 return attempt_failures.nodes < NODES_A_TRIAL_MAY_COST
             case FailureKind.INVALID_VALUE:
                 return False  # the same parameters and seed would give it again
-            case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
-                return attempt_failures.charged <= self.retries
-            case FailureKind.TIMEOUT | FailureKind.OUT_OF_MEMORY:
-                return attempt_failures.charged <= min(1, self.retries)  # a retry rarely helps and is expensive
+            case _:
+                return attempt_failures.charged <= self._retries_after(kind)
+
+    def _retries_after(self, kind: FailureKind) -> int:
+        """How many failures that count against the retries may precede another attempt after one of this kind."""
+        match kind:
             case FailureKind.ERROR:
-                return attempt_failures.charged <= self.retries
+                return self.retries or 0  # the same code and seed rarely give another result
+            case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
+                return _RETRIES_WITH_MORE_MEMORY if self.retries is None else self.retries
+            case _:
+                return 1 if self.retries is None else min(1, self.retries)  # it rarely helps and is expensive
 
 
 def _training(settings: _Asha | _Median | _ModelStopping | None) -> TrainingRule | None:

@@ -117,13 +117,14 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     ends += [] if budget.target is None else [f"value {budget.target:g}"]
     limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
     cluster = f", Ray cluster {address}" if address else ""
+    retries = "lost workers, time-outs and out of memory only" if workers.retries is None else str(workers.retries)
     memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
     return [
         ("ends after", " or ".join(ends)),
         ("workers", f"{workers.count} ({workers.executor}{cluster})"),
         (
             "an evaluation",
-            f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {workers.retries}",
+            f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",
         ),
         ("store", redact(settings.store)),
         ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),

@@ -61,7 +61,7 @@ def prepare(
         created, state = snapshots.current(old, store)
         done = status_of(created.name, state).done
         recorded = read_recorded(old.recorded_settings(store)).plain
-        settings = with_recorded_data(recorded, settings)
+        settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
         check_budget(done, settings)
         find_free(store, old.name, say)  # before the workers are started
@@ -79,10 +79,13 @@ def prepare(
     return settings, parts
 
 
-def with_recorded_data(old: Mapping[str, object], settings: Settings) -> Settings:
-    """The settings with the existing data that the run's settings `old` have: their source is read only once, because
-    it may have changed."""
-    return settings.model_copy(update={"existing_data": from_mapping(old).existing_data})
+def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
+    """The settings with what the run's settings `old` decide: existing data, whose source is read only once because it
+    may have changed, and `workers.retries` where the new settings leave it open, because its default has changed."""
+    recorded, workers = from_mapping(old), settings.workers
+    if workers.retries is None:
+        workers = workers.model_copy(update={"retries": recorded.workers.retries})
+    return settings.model_copy(update={"existing_data": recorded.existing_data, "workers": workers})
 
 
 def check_changes(

@@ -274,7 +274,11 @@ class WorkerSettings(Section):
         default=None,
         description="Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory.",
     )
-    retries: int = Field(default=2, ge=0, le=1_000_000, description="Number of further attempts after a failure.")
+    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None,
+        description="Number of further attempts after an exception; null: none, and one after a time-out or running "
+        "out of memory (two with retry_memory_factor). 0: none after these either. Lost workers are always replaced.",
+    )
     trial_folders: bool = Field(
         default=False,
         description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "

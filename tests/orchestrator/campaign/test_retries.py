@@ -23,8 +23,29 @@ from orchestrator.campaign.rules import (
     Rules,
 )
 from orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, fail, failure, fold, session, success
+from tests.orchestrator.campaign.short_logs import (
+    batch,
+    dispatch,
+    ends_trial,
+    fail,
+    failure,
+    fold,
+    session,
+    settings_of,
+    success,
+)
 from workers.messages import FailureKind
+
+
+def attempts_of(kind: FailureKind, retries: int | None) -> int:
+    """The attempts of a trial that fails in this way each time."""
+    state = fold(session(slots=1, retries=retries), batch(0, [5]))
+    for attempt in range(1, 20):
+        state = apply(state, dispatch((0, attempt)))
+        state = fail(state, 0, kind, attempt)
+        if state.failed:
+            return attempt
+    raise AssertionError("the trial is tried again without end")
 
 
 def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
@@ -45,13 +66,35 @@ def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
     ],
 )
 def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind, attempts_in_all: int) -> None:
-    state = fold(session(slots=1, retries=2), batch(0, [5]))
-    for attempt in range(1, 20):
-        state = apply(state, dispatch((0, attempt)))
-        state = fail(state, 0, kind, attempt)
-        if state.failed:
-            break
-    assert attempt == attempts_in_all
+    assert attempts_of(kind, retries=2) == attempts_in_all
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempts_in_all"),
+    [
+        (FailureKind.ERROR, 1),
+        (FailureKind.INVALID_VALUE, 1),
+        (FailureKind.TIMEOUT, 2),
+        (FailureKind.OUT_OF_MEMORY, 2),
+        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
+        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
+        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL),
+    ],
+)
+def test_an_exception_is_not_tried_again_unless_the_campaign_says_so(kind: FailureKind, attempts_in_all: int) -> None:
+    assert attempts_of(kind, retries=None) == attempts_in_all
+
+
+@pytest.mark.parametrize("kind", [FailureKind.ERROR, FailureKind.TIMEOUT, FailureKind.OUT_OF_MEMORY])
+def test_no_retries_are_none_after_time_outs_and_memory_either(kind: FailureKind) -> None:
+    assert attempts_of(kind, retries=0) == 1
+
+
+def test_a_log_without_the_setting_has_the_number_of_its_version() -> None:
+    settings = settings_of()
+    del settings["workers"]["retries"]
+    assert Rules.of(settings, 1).allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
+    assert not Rules.of(settings, 1).allows_retry(FailureKind.ERROR, AttemptFailures(charged=3), workers_lost=0)
 
 
 def test_a_lost_worker_does_not_use_up_the_retries() -> None:
@@ -104,7 +147,7 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
 
 def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:
     state = fold(session(slots=1, workers={"retry_memory_factor": 1.5}), batch(0, [5]))
-    for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):
+    for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):  # two retries
         state = apply(state, dispatch((0, attempt)))
         assert state.memory_factor(0) == factor
         state = fail(state, 0, FailureKind.OUT_OF_MEMORY, attempt)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.running.resume import with_recorded
+from orchestrator.settings.model import from_mapping
+
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 CAMPAIGN = """
@@ -107,3 +110,15 @@ def test_a_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, f
     done = bbkb(folder, "report", "runs/2026-first")
     assert (done.returncode, "must not be a link" in done.stderr) == (2, True)
     assert precious.read_text() == "precious"
+
+
+def test_a_resume_keeps_the_recorded_retries_where_the_new_settings_leave_them_open() -> None:
+    tree = {
+        "name": "n", "objective": {"name": "sine"}, "candidates": {"size": 10}, "strategy": {"name": "uniform"},
+        "budget": {"evaluations": 3},
+    }  # fmt: skip
+    old = from_mapping({**tree, "workers": {"retries": 2}}).resolved()
+    assert with_recorded(old, from_mapping(tree)).workers.retries == 2
+    assert with_recorded(old, from_mapping({**tree, "workers": {"retries": 1}})).workers.retries == 1
+    unset = from_mapping(tree).resolved()
+    assert with_recorded(unset, from_mapping(tree)).workers.retries is None

@@ -12,7 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 from orchestrator.api import Campaign, Result
 from orchestrator.errors import ConfigError, UserError
 from orchestrator.history.optuna_study import to_optuna
-from orchestrator.running.resume import with_recorded_data
+from orchestrator.running.resume import with_recorded
 from orchestrator.settings.model import from_mapping, load
 
 SPACE = {
@@ -104,7 +104,7 @@ def test_a_resume_needs_the_study_no_more_and_leaves_what_it_has_got_since_alone
     assert before.existing_data is not None
     assert now.existing_data is not None
     assert len(now.existing_data.results) > len(before.existing_data.results)
-    assert with_recorded_data(before.resolved(), now).existing_data == before.existing_data
+    assert with_recorded(before.resolved(), now).existing_data == before.existing_data
     (tmp_path / "study.db").unlink()
     campaign = Campaign.from_file(result.folder / "campaign.yaml")
     assert campaign.settings.existing_data == before.existing_data
