@@ -22,7 +22,7 @@ from typing_extensions import Doc
 from objectives.cell_features import Encoding, encode_cells
 from objectives.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
 from objectives.conditions import Scalar
-from objectives.datasets import FOLDER_VARIABLE, DataSource
+from objectives.datasets import FOLDER_VARIABLE, DataSource, check_archive
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Choice, Ordered, Space
 from objectives.tabular import Table, recorded_evaluation
@@ -232,6 +232,7 @@ def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> 
             f"by `data.folder` in the campaign file or the environment variable {FOLDER_VARIABLE}"
         )
     try:
+        check_archive(path)
         with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
             return make(arrays)
     except Exception as error:  # a damaged file makes numpy raise many types

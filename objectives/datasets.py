@@ -8,6 +8,7 @@ scikit-learn is imported where it is used: it costs a second, and a worker that 
 import csv
 import gzip
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,14 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
         raise ObjectiveError(f"{path} cannot be read as the data set it should be: {error!r}; replace it") from error
 
 
+def check_archive(path: Path) -> None:
+    """Raise ValueError when a file is no NumPy archive; NumPy takes any such file for pickled objects."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError("the file is damaged, or no NumPy archive (.npz)")
+
+
 def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    check_archive(path)
     with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
         images, labels = arrays["x_train"], arrays["y_train"]
     return images.reshape(len(images), -1).astype(np.uint8, copy=False), labels.astype(np.intp)

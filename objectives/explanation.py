@@ -13,7 +13,8 @@ def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
     lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
     number = len(space.conditional)
     conditional = f", {number} of them conditional" if number else ""
-    return [*lines, f"{len(space.parameters)} parameters{conditional}; {_arms(space, len(candidates))}"]
+    noun = "parameter" if len(space.parameters) == 1 else "parameters"
+    return [*lines, f"{len(space.parameters)} {noun}{conditional}; {_arms(space, len(candidates))}"]
 
 
 def parameter_text(parameter: Parameter) -> str:

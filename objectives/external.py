@@ -56,7 +56,10 @@ class PythonCallable:
 
     def function(self) -> Callable[..., object]:
         """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
-        found = import_reference(self.path, self.search_paths)
+        try:
+            found = import_reference(self.path, self.search_paths)
+        except ObjectiveError as error:
+            raise ObjectiveError(f"objective.callable: {error}") from error
         if not callable(found):
             raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(found).__name__}")
         function: Callable[..., object] = found
@@ -126,7 +129,8 @@ def check_signature(
                 f"{origin} must give {name!r} a default: it is left out where its condition does not hold"
             )
         if argument.default is argument.empty and name not in given and name not in SUPPLIED:
-            raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default")
+            similar = did_you_mean(name, given - named.keys())
+            raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default{similar}")
 
 
 def _check_returns_at_once(function: Callable[..., object], origin: str) -> None:

@@ -30,7 +30,8 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
     is_name = all(part.isidentifier() for part in place.split("."))
     if not ((is_file or is_name) and attribute.isidentifier()):
         raise ObjectiveError(
-            f"a Python name must be written package.module:attribute or path/to/file.py:attribute, got {reference!r}"
+            "a Python name must be written package.module:attribute or path/to/file.py:attribute, got "
+            f"{reference!r}{_with_colon(reference)}"
         )
     for path in reversed(search_paths):
         if path not in sys.path:
@@ -39,6 +40,13 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
     if not hasattr(module, attribute):
         raise ObjectiveError(f"{reference!r}: {place!r} has no {attribute!r}{did_you_mean(attribute, dir(module))}")
     return getattr(module, attribute)
+
+
+def _with_colon(reference: str) -> str:
+    """`; did you mean 'train:loss'?` for `train.loss`, which lacks the colon."""
+    place, _, attribute = reference.rpartition(".")
+    is_name = ":" not in reference and place and all(part.isidentifier() for part in reference.split("."))
+    return f"; did you mean {f'{place}:{attribute}'!r}?" if is_name else ""
 
 
 def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> ModuleType:
@@ -50,19 +58,23 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
         # an existing module that fails to import another one is a different mistake than a misspelt name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
+            similar = did_you_mean(error.name, _modules_in(search_paths)) if error.name == name else ""
             raise ObjectiveError(
-                f"{reference!r}: no module named {error.name!r} is installed or on the search path ({sys.path[0]!r}, …)"
+                f"{reference!r}: no module named {error.name!r} is installed or on the search path "
+                f"({sys.path[0]!r}, …){similar}"
             ) from error
         raise ObjectiveError(_failure(reference, f"module {name!r}", error)) from error
 
 
 def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> ModuleType:
     """The file as a module of its own; its folder is searched for what it imports, as if it were run as a script."""
-    folders = [Path(folder) for folder in search_paths] or [Path.cwd()]
+    folders = list(dict.fromkeys(Path(folder).resolve() for folder in search_paths)) or [Path.cwd()]
     file = next((folder / place for folder in folders if (folder / place).is_file()), None)
     if file is None:
-        where = " or ".join(str(folder.resolve()) for folder in folders)
-        raise ObjectiveError(f"{reference!r}: there is no file {place} in {where}")
+        where = " or ".join(map(str, folders))
+        beside = [path.name for folder in folders for path in _files_in((folder / place).parent)]
+        similar = did_you_mean(Path(place).name, beside)
+        raise ObjectiveError(f"{reference!r}: there is no file {place} in {where}{similar}")
     file = file.resolve()
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name in sys.modules:
@@ -79,6 +91,18 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
         del sys.modules[name]
         raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
     return module
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The Python files in a folder; none when it cannot be read."""
+    try:
+        return sorted(folder.glob("*.py"))
+    except OSError:
+        return []
+
+
+def _modules_in(folders: Iterable[str]) -> list[str]:
+    return [path.stem for folder in folders for path in _files_in(Path(folder))]
 
 
 def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
@@ -131,6 +155,8 @@ def _hidden_import(error: Exception) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` with the known word nearest to `word`, or nothing."""
-    nearest = difflib.get_close_matches(word, list(choices), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+    """`; did you mean 'x'?` with the known word nearest to `word`, or nothing. Of equally near words the one with the
+    same letters is taken."""
+    nearest = difflib.get_close_matches(word, list(choices))
+    same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
+    return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""

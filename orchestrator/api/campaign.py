@@ -23,7 +23,7 @@ from orchestrator.errors import RunError, UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
-from orchestrator.session.assemble import Parts, build, create_run, existing
+from orchestrator.session.assemble import Parts, build_new, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
@@ -174,7 +174,7 @@ class Campaign:
 
     def _create(self) -> tuple[Run, Parts]:
         """The run's folder with the first events of its log, and what was built for it."""
-        parts = build(self.settings)
+        parts = build_new(self.settings)
         return create_run(self.settings, parts, existing(self.settings, parts)), parts
 
     def __repr__(self) -> str:

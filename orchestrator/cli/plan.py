@@ -27,8 +27,9 @@ def describe(settings: Settings, parts: Parts) -> str:
     arms, dimensions = parts.problem.candidates.features.shape
     workers = 1 if settings.workers.executor == "inline" else settings.workers.count
     return (
-        f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
-        f"{settings.budget.evaluations} evaluations on {plural(workers, 'worker')}"
+        f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
+        f"strategy {settings.resolved()['strategy']['name']}, "
+        f"{plural(settings.budget.evaluations, 'evaluation')} on {plural(workers, 'worker')}"
         + _goals(CampaignGoals.of(settings.resolved()))
         + (f"; {parts.description}" if parts.description else "")
     )

@@ -36,7 +36,7 @@ from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
-from orchestrator.session.training import with_training
+from orchestrator.session.training import check_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
@@ -105,6 +105,16 @@ def build(settings: Settings) -> Parts:
         resources=resources_of(settings, candidates),
     )
     return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
+
+
+def build_new(settings: Settings) -> Parts:
+    """`build` for a campaign that has not begun. What only an older version began, a resume may continue.
+
+    Raises UserError also when trials are to be stopped early that report no values.
+    """
+    parts = build(settings)
+    check_reports(settings, parts.training_objective)
+    return parts
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:

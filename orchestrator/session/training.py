@@ -1,7 +1,8 @@
 """What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a session begins."""
 
 from objectives.command import ShellCommand
-from objectives.external import takes_argument
+from objectives.external import HasFunction, takes_argument
+from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import ModelStoppingSettings
 
@@ -22,6 +23,25 @@ def with_training(settings: Settings, objective: object) -> Settings:
     if continues:
         workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(update={"early_stopping": decided, "workers": workers})
+
+
+def check_reports(settings: Settings, objective: object) -> None:
+    """Raise UserError when trials are to be stopped early, and the function that is tuned cannot report values.
+
+    Whether another objective reports, such as a command, is only known when it runs.
+    """
+    if settings.early_stopping is None or not isinstance(objective, HasFunction):
+        return
+    is_parameter = "report" in settings.space
+    if not is_parameter and takes_argument(objective, "report"):
+        return
+    why = "is a parameter of the space" if is_parameter else "is no argument of it"
+    remedy = "rename the parameter" if is_parameter else "add the argument, and call report(value, step) in its loop"
+    function = settings.objective.callable or "this one"
+    raise UserError(
+        f"early_stopping.rule needs a function that reports values, and for {function} `report` {why}: {remedy}, or "
+        "remove early_stopping"
+    )
 
 
 def _has_checkpoints(objective: object) -> bool:

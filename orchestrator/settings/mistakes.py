@@ -46,6 +46,24 @@ _RULES = {
     "too_long": "must have at most {max_length} entries",
 }
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
+# words of other programs and of everyday language → the keys that have their meaning here
+_MEANT = {
+    "timeout": ("timeout_seconds",),
+    "max": ("high", "at_most"),
+    "min": ("low", "at_least"),
+    "values": ("choices",),
+    "options": ("choices",),
+    "categories": ("choices",),
+    "value": ("constant",),
+    "trials": ("evaluations",),
+    "n_trials": ("evaluations",),
+    "num_samples": ("evaluations",),
+    "max_evals": ("evaluations",),
+    "max_failures": ("retries",),
+    "max_concurrent_trials": ("count",),
+    "n_jobs": ("count",),
+}
+_QUOTED = re.compile("'([^']*)'")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -122,8 +140,16 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
 
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
-    """`did you mean …?` when a name is similar, else all names."""
+    """`did you mean …?` when a name is similar or has the same meaning, else all names."""
+    meant = meaning(word, choices)
+    if meant is not None:
+        return f"did you mean {meant!r}?"
     return did_you_mean(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
+
+
+def meaning(word: str, choices: Sequence[str]) -> str | None:
+    """The one of `choices` that is called `word` elsewhere; None when there is none."""
+    return next((key for key in _MEANT.get(word, ()) if key in choices), None)
 
 
 def excerpt(value: object) -> str:
@@ -149,6 +175,12 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
         return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]))
     if kind in ("value_error", "assertion_error"):
         return _Found(align(keys, str(ctx["error"]), details["input"]), union)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        key = ctx["discriminator"].strip("'")
+        if "tag" not in ctx:
+            return _Found(Refusal((*keys, key), "is required"))
+        rule = f"must be {_either_of(_QUOTED.findall(ctx['expected_tags']))}"
+        return _Found(Refusal((*keys, key), rule, excerpt(ctx["tag"])))
     if kind in _UNKNOWN:
         return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
     got = "" if kind == "missing" else excerpt(details["input"])
@@ -162,6 +194,12 @@ def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
     if family in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
         return f"must be {_TYPES[family]}"
     return re.sub(r"^(Input|Value|String) should", "must", message)
+
+
+def _either_of(words: Sequence[str]) -> str:
+    """List the words as `'a', 'b' or 'c'`."""
+    quoted = [repr(word) for word in words]
+    return " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:

@@ -5,7 +5,8 @@ is looked for, where a command runs) are relative to the campaign file's folder,
 working directory; only `runs` is relative to the working directory. `Settings` holds absolute paths.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,8 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Shardable
 from orchestrator.credentials import mistake_in_url, redact
-from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
+from orchestrator.errors import UserError
+from orchestrator.settings.file import Document, Keys, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goal_sections import (
     ConstraintSettings,
     ObjectiveMetricSettings,
@@ -358,6 +360,25 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
     """
     path = Path(path)
     return _settings(with_overrides(read(path), overrides), path.parent.resolve())
+
+
+@contextmanager
+def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Put the place in the campaign file before the message of an error that begins with a dotted key, such as
+    `objective.callable`: of what is checked after the file itself, such as the objective's code."""
+    try:
+        yield
+    except (ObjectiveError, UserError) as error:
+        document = with_overrides(read(Path(path)), overrides)
+        keys: Keys = tuple(int(key) if key.isdecimal() else key for key in _first_word(str(error)).split("."))
+        written = [keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in document.places]
+        if len(keys) < 2 or not written:
+            raise
+        raise UserError(f"{document.places[written[0]]}: {error}") from error
+
+
+def _first_word(message: str) -> str:
+    return message.partition(" ")[0].rstrip(":")
 
 
 def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:

@@ -67,14 +67,12 @@ def schema() -> Schema:
     budget = definitions[_target(sections["budget"])]
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
     del budget["required"]
-    listed: Schema = {"enum": list(STRATEGIES), "description": "The name of a listed strategy."}
-    with_options = [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]
-    sections["strategy"] |= {"anyOf": [*with_options, listed, _REFERENCE]}
+    sections["strategy"] |= _strategy({name: by_class[cls] for name, cls in STRATEGIES.items()})
     sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
-    kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
-    named = {"type": "object", "additionalProperties": {"anyOf": kinds}}
+    named = {"type": "object", "additionalProperties": _parameter(by_class)}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
-    sections["space"] |= {"anyOf": [named, file]}
+    sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
+    _select_by_rule(sections["early_stopping"])
     sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
@@ -135,8 +133,43 @@ def _without(definition: Schema, field: str) -> None:
     definition["additionalProperties"] = False
 
 
-def _named_elsewhere() -> Schema:
-    return {"type": "object", "properties": {"name": _REFERENCE}, "required": ["name"]}
+def _strategy(by_name: dict[str, Schema]) -> Schema:
+    """The strategies with their options. The name selects one, so that a mistake is shown at its option and not as the
+    failure of every strategy."""
+    listed: Schema = {"enum": list(by_name), "description": "The name of a listed strategy."}
+    named = [
+        {"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": options}
+        for name, options in by_name.items()
+    ]
+    default = {"if": {"not": {"required": ["name"]}}, "then": by_name[DEFAULT_STRATEGY]}
+    name = {"anyOf": [listed, _REFERENCE]}
+    with_options = {"type": "object", "properties": {"name": name}, "allOf": [*named, default]}
+    return {"if": {"type": "string"}, "then": name, "else": with_options}
+
+
+def _parameter(by_class: dict[type, Schema]) -> Schema:
+    """A parameter; its keys select the kind, as in `orchestrator.settings.spaces`."""
+    *keys, last = PARAMETERS
+    schema = by_class[PARAMETERS[last]]
+    for key in reversed(keys):
+        schema = {"if": {"required": [key]}, "then": by_class[PARAMETERS[key]], "else": schema}
+    return {"type": "object", **schema}
+
+
+def _select_by_rule(section: Schema) -> None:
+    """Let `rule` select the alternative in which mistakes are shown."""
+    alternatives = next(kind for kind in section.pop("anyOf") if "oneOf" in kind)
+    rules = alternatives["discriminator"]["mapping"]
+    section["type"] = ["object", "null"]
+    section["properties"] = {"rule": {"enum": list(rules), "description": "When a trial is stopped."}}
+    section["required"] = ["rule"]
+    section["allOf"] = [
+        {
+            "if": {"type": "object", "properties": {"rule": {"const": rule}}, "required": ["rule"]},
+            "then": {"$ref": reference},
+        }
+        for rule, reference in rules.items()
+    ]
 
 
 def _options_when(condition: Schema, options: Schema) -> Schema:

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from objectives.objective import Objective
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
 from orchestrator.logs import Format, Level
+from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
     AnyObjective,
@@ -37,6 +38,28 @@ class Section(BaseModel):
     """A section of a campaign file: frozen, with the declared keys and types only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_whole_numbers(cls, tree: Any) -> Any:
+        """Read 1e3, which is a float in YAML and JSON, as the whole number that it is where one is needed."""
+        if not isinstance(tree, Mapping):
+            return tree
+        whole = {
+            key: int(value)
+            for key, value in tree.items()
+            if isinstance(value, float) and value.is_integer() and key in cls.model_fields
+            if _takes_whole_numbers_only(cls.model_fields[key].annotation)
+        }
+        return {**tree, **whole} if whole else tree
+
+
+def _takes_whole_numbers_only(annotation: object) -> bool:
+    """Whether `annotation` is int, alone or in a union with None."""
+    members = [member for member in get_args(annotation) if member is not type(None)] or [annotation]
+    if len(members) == 1 and get_origin(members[0]) is Annotated:
+        members = [get_args(members[0])[0]]
+    return members == [int]
 
 
 def absolute(path: str | None, info: ValidationInfo) -> str | None:
@@ -84,9 +107,17 @@ def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | 
 MOST_WORKERS = 100_000
 
 _FIRST_LETTER, _FURTHER_LETTERS, _LONGEST_NAME = "A-Za-z0-9", "._-", 64
-Name = Annotated[
-    str, Field(pattern=rf"^[{_FIRST_LETTER}][{_FIRST_LETTER}{_FURTHER_LETTERS}]*$", max_length=_LONGEST_NAME)
-]
+_NAME = rf"^[{_FIRST_LETTER}][{_FIRST_LETTER}{_FURTHER_LETTERS}]*$"
+
+
+def _name(name: str) -> str:
+    if re.fullmatch(_NAME, name) and len(name) <= _LONGEST_NAME:
+        return name
+    rule = f"must have at most {_LONGEST_NAME} letters of A-Z and a-z, digits, '.', '_' and '-', and begin with a "
+    raise failure([Refusal((), f"{rule}letter or digit, such as {name_from(name)}", excerpt(name))])
+
+
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": _NAME, "maxLength": _LONGEST_NAME})]
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 MOST_TRIALS = 1_000_000_000

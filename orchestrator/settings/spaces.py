@@ -15,7 +15,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
 from orchestrator.settings.file import Plain
-from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure
+from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure, meaning
 from orchestrator.settings.options import as_mapping, build, dump
 
 PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of parameter
@@ -131,10 +131,12 @@ def space_problems(
 
 
 def _build_parameter(options: object) -> Parameter:
-    fields = as_mapping(options, "{low: 0, high: 1}")
+    is_list = isinstance(options, list | tuple)
+    fields = as_mapping(options, f"{{choices: {excerpt(options)}}}" if is_list else "{low: 0, high: 1}")
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
-        raise failure([Refusal((), "must have low and high, or choices, or ordered, or constant", excerpt(options))])
+        rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
+        raise failure([Refusal((), rule, excerpt(options))])
     levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, the format of stored settings and parameters, does not have them
@@ -142,6 +144,13 @@ def _build_parameter(options: object) -> Parameter:
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)
+
+
+def _renaming(fields: Mapping[str, object]) -> str:
+    """Say which of the keys have another name here: ` (write low instead of min)`."""
+    wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
+    renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
+    return f" (write {' and '.join(renamed)})" if renamed else ""
 
 
 def _with_conditions(parameter: Parameter, when: Any) -> Parameter:

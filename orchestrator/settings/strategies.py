@@ -18,6 +18,18 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
+# methods that are not strategies here, or have another name → what to write
+_ELSEWHERE = {
+    "tpe": "write {name: optuna, sampler: TPESampler}",
+    "cmaes": "write {name: optuna, sampler: CmaEsSampler}",
+    "cma-es": "write {name: optuna, sampler: CmaEsSampler}",
+    "nsga2": "write {name: optuna, sampler: NSGAIISampler}",
+    "nsgaii": "write {name: optuna, sampler: NSGAIISampler}",
+    "random": "write uniform",
+    "asha": "write early_stopping: {rule: asha} beside any strategy",
+    "hyperband": "write early_stopping: {rule: asha} beside any strategy",
+    "bohb": "write early_stopping: {rule: asha} beside any strategy",
+}
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 
 
@@ -101,7 +113,8 @@ def _strategy_class(name: object) -> type:
         return STRATEGIES[name]
     if not isinstance(name, str) or ":" not in name:
         rule = f"must be a listed strategy or package.module:Name, got {excerpt(name)}"
-        raise failure([Refusal(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
+        hint = _ELSEWHERE.get(str(name).lower()) or suggestion(str(name), list(STRATEGIES))
+        raise failure([Refusal(("name",), f"{rule}; {hint}")])
     try:
         cls: Any = import_reference(name)
     except ObjectiveError as error:

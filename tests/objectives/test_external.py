@@ -35,6 +35,12 @@ def worded(x):
 def failing(x):
     raise ZeroDivisionError("of the user's own")
 
+def required(learning_rate):
+    return learning_rate
+
+def required_and_more(learning_rate, **more):
+    return learning_rate
+
 constant = 3
 """
 
@@ -117,6 +123,10 @@ def test_a_function_that_fits_the_space_passes_the_check(
         ("plain", [], "needs 'x'; add it to the space or give it a default"),
         ("picky", ["x", "y"], "must accept parameter 'x'"),
         ("plian", ["x"], "has no 'plian'; did you mean 'plain'"),
+        ("plain", ["y", "sacle", "x"], "must accept parameter 'sacle'"),
+        ("seeded", ["seed", "xx"], "must accept parameter 'xx'"),
+        ("required", ["lerning_rate"], "must accept parameter 'lerning_rate'.*did you mean 'learning_rate'"),
+        ("required_and_more", ["lerning_rate"], "needs 'learning_rate'; .*; did you mean 'lerning_rate'"),
         ("constant", ["x"], "must name a function, 'users_module:constant' is int"),
     ],
 )

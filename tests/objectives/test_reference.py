@@ -39,6 +39,27 @@ def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("tarin_of_hour.py:f", r"there is no file tarin_of_hour.py in {folder}; did you mean 'train_of_hour.py'"),
+        ("trian_of_hour:f", r"no module named 'trian_of_hour' .*; did you mean 'train_of_hour'"),
+        ("train_of_hour.f", r"got 'train_of_hour.f'; did you mean 'train_of_hour:f'"),
+    ],
+)
+def test_a_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, message: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "train_of_hour.py").write_text("def f(x):\n    return x\n")
+    with pytest.raises(ObjectiveError, match=message.format(folder=tmp_path)):
+        import_reference(reference, [str(tmp_path), str(tmp_path / ".")])
+
+
+def test_of_equally_near_words_the_one_with_the_same_letters_is_suggested() -> None:
+    assert did_you_mean("lgo", ["low", "high", "log"]) == "; did you mean 'log'?"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("import module_nobody_wrote", "failed with ModuleNotFoundError: No module named 'module_nobody_wrote'"),

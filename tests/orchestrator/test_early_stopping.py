@@ -174,7 +174,8 @@ def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None
         assert checkpoint.read_text() == str(x)
         return x
 
-    made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True})
+    made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True, "retries": 1})
+    del made["early_stopping"]
     result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, progress=False, settings=made)
     assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
     assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]

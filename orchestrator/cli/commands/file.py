@@ -20,9 +20,9 @@ from orchestrator.coordinator.fitting import check_room
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, existing
+from orchestrator.session.assemble import build_new, existing
 from orchestrator.settings.mistakes import suggestion
-from orchestrator.settings.model import load
+from orchestrator.settings.model import load, naming_places
 from orchestrator.settings.schema import schema as json_schema
 
 CheckedAddress = Annotated[
@@ -38,9 +38,10 @@ def validate(
     With --address (or RAY_ADDRESS) also whether the nodes of that cluster can hold an evaluation.
     """
     console, settings = SafeConsole(), load(file, overrides(set_, workers))
-    parts = build(settings)
-    check_room(settings, parts.problem.resources, address, or_here=False)
-    known = existing(settings, parts)
+    with naming_places(file, overrides(set_, workers)):
+        parts = build_new(settings)
+        check_room(settings, parts.problem.resources, address, or_here=False)
+        known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)

@@ -40,7 +40,8 @@ _COMPANIONS: Mapping[Template, tuple[str, str]] = {  # the example that the camp
 def init(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("campaign.yaml"),
     template: Annotated[
-        Template | None, typer.Option("--template", help="What is tuned: function, command or table; asked otherwise.")
+        Template | None,
+        typer.Option("--template", help="What is tuned; asked otherwise, and function where nobody can be asked."),
     ] = None,
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Evaluations at the same time.")] = 4,
@@ -60,15 +61,13 @@ def init(
 
 
 def _ask_for_template() -> Template:
+    default = Template.FUNCTION
     try:
-        asked = typer.prompt(
-            "What is tuned: function, command or table", default=Template.FUNCTION.value, type=Template
-        )
-    except typer.Abort as error:
+        return Template(typer.prompt("What is tuned", default=default.value, type=Template))
+    except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise UserError("--template must be function, command or table where no terminal can be asked") from error
-    return Template(asked)
+        return default
 
 
 def _scalar(text: str) -> str:

@@ -34,8 +34,8 @@ from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import check_address, find_begun, prepare
-from orchestrator.session.assemble import Parts, build, create_run, existing
-from orchestrator.settings.model import Settings, load
+from orchestrator.session.assemble import Parts, build_new, create_run, existing
+from orchestrator.settings.model import Settings, load, naming_places
 from orchestrator.store import runs
 from orchestrator.store.notes import checked_tags, new_note
 from workers.messages import FailureKind
@@ -75,11 +75,13 @@ def run(
         runs.make_folder(begun)
         _session(console, begun, settings, address, serve, built)
         return
-    parts = build(settings)
-    known = existing(settings, parts)
+    with naming_places(file, overrides(set_, workers)):
+        parts = build_new(settings)
+        known = existing(settings, parts)
+        if dry_run:
+            runs.check_writable(settings)
+            check_room(settings, parts.problem.resources, address, or_here=True)
     if dry_run:
-        runs.check_writable(settings)
-        check_room(settings, parts.problem.resources, address, or_here=True)
         say_plan(console, settings, parts, known, address)
         return
     new = create_run(settings, parts, known)

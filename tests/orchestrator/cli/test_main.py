@@ -182,7 +182,7 @@ def test_what_is_not_there_is_a_users_mistake(bbkb: Bbkb, tmp_path: Path, argume
 def test_validate_says_what_would_run(bbkb: Bbkb, finished_campaign: Path) -> None:
     done = bbkb(finished_campaign, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
     assert done.returncode == 0
-    assert "is valid: 200 candidates in 1 dimensions, strategy bbkb, 7 evaluations" in done.stdout
+    assert "is valid: 200 candidates in 1 dimension, strategy bbkb, 7 evaluations" in done.stdout
 
 
 def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(bbkb: Bbkb, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConfigError
+from objectives.objective import ObjectiveError
+from orchestrator.errors import ConfigError, UserError
 from orchestrator.settings.file import write
-from orchestrator.settings.model import from_mapping, load
+from orchestrator.settings.model import from_mapping, load, naming_places
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
 
 
@@ -62,6 +63,35 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}space: [a]\n", "x.yaml:4: space must be a mapping such as"),
         (f"{HEAD}space:\n  a b: {{low: 0, high: 1}}\n", "x.yaml:5: space.a b must be named by letters"),
         (f"{HEAD}space: {{a: {{choices: []}}}}\n", "x.yaml:4: space.a.choices must hold at least one value"),
+        (
+            f"{HEAD}space:\n  a: {{min: 0, max: 1}}\n",
+            "choices, or ordered, or constant (write low instead of min and high instead of max), got",
+        ),
+        (f"{HEAD}space:\n  a: {{values: [1, 2]}}\n", "(write choices instead of values), got"),
+        (f"{HEAD}space:\n  a: [sgd, adam]\n", 'must be a mapping such as {choices: ["sgd", "adam"]}'),
+        (
+            f"{HEAD}space:\n  a: {{low: 0, high: 1, max: 1}}\n",
+            "x.yaml:5: space.a.max is not a known key; did you mean 'high'?",
+        ),
+        (f"{HEAD}space:\n  a: {{low: 1, high: 2, lgo: true}}\n", "space.a.lgo is not a known key; did you mean 'log'?"),
+        (f"{HEAD}workers: {{timeout: 600}}\n", "workers.timeout is not a known key; did you mean 'timeout_seconds'?"),
+        (
+            f"{HEAD}constraints: [{{metric: m, max: 4}}]\n",
+            "constraints.0.max is not a known key; did you mean 'at_most'?",
+        ),
+        (f"{HEAD}strategy: tpe\n", "write {name: optuna, sampler: TPESampler}"),
+        (f"{HEAD}strategy: {{name: hyperband}}\n", "write early_stopping: {rule: asha} beside any strategy"),
+        (
+            f"{HEAD}early_stopping: {{rule: hyperband}}\n",
+            "x.yaml:4: early_stopping.rule must be 'asha', 'median' or 'model', got \"hyperband\"",
+        ),
+        (f"{HEAD}early_stopping: {{after: 3}}\n", "x.yaml:4: early_stopping.rule is required"),
+        (
+            "name: my test\nobjective: {name: branin}\nbudget: {evaluations: 5}\n",
+            "'_' and '-', and begin with a letter or digit, such as my-test, got \"my test\"",
+        ),
+        (f"{HEAD}run: a/b\n", 'such as a-b, got "a/b"'),
+        (f"{HEAD}seed: 1e-3\n", "x.yaml:4: seed must be a whole number, got 0.001"),
         (f"{HEAD}candidates: {{target: y}}\n", "x.yaml:4: candidates.target needs candidates.table"),
         ("name: x\nobjective: {name: branin}\n", "x.yaml: budget is required"),
         ("name: x\nbudget:\n  hours: 1\n", "x.yaml:2: budget.evaluations is required"),
@@ -204,3 +234,26 @@ def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(
         "x.yaml:4: computing.shards must be 1 without workers.executor ray, got 2"
     ]
     assert from_mapping({**SMALL, "computing": {"shards": 2, "threads": 2}}).computing.shards == 2
+
+
+def test_a_whole_number_may_be_written_with_an_exponent() -> None:
+    settings = from_mapping({**SMALL, "seed": 2.0, "budget": {"evaluations": 1e3, "steps": 1e4, "hours": 1.0}})
+    assert (settings.seed, settings.budget.evaluations, settings.budget.steps) == (2, 1000, 10_000)
+    assert settings.resolved()["budget"] == {"evaluations": 1000, "steps": 10_000, "hours": 1.0, "target": None}
+
+
+def test_what_is_checked_after_the_file_is_reported_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "name: x\nbudget: {evaluations: 5}\nobjective:\n  callable: train:f\nenqueue:\n- {x: 1}\n- {x: 2}\n"
+    )
+    with pytest.raises(UserError, match=rf"^{file}:4: objective\.callable: there is no train"), naming_places(file):
+        raise ObjectiveError("objective.callable: there is no train")
+    with pytest.raises(UserError, match=rf"^{file}:7: enqueue\.1 must be"), naming_places(file):
+        raise UserError("enqueue.1 must be a candidate")
+    place = "--set objective.callable=g"
+    with pytest.raises(UserError, match=rf"^{place}: objective\.callable"), naming_places(file, [place[6:]]):
+        raise ObjectiveError("objective.callable: there is no g")
+    for message in ("candidates.table is missing", "the disk is full", "name that"):
+        with pytest.raises(ObjectiveError, match=rf"^{message}$"), naming_places(file):
+            raise ObjectiveError(message)

@@ -55,6 +55,29 @@ def test_a_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
         VALIDATOR.validate({**SMALL, **change})
 
 
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        ({"space": {"a": {"low": 0, "high": 1}, "b": {"low": 1, "hihg": 2}}}, ["space", "b"], "hihg"),
+        ({"space": {"a": {"choices": [1], "weights": "x"}}}, ["space", "a", "weights"], "'x'"),
+        ({"space": {"a": {"constant": 1, "log": True}}}, ["space", "a"], "log"),
+        ({"space": [1]}, ["space"], "'object'"),
+        ({"strategy": {"name": "gp_ucb", "deltaa": 1}}, ["strategy"], "deltaa"),
+        ({"strategy": {"delta": "x"}}, ["strategy", "delta"], "'x'"),
+        ({"strategy": "nothing"}, ["strategy"], "nothing"),
+        ({"early_stopping": {"rule": "median", "after": 0}}, ["early_stopping", "after"], "minimum"),
+        ({"early_stopping": {"rule": "hyperband"}}, ["early_stopping", "rule"], "hyperband"),
+        ({"early_stopping": {"after": 1}}, ["early_stopping"], "rule"),
+    ],
+)
+def test_a_mistake_is_shown_where_it_is_and_not_at_the_whole_section(
+    change: dict[str, Any], place: list[str], words: str
+) -> None:
+    errors = list(VALIDATOR.iter_errors({**SMALL, **change}))
+    assert {tuple(error.absolute_path) for error in errors} == {tuple(place)}
+    assert any(words in error.message for error in errors)
+
+
 def test_a_budget_is_of_evaluations_or_of_steps() -> None:
     VALIDATOR.validate({**SMALL, "budget": {"steps": 5}})
     with pytest.raises(jsonschema.ValidationError):

@@ -165,7 +165,7 @@ def test_a_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, con
 
 def test_the_schema_knows_conditions_and_files() -> None:
     document = schema()
-    assert {"type": "string"}.items() <= document["properties"]["space"]["anyOf"][1].items()
+    assert {"type": "string"}.items() <= document["properties"]["space"]["then"].items()
     assert "when" in document["$defs"]["Choice"]["properties"]
     assert document["properties"]["forbid"]["items"]["type"] == "object"
     assert document["properties"]["enqueue"]["items"]["type"] == "object"

@@ -27,10 +27,11 @@ def test_a_name_of_any_letters_or_a_number_gives_a_file_that_is_valid(bbkb: Bbkb
     assert checked.returncode == 0, checked.stderr
 
 
-def test_without_a_terminal_it_asks_for_the_option(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_where_nobody_answers_a_function_is_tuned(bbkb: Bbkb, tmp_path: Path) -> None:
     made = bbkb(tmp_path, "init", text="")
-    assert made.returncode == 2
-    assert "--template must be function, command or table" in made.stderr
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "objective.py").is_file()
+    assert made.stdout.count("command") == 1  # of the choices, which the question lists
 
 
 def test_without_a_template_it_asks(bbkb: Bbkb, tmp_path: Path) -> None:
