@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.coordinator.cluster import _runtime_env
+from orchestrator.errors import UserError
+from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
+
 REPOSITORY = Path(__file__).parents[1]
 CAMPAIGN = """
 name: hidden
@@ -52,13 +56,25 @@ FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
     [
         pytest.param("inline", str(REPOSITORY), marks=pytest.mark.thorough),
         ("inline", FOLDER_FIRST),
-        pytest.param("ray", FOLDER_FIRST, marks=pytest.mark.thorough),
+        pytest.param("ray", FOLDER_FIRST, marks=[pytest.mark.thorough, NEEDS_PATH_WITHOUT_SPACES]),
     ],
 )
 def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
     done = bbkb(folder, "objectives/mine.py:loss", executor, python_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4, 0 of them failed" in done.stdout
+
+
+def test_ray_beside_such_packages_is_refused_where_it_would_start_no_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "executable", "/home/a user/.venv/bin/python")
+    with pytest.raises(UserError, match="the path of Python has a space, got /home/a user/"):
+        _runtime_env()
+    (folder / "nested").mkdir()
+    monkeypatch.chdir(folder / "nested")
+    assert _runtime_env() is None
 
 
 @pytest.mark.thorough

@@ -197,13 +197,22 @@ def _runtime_env() -> dict[str, str] | None:
     """What makes Ray's workers import our packages where the user has packages of the same names.
 
     Ray puts this process's working directory and the folder of its script first on the search path of every worker.
+    Raises UserError where Ray would start no worker: it does not quote the path of Python.
     """
     ours = Path(__file__).resolve().parents[2]
     named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     places = [f"{package}{ending}" for package in _PACKAGES for ending in ("/__init__.py", ".py")]
     others = {folder.resolve() for folder in named} - {ours}
-    is_hidden = any((folder / place).exists() for folder in others for place in places)
-    return {"worker_process_setup_hook": "bbkb.import_own_packages"} if is_hidden else None
+    hiding = next((folder / place for folder in others for place in places if (folder / place).exists()), None)
+    if hiding is None:
+        return None
+    if " " in sys.executable:
+        raise UserError(
+            f"with packages of your own named {', '.join(_PACKAGES[:-1])} or {_PACKAGES[-1]} (here {hiding}), Ray starts no "
+            f"worker when the path of Python has a space, got {sys.executable}; install bbkb in an environment whose "
+            "path has none, rename the package, or use workers.executor: inline"
+        )
+    return {"worker_process_setup_hook": "bbkb.import_own_packages"}
 
 
 def _probe(address: str) -> None:

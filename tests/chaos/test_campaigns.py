@@ -18,9 +18,11 @@ from benchmarks.chaos.monkey import Monkey
 from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import SessionClosed
+from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 pytestmark = [
     pytest.mark.thorough,
+    NEEDS_PATH_WITHOUT_SPACES,
     pytest.mark.timeout(600),  # an idle machine needs a fifth of this time
 ]
 

@@ -18,6 +18,7 @@ from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.settings.imported import build_existing
 from tests.argument_sections import missing_arguments
+from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
@@ -200,6 +201,7 @@ def test_an_argument_section_names_every_parameter() -> None:
     assert missing_arguments(BBKBSearch) == []
 
 
+@NEEDS_PATH_WITHOUT_SPACES
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own
 def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) -> None:
     """Through Tuner: space, metric and mode come from it, and its checkpoints hold the search."""
