@@ -208,9 +208,9 @@ def _runtime_env() -> dict[str, str] | None:
         return None
     if " " in sys.executable:
         raise UserError(
-            f"with packages of your own named {', '.join(_PACKAGES[:-1])} or {_PACKAGES[-1]} (here {hiding}), Ray starts no "
-            f"worker when the path of Python has a space, got {sys.executable}; install bbkb in an environment whose "
-            "path has none, rename the package, or use workers.executor: inline"
+            f"with packages of your own named {', '.join(_PACKAGES[:-1])} or {_PACKAGES[-1]} (here {hiding}), "
+            f"Ray starts no worker when the path of Python has a space, got {sys.executable}; "
+            "install bbkb in an environment whose path has none, rename the package, or use workers.executor: inline"
         )
     return {"worker_process_setup_hook": "bbkb.import_own_packages"}
 
