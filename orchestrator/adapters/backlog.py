@@ -2,12 +2,27 @@
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from objectives.conditions import Scalar
 from orchestrator.ask_tell.space import Optimizer
 
 Configuration = Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is known of a trial.
+
+    `configuration`: its parameters.
+    `value`: its final value, None: it could not be evaluated; with `step` the value there, None: it was stopped.
+    `step`: the step of a training, counted from 1; None: the trial has ended.
+    """
+
+    configuration: Configuration
+    value: float | None
+    step: int | None = None
 
 
 class Backlog:
@@ -23,7 +38,7 @@ class Backlog:
         self._optimizer = optimizer
         self._size = size
         self._ready: deque[Configuration] = deque()
-        self._results: deque[tuple[Configuration, float | None]] = deque()
+        self._results: deque[Result] = deque()
         self._begin()
 
     def _begin(self) -> None:
@@ -41,14 +56,14 @@ class Backlog:
         self._work()
         return configuration
 
-    def report(self, configuration: Configuration, value: float | None) -> None:
-        """The configuration's value; None: it could not be evaluated."""
+    def learn(self, result: Result) -> None:
+        """Learn a result: at once without a thread, else before the next proposal is made."""
         if not self._size:
-            self._optimizer.tell([configuration], [value])
+            self._learn([result])
             return
         self._raise()
         with self._lock:
-            self._results.append((configuration, value))
+            self._results.append(result)
         self._work()
 
     def wait_until_filled(self) -> None:
@@ -56,6 +71,15 @@ class Backlog:
         while (worker := self._worker) is not None:
             worker.join()
         self._raise()
+
+    def _learn(self, results: Sequence[Result]) -> None:
+        for result in results:
+            if result.step is None:
+                self._optimizer.tell([result.configuration], [result.value])
+            elif result.value is not None:
+                self._optimizer.report(result.configuration, result.value, result.step)
+            else:
+                self._optimizer.stop(result.configuration)
 
     def _propose(self) -> Configuration | None:
         asked = self._optimizer.ask(1)
@@ -84,7 +108,7 @@ class Backlog:
                 self._worker = None
                 return False
         if results:
-            self._optimizer.tell([one for one, _ in results], [value for _, value in results])
+            self._learn(results)
             with self._lock:
                 for _ in results:
                     self._results.popleft()

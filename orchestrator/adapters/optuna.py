@@ -24,10 +24,10 @@ Configuration = Mapping[str, Scalar]
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
     """Proposes the parameters that all trials of a study have in common; others are drawn by `independent_sampler`.
 
-    Each finished trial is read once, so the cost of a suggestion hardly grows with the study. Running trials
-    count as pending, those of other processes too. A pruned trial counts with its last intermediate value, a failed one
-    as parameters that cannot be evaluated. For studies with one objective. A sampler that is given to a second study
-    begins anew.
+    Each finished trial is read once, so the cost of a suggestion hardly grows with the study. Running trials count as
+    pending, those of other processes too. What running, pruned and complete trials report (`trial.report`) is learned.
+    A failed trial counts as parameters that cannot be evaluated, as does one that was pruned without a finite value.
+    For studies with one objective. A sampler that is given to a second study begins anew.
 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
@@ -101,7 +101,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"_reported": {}, "_first_step": None, **state})  # which those of version 0.2.0 lack
         self._lock = threading.RLock()
 
     def _begin(self, study_name: str | None) -> None:
@@ -113,12 +113,14 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._seen = 0  # the number of trials that were read
         self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
         self._choosing = 0  # earlier trials that run and whose parameters are being chosen at the same time
+        self._reported: dict[int, int] = {}  # by open trial, its largest step that was learned
+        self._first_step: int | None = None  # 0 or 1: from which the study's trials count their steps
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
         """The optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
-            self._space, self._seen, self._open = dict(space), 0, {}
+            self._space, self._seen, self._open, self._reported = dict(space), 0, {}, {}
         trials = study.get_trials(deepcopy=False)
         self._open |= dict.fromkeys(range(self._seen, len(trials)))
         self._seen = len(trials)
@@ -129,15 +131,32 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             one = trials[number]
             configuration = self._expected(self._optimizer, one) if known is None and number != trial.number else known
             self._open[number] = configuration
+            if configuration is not None:
+                self._report(self._optimizer, one, configuration, _sign(study.direction))
             if one.state.is_finished():
                 del self._open[number]
-                over += [] if configuration is None else [configuration]
-                values += [] if configuration is None else [_reward(study.direction, one)]
+                self._reported.pop(number, None)
+                if configuration is not None and one.state == TrialState.PRUNED:
+                    self._optimizer.stop(configuration)
+                elif configuration is not None:
+                    over.append(configuration)
+                    values.append(_reward(study.direction, one))
             elif configuration is None and one.state == TrialState.RUNNING and number < trial.number:
                 self._choosing += 1
         if over:
             self._optimizer.tell(over, values)
         return self._optimizer
+
+    def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
+        """Let the optimizer learn what the trial has reported since the last time."""
+        before = self._reported.get(trial.number, -1)
+        for step in sorted(one for one in trial.intermediate_values if one > before):
+            if self._first_step is None:
+                self._first_step = min(1, max(0, step))
+            at = step + 1 - self._first_step
+            if at >= 1:
+                optimizer.report(configuration, sign * trial.intermediate_values[step], at)
+            self._reported[trial.number] = step
 
     def _expected(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
         """A trial that was proposed elsewhere, pending from now on; None when its parameters are not known yet or not
@@ -159,10 +178,10 @@ def _whole(study: Study) -> Study:
 
 
 def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
-    """The trial's reward; None when it failed, or was pruned before it reported a finite value."""
+    """The reward of a trial that was not pruned; None when it failed."""
     value: float | None = trial.value if trial.state == TrialState.COMPLETE else None
-    if trial.state == TrialState.PRUNED and trial.last_step is not None:
-        value = trial.intermediate_values[trial.last_step]
-    if value is None or not math.isfinite(value):
-        return None
-    return value if direction == StudyDirection.MAXIMIZE else -value
+    return None if value is None or not math.isfinite(value) else _sign(direction) * value
+
+
+def _sign(direction: StudyDirection) -> float:
+    return 1.0 if direction == StudyDirection.MAXIMIZE else -1.0

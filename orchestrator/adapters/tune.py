@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat
 
 from ray.tune.search import Searcher
 
-from orchestrator.adapters.backlog import Backlog, Configuration
+from orchestrator.adapters.backlog import Backlog, Configuration, Result
 from orchestrator.adapters.tune_space import Config, TuneSpace
 from orchestrator.ask_tell.checks import check_seed
 from orchestrator.ask_tell.space import Optimizer
@@ -18,7 +18,9 @@ from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 class BBKBSearch(Searcher):
     """Proposes configurations for `tune.TuneConfig(search_alg=BBKBSearch(), …)`.
 
-    A trial that ends with an error, or without a finite metric, counts as one that could not be evaluated.
+    The metrics of all results are learned, those of running and stopped trials too. A trial that ends with an error, or
+    without a finite metric, counts as one that could not be evaluated. A trial whose last `training_iteration` is
+    smaller than the largest of the experiment counts as stopped early, by a scheduler.
 
     Args:
         space: as in `param_space`, which is used when it is None.
@@ -56,6 +58,7 @@ class BBKBSearch(Searcher):
         self._seed, self._max_concurrent, self._size = check_seed(seed), max_concurrent, backlog
         self._strategy, self._options = strategy, options
         self._running: dict[str, Configuration] = {}  # by trial
+        self._last_step = 0  # the largest `training_iteration` of all trials
         self._space = TuneSpace({})
         self._backlog: Backlog | None = None
         self.set_max_concurrency(max_concurrent)
@@ -94,11 +97,25 @@ class BBKBSearch(Searcher):
         self._running[trial_id] = configuration
         return self._space.config(configuration)
 
+    def on_trial_result(self, trial_id: str, result: Config) -> None:
+        """Take in a metric of a running trial."""
+        configuration, step = self._running.get(trial_id), _step(result)
+        if configuration is not None and self._backlog is not None and step:
+            self._last_step = max(self._last_step, step)
+            reward = self._reward(result)
+            self._backlog.learn(Result(configuration, -math.inf if reward is None else reward, step))
+
     def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
         """Take in the trial's last metric. A trial that was not suggested here is not known and changes nothing."""
         configuration = self._running.pop(trial_id, None)
-        if configuration is not None and self._backlog is not None:
-            self._backlog.report(configuration, None if error else self._reward(result or {}))
+        if configuration is None or self._backlog is None:
+            return
+        reward, step = None if error else self._reward(result or {}), _step(result or {})
+        is_stopped = reward is not None and 0 < step < self._last_step
+        if is_stopped or (reward is not None and step > 1):  # Tune gives the last result to this method only
+            self._backlog.learn(Result(configuration, reward, step))
+        self._last_step = max(self._last_step, step)
+        self._backlog.learn(Result(configuration, None, step) if is_stopped else Result(configuration, reward))
 
     def add_evaluated_point(
         self,
@@ -118,18 +135,19 @@ class BBKBSearch(Searcher):
                 "BBKBSearch needs space, metric and mode before it can take existing results; pass them to it"
             )
         configuration = self._space.configuration(parameters)
-        self._backlog.report(configuration, None if error else self._reward({self._metric: value}))
+        self._backlog.learn(Result(configuration, None if error else self._reward({self._metric: value})))
         self._backlog.wait_until_filled()
 
     def save(self, checkpoint_path: str) -> None:
         """Write results, proposals and running trials to a file."""
-        state = (self._space, self._running, self._metric, self._mode, self._backlog)
+        state = (self._space, self._running, self._metric, self._mode, self._backlog, self._last_step)
         Path(checkpoint_path).write_bytes(pickle.dumps(state))
 
     def restore(self, checkpoint_path: str) -> None:
         """Continue from a file that `save` wrote; load only files that you trust."""
         state = pickle.loads(Path(checkpoint_path).read_bytes())
-        self._space, self._running, self._metric, self._mode, self._backlog = state
+        self._space, self._running, self._metric, self._mode, self._backlog, *further = state
+        self._last_step = further[0] if further else 0  # which files of version 0.2.0 lack
 
     def _begin(self, config: Mapping[str, object]) -> None:
         self._space = TuneSpace.of(config)
@@ -144,3 +162,9 @@ class BBKBSearch(Searcher):
         if not math.isfinite(number):
             return None
         return number if self._mode == "max" else -number
+
+
+def _step(result: Mapping[str, object]) -> int:
+    """The step of a result, counted from 1; 0 where it has none."""
+    step = result.get("training_iteration")
+    return int(step) if isinstance(step, int) and step > 0 else 0

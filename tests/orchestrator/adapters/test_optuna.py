@@ -13,6 +13,7 @@ from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
 from orchestrator.ask_tell.space import Optimizer
+from orchestrator.bandit.curves import TrialCurve
 from tests.argument_sections import missing_arguments
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -33,6 +34,12 @@ def optimizer(study: optuna.Study) -> Optimizer:
     assert found is not None
     result: Optimizer = found
     return result
+
+
+def curves(study: optuna.Study) -> tuple[TrialCurve, ...]:
+    state = optimizer(study)._search.learner.before
+    known: tuple[TrialCurve, ...] = state.curves.trials
+    return known
 
 
 def test_a_study_moves_to_the_best_parameters() -> None:
@@ -139,7 +146,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     assert looked_at == []
 
 
-def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried_again() -> None:
+def test_a_pruned_trial_counts_as_unfinished_and_a_failed_one_is_not_tried_again() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     pruned, failed = study.ask(SPACE), study.ask(SPACE)
@@ -147,9 +154,31 @@ def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried
     study.tell(pruned, state=TrialState.PRUNED)
     study.tell(failed, state=TrialState.FAIL)
     study.ask(SPACE)
-    values = [one["value"] for one in optimizer(study).trials]
-    assert sorted(value for value in values if value is not None) == pytest.approx([-1.0, -0.7])
-    assert values.count(None) == 1
+    assert [one["value"] for one in optimizer(study).trials] == [-1.0, None]
+    assert len(optimizer(study).pending) == 1
+    assert [curve.rewards for curve in curves(study)] == [(-0.7,)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_values_of_running_pruned_and_complete_trials_are_learned(first: int) -> None:
+    study = study_of()
+    study.tell(study.ask(SPACE), 1.0)
+    running, pruned, complete = (study.ask(SPACE) for _ in range(3))
+    for step in range(3):
+        running.report(0.5 - 0.1 * step, first + step)
+        complete.report(0.4 - 0.1 * step, first + step)
+    pruned.report(0.9, first)
+    study.tell(pruned, state=TrialState.PRUNED)
+    study.tell(complete, 0.15)
+    study.ask(SPACE)
+    running.report(0.25, first + 3)
+    study.ask(SPACE)
+    learned = {curve.trial: (curve.steps, curve.rewards, curve.is_finished) for curve in curves(study)}
+    assert learned == {
+        1: ((1, 2, 4), pytest.approx((-0.5, -0.4, -0.25)), False),
+        2: ((1,), (-0.9,), False),
+        3: ((1, 2, 3), pytest.approx((-0.4, -0.3, -0.15)), True),
+    }
 
 
 def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
@@ -189,8 +218,34 @@ def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
     pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=9)
     study = optuna.create_study(sampler=BBKBSampler(), pruner=pruner)
     study.optimize(evaluate_steps, n_trials=12)
-    assert len(optimizer(study).trials) == 11  # the last one has ended after the last proposal
-    assert len({TrialState.PRUNED, TrialState.COMPLETE} & {trial.state for trial in study.trials}) == 2
+    finished = [trial for trial in study.trials[:-1] if trial.state == TrialState.COMPLETE]
+    assert len(optimizer(study).trials) == len(finished)  # the last one has ended after the last proposal
+    assert len(curves(study)) == 11
+    assert sum(curve.is_finished for curve in curves(study)) == len(finished)
+    assert 1 < len(finished) < 11
+
+
+@pytest.mark.parametrize(
+    "pruner", [optuna.pruners.HyperbandPruner(1, 27, 3), optuna.pruners.SuccessiveHalvingPruner(1, 3)], ids=repr
+)
+def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.pruners.BasePruner) -> None:
+    """Good trials begin slowly here, so their values at early steps mislead a search that takes them for final ones."""
+
+    def evaluate_steps(trial: optuna.Trial) -> float:
+        x = float(trial.suggest_float("x", 0.0, 1.0))
+        value = 0.0
+        for step in range(1, 28):
+            value = (x - 0.3) ** 2 + 1.0 / step
+            trial.report(value, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    study = optuna.create_study(sampler=BBKBSampler(), pruner=pruner, study_name="pruned")
+    study.optimize(evaluate_steps, n_trials=30)
+    assert {trial.state for trial in study.trials} == {TrialState.PRUNED, TrialState.COMPLETE}
+    assert study.best_params["x"] == pytest.approx(0.3, abs=0.1)
+    assert optimizer(study)._search.learner.state.learns_curves
 
 
 def test_a_sampler_begins_anew_with_a_second_study() -> None:

@@ -1,6 +1,7 @@
 """BBKB as a search algorithm, with Ray Tune itself where it matters."""
 
 import math
+import pickle
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import ASHAScheduler
 
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
+from orchestrator.bandit.curves import TrialCurve
 from orchestrator.settings.imported import build_existing
 from tests.argument_sections import missing_arguments
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
@@ -199,6 +203,89 @@ def test_a_wrong_option_is_refused_before_tune_begins() -> None:
 
 def test_an_argument_section_names_every_parameter() -> None:
     assert missing_arguments(BBKBSearch) == []
+
+
+def curves(searcher: BBKBSearch) -> tuple[TrialCurve, ...]:
+    assert searcher._backlog is not None
+    state = searcher._backlog._optimizer._search.learner.before
+    known: tuple[TrialCurve, ...] = state.curves.trials
+    return known
+
+
+def test_results_of_running_stopped_and_finished_trials_are_learned() -> None:
+    searcher = search()
+    for name in ("finished", "stopped", "running"):
+        assert searcher.suggest(name) is not None
+    for step in (1, 2, 3):
+        searcher.on_trial_result("finished", {"loss": 1.0 / step, "training_iteration": step})
+    searcher.on_trial_complete("finished", {"loss": 1.0 / 3.0, "training_iteration": 3})
+    searcher.on_trial_result("stopped", {"loss": 2.0, "training_iteration": 1})
+    searcher.on_trial_complete("stopped", {"loss": 2.0, "training_iteration": 1})
+    searcher.on_trial_result("running", {"loss": math.nan, "training_iteration": 1})
+    searcher.on_trial_result("running", {"loss": 0.5, "training_iteration": 2})
+    searcher.on_trial_result("unknown", {"loss": 0.5, "training_iteration": 9})
+    learned = {curve.trial: (curve.steps, curve.rewards, curve.is_finished) for curve in curves(searcher)}
+    assert learned == {
+        0: ((1, 2, 3), (-1.0, -0.5, -1.0 / 3.0), True),
+        1: ((1,), (-2.0,), False),
+        2: ((2,), (-0.5,), False),
+    }
+
+
+def test_a_search_saved_before_results_of_running_trials_were_learned_is_restored(tmp_path: Path) -> None:
+    searcher, again = search(), BBKBSearch()
+    drive(searcher, 3)
+    old = (searcher._space, searcher._running, searcher._metric, searcher._mode, searcher._backlog)
+    (tmp_path / "saved").write_bytes(pickle.dumps(old))
+    again.restore(str(tmp_path / "saved"))
+    assert drive(again, 2, first=3) == drive(searcher, 2, first=3)
+
+
+def test_the_search_learns_what_trials_that_asha_stops_would_have_reached() -> None:
+    """The scheduler is Tune's own; it stops most trials at their first steps."""
+    scheduler: Any = ASHAScheduler("training_iteration", "loss", "min", max_t=27, reduction_factor=3)
+    searcher, finished = search(), list[float]()
+    for number in range(40):
+        config, trial = searcher.suggest(str(number)), Trial("simulated", stub=True)
+        assert config is not None
+        scheduler.on_trial_add(None, trial)
+        result: dict[str, Any] = {}
+        for step in range(1, 28):
+            result = {"loss": value(config) + 1.0 / step, "training_iteration": step}
+            decision = scheduler.on_trial_result(None, trial, dict(result))
+            searcher.on_trial_result(str(number), result)
+            if decision == "STOP":
+                break
+        finished += [result["loss"]] if result["training_iteration"] == 27 else []
+        searcher.on_trial_complete(str(number), result)
+    assert min(finished) < 0.01 + 1.0 / 27.0
+    assert 1 < sum(curve.is_finished for curve in curves(searcher)) < 30
+    assert {curve.step for curve in curves(searcher)} >= {1, 27}
+
+
+@NEEDS_PATH_WITHOUT_SPACES
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # Ray Tune's own
+def test_an_experiment_with_asha_tells_the_search_all_results(ray_cluster: str, tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 10):
+            tune.report({"loss": (config["x"] - 0.3) ** 2 + 1.0 / step})
+
+    searcher = BBKBSearch(backlog=0, max_concurrent=2)
+    scheduler = ASHAScheduler(max_t=9, reduction_factor=3)
+    tuner = tune.Tuner(
+        train,
+        param_space={"x": tune.uniform(0.0, 1.0)},
+        tune_config=tune.TuneConfig(
+            search_alg=searcher, scheduler=scheduler, metric="loss", mode="min", num_samples=8, reuse_actors=True
+        ),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    reached = sorted(one.metrics["training_iteration"] for one in results if one.metrics is not None)
+    assert sorted(curve.step for curve in curves(searcher)) == reached
+    assert max(reached) == 9
 
 
 @NEEDS_PATH_WITHOUT_SPACES
