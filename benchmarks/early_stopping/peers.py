@@ -6,7 +6,7 @@ reported when k/28 of a training's seconds have passed, as by the simulated exec
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,8 +14,6 @@ import optuna
 
 from benchmarks.early_stopping.curves import EPOCHS, Configuration, Grid, LearningCurve, key_of
 from benchmarks.early_stopping.ours import MOST_EVALUATIONS, Found
-from orchestrator.adapters.optuna import BBKBSampler
-from orchestrator.ask_tell.space import Optimizer
 
 REDUCTION = 3  # of all rules: rungs at 1, 3, 9 and 27 epochs
 
@@ -63,57 +61,15 @@ class RayTune:
         self._scheduler.on_trial_complete(None, self._trials.pop(number), result)
 
 
-class RayTuneSearch(RayTune):
-    """The same scheduler with this project's searcher, which learns the values of all results, or the last ones only."""
-
-    def __init__(self, grid: Grid, seed: int, knows_curves: bool) -> None:
-        from ray import tune
-
-        from orchestrator.adapters.tune import BBKBSearch
-
-        super().__init__(grid, seed)
-        space = {name: tune.randint(0, len(one.ordered)) for name, one in grid.items()}
-        self._search = BBKBSearch(space, "accuracy", "max", seed=seed, backlog=0)
-        self._knows_curves = knows_curves
-
-    def ask(self, number: int) -> Configuration:
-        super().ask(number)
-        config = self._search.suggest(str(number))
-        if config is None:
-            raise RuntimeError("the searcher suggested nothing")
-        return {name: one.ordered[config[name]] for name, one in self._grid.items()}
-
-    def report(self, number: int, step: int, value: float) -> bool:
-        is_stopped = super().report(number, step, value)
-        result = {"accuracy": value, **({"training_iteration": step} if self._knows_curves else {})}
-        if is_stopped:
-            self._search.on_trial_complete(str(number), result)
-        else:
-            self._search.on_trial_result(str(number), result)
-        return is_stopped
-
-    def finish(self, number: int, value: float) -> None:
-        super().finish(number, value)
-        result = {"accuracy": value, **({"training_iteration": EPOCHS} if self._knows_curves else {})}
-        self._search.on_trial_complete(str(number), result)
-
-
-class LastValueSampler(BBKBSampler):
-    """The sampler without the values before the end: a pruned trial counts with its last one."""
-
-    def _report(self, optimizer: Optimizer, trial: Any, configuration: Configuration, sign: float) -> None:
-        if trial.state == optuna.trial.TrialState.PRUNED:
-            optimizer.tell(configuration, sign * trial.intermediate_values[trial.last_step])
-
-
 class Optuna:
-    """An Optuna study in memory with a sampler, and a pruner."""
+    """An Optuna study in memory with the default sampler (TPE) or random search, and a pruner."""
 
     def __init__(self, grid: Grid, seed: int, sampler: str, is_pruned: bool) -> None:
         pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
+        samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
         self._study = optuna.create_study(
             direction="maximize",
-            sampler=SAMPLERS[sampler](seed=seed),
+            sampler=samplers[sampler](seed=seed),
             pruner=pruner if is_pruned else optuna.pruners.NopPruner(),
         )
         self._grid, self._running = grid, dict[int, Any]()
@@ -135,20 +91,10 @@ class Optuna:
         self._study.tell(self._running.pop(number), value)
 
 
-SAMPLERS: Mapping[str, Callable[..., optuna.samplers.BaseSampler]] = {
-    "tpe": optuna.samplers.TPESampler,
-    "random": optuna.samplers.RandomSampler,
-    "bbkb": BBKBSampler,
-    "last": LastValueSampler,
-}
-
-
 def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
-    """`ray-asha`, `ray-bbkb-asha`, `ray-last-asha`, or `optuna-SAMPLER-sha` or `optuna-SAMPLER-none`."""
+    """`ray-asha`, or `optuna-SAMPLER-sha` or `optuna-SAMPLER-none`."""
     if name == "ray-asha":
         return RayTune(grid, seed)
-    if name.startswith("ray-"):
-        return RayTuneSearch(grid, seed, knows_curves=name == "ray-bbkb-asha")
     _, sampler, rule = name.split("-")
     return Optuna(grid, seed, sampler, rule == "sha")
 

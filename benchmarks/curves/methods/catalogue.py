@@ -22,6 +22,12 @@ LABELS: Mapping[str, str] = {
     "tpe-sha": "Optuna, TPE, SuccessiveHalvingPruner",
     "smac": "SMAC3, multi-fidelity",
     "dehb": "DEHB",
+    "sampler-hyperband": "Optuna, BBKBSampler, HyperbandPruner",
+    "sampler-sha": "Optuna, BBKBSampler, SuccessiveHalvingPruner",
+    "sampler-last-hyperband": "Optuna, BBKBSampler of last values, HyperbandPruner",
+    "sampler-last-sha": "Optuna, BBKBSampler of last values, SuccessiveHalvingPruner",
+    "searcher-asha": "Ray Tune, BBKBSearch, ASHAScheduler",
+    "searcher-last-asha": "Ray Tune, BBKBSearch of last values, ASHAScheduler",
     "bbkb": "bbkb, no stopping",
     "bbkb-median": "bbkb, median",
     "bbkb-model": "bbkb, model",
@@ -33,6 +39,8 @@ _LIBRARIES: Mapping[str, str] = {
     "tpe": "optuna",
     "tpe-hyperband": "optuna",
     "tpe-sha": "optuna",
+    **{name: "optuna" for name in LABELS if name.startswith("sampler-")},
+    **{name: "ray" for name in LABELS if name.startswith("searcher-")},
     "smac": "smac",
     "dehb": "dehb",
 }
@@ -61,6 +69,12 @@ def make_method(name: str, problem: CurveProblem, setting: Setting) -> Method:
         from benchmarks.curves.methods.of_optuna import OptunaTpe
 
         return OptunaTpe(problem, seed, name.partition("-")[2] or "none")
+    if name.startswith(("sampler-", "searcher-")):
+        from benchmarks.curves.methods.of_adapters import InOptuna, InRayTune
+
+        if name.startswith("searcher-"):
+            return InRayTune(problem, seed, "last" in name)
+        return InOptuna(problem, seed, name.rpartition("-")[2], "last" in name)
     if name == "smac":
         from benchmarks.curves.methods.of_smac import SmacMultiFidelity
 

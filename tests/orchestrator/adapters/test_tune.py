@@ -283,7 +283,8 @@ def test_an_experiment_with_asha_tells_the_search_all_results(ray_cluster: str, 
     )
     results = tuner.fit()
     assert not results.errors
-    reached = sorted(one.metrics["training_iteration"] for one in results if one.metrics is not None)
+    ends = [results[number].metrics for number in range(len(results))]
+    reached = sorted(end["training_iteration"] for end in ends if end is not None)
     assert sorted(curve.step for curve in curves(searcher)) == reached
     assert max(reached) == 9
 
