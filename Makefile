@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+# One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
+BASE ?= HEAD
+
+.PHONY: bench run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -28,6 +31,9 @@ test-deploy: .venv/installed-dev
 # Complete benchmarks on few problems.
 test-slow: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+
+bench: .venv/installed-dev
+	$(BIN)/python -m benchmarks.bench --base $(BASE) $(if $(DATA),--data $(DATA))
 
 # Ten thousand examples of campaign files, tables, logs and returned values.
 fuzz: .venv/installed-dev

@@ -1,0 +1,293 @@
+"""`make bench`: one page of short measurements, as ratios to another commit, in about ten minutes.
+
+Each measurement runs in a process of its own, in this working tree and in a checkout of the other commit in turns, so
+that what else the machine does meets both alike. The page has processor seconds (medians) and their ratio, says whether
+both made the same picks, and names the machine and its load. Without another commit it has the seconds only.
+
+    python -m benchmarks.bench --base HEAD~1 --data DATA
+"""
+
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from benchmarks.command import run as run_command
+from benchmarks.speed.rows import THREADS
+from orchestrator.errors import BbkbError, UserError
+
+_HERE = Path(__file__).resolve().parent.parent
+# the processor seconds of a measurement alone, without imports, and a digest of its picks
+_MEASURE = """
+import hashlib, json, sys, time
+from benchmarks.speed.measure import MEASUREMENTS
+began = time.process_time()
+answer = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
+seconds = answer.get("suggestion", time.process_time() - began)
+picks = hashlib.sha256(json.dumps(answer.get("arms")).encode()).hexdigest() if "arms" in answer else ""
+print(json.dumps({"seconds": seconds, "picks": picks}))
+"""
+_CAMPAIGN = """
+name: bench
+objective: {{name: branin}}
+space:
+  x: {{low: 0.0, high: 1.0}}
+  y: {{low: 0.0, high: 1.0}}
+candidates: {{size: 4096}}
+strategy: {{name: {strategy}}}
+budget: {{evaluations: {trials}}}
+workers: {{executor: simulated, count: 32, simulation: {{seconds: 100.0, sigma: 0.5, failure_rate: 0.01}}}}
+runs: runs
+run: bench
+"""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A short measurement.
+
+    Attributes:
+        what: words for the page.
+        name: key of `benchmarks.speed.measure.MEASUREMENTS`.
+        options: arguments of the measurement.
+        data_set: folder of the data that it needs; None if it needs none.
+
+    """
+
+    what: str
+    name: str
+    options: dict[str, object]
+    data_set: str | None = None
+
+
+@dataclass(frozen=True)
+class CommandMeasurement:
+    """The processor seconds of `bbkb` commands on a simulated campaign, imports included.
+
+    Attributes:
+        what: words for the page.
+        strategy: of the campaign.
+        trials: evaluations of the campaign.
+        command: arguments of `bbkb`; the campaign is run first, unless this is its run.
+
+    """
+
+    what: str
+    strategy: str
+    trials: int
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What one process took: processor `seconds`, and a digest of its `picks` (empty when there are none)."""
+
+    seconds: float
+    picks: str = ""
+
+
+MEASUREMENTS = (
+    Measurement(
+        "papers' BBKB, Cadata, T = 2000, global rule: whole search",
+        "ours",
+        {"name": "cadata", "horizon": 2000, "rule": "global"},
+        "cadata",
+    ),
+    Measurement(
+        "papers' BBKB, Cadata, T = 2000, global then local rule: whole search",
+        "ours",
+        {"name": "cadata", "horizon": 2000, "rule": "global_then_local", "covariance": "paper"},
+        "cadata",
+    ),
+    Measurement(
+        "papers' BBKB, NAS-Bench-101's space, T = 10⁴: whole search",
+        "ours",
+        {"name": "nasbench101", "horizon": 10_000, "rule": "global"},
+        "nasbench101",
+    ),
+    Measurement(
+        "default, 4096 candidates, 16 workers, T = 200: one suggestion",
+        "defaults",
+        {"arms": 4096, "workers": 16, "horizon": 200},
+    ),
+    Measurement(
+        "default, 15 625 candidates, 64 workers, T = 200: one suggestion",
+        "defaults",
+        {"arms": 15_625, "workers": 64, "horizon": 200},
+    ),
+    Measurement(
+        "default, 20 000 candidates, 512 workers, T = 1500: one suggestion",
+        "defaults",
+        {"arms": 20_000, "workers": 512, "horizon": 1500},
+    ),
+    Measurement(
+        "default, two objectives, Cadata, after 1000 results: one suggestion",
+        "goals",
+        {"objectives": 2, "results": 1000, "cycles": 2},
+        "cadata",
+    ),
+)
+COMMANDS = (
+    CommandMeasurement("`bbkb run`, simulated, random search, 5000 trials", "uniform", 5000, ("run", "bench.yaml")),
+    CommandMeasurement("`bbkb run`, simulated, default strategy, 300 trials", "bbkb", 300, ("run", "bench.yaml")),
+    CommandMeasurement("`bbkb resume` of 5000 finished trials", "uniform", 5000, ("resume", "runs/bench")),
+    CommandMeasurement("`bbkb status` of 5000 trials", "uniform", 5000, ("status", "runs/bench")),
+    CommandMeasurement("`bbkb report` of 5000 trials", "uniform", 5000, ("report", "runs/bench")),
+    CommandMeasurement("`bbkb verify` of 5000 trials", "uniform", 5000, ("verify", "runs/bench")),
+    CommandMeasurement("`bbkb --help`", "uniform", 0, ("--help",)),
+)
+
+Base = Annotated[str | None, typer.Option(help="Commit to compare with, such as HEAD~1; none: seconds only.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Processes for each number; the page has their median.")]
+Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
+Out = Annotated[Path, typer.Option(help="File that is written, in Markdown.")]
+
+
+def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = Path("runs", "bench.md")) -> None:
+    """Measure short versions of the benchmarks of speed, in turns with another commit."""
+    with _checkout(base) as before, tempfile.TemporaryDirectory() as scratch:
+        trees = [_HERE] if before is None else [_HERE, before]
+        lines = [*_heading(base), ""]
+        for measurement in MEASUREMENTS:
+            if measurement.data_set and (data is None or not (data / measurement.data_set).is_dir()):
+                lines.append(_row(measurement.what, [], len(trees)))
+                continue
+            taken = [[_measure(measurement, tree, data) for tree in trees] for _ in range(repeats)]
+            lines.append(_row(measurement.what, taken, len(trees)))
+            print(lines[-1], flush=True)
+        for command in COMMANDS:
+            name = f"{command.strategy}-{command.trials}"  # commands read the campaign that another one has run
+            folders = [Path(scratch, f"{name}-{tree}") for tree in range(len(trees))]
+            taken = [[_run(command, *pair) for pair in zip(trees, folders, strict=True)] for _ in range(repeats)]
+            lines.append(_row(command.what, taken, len(trees)))
+            print(lines[-1], flush=True)
+    lines += ["", f"Load average at the end: {_load()}."]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"written to {out}")
+
+
+def _heading(base: str | None) -> list[str]:
+    """The title, the machine, and the head of the table."""
+    title = f"# Speed of {_commit('HEAD')}" + (f" beside {_commit(base)}" if base else "")
+    machine = (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, one BLAS thread. Load average at the start: {_load()}. Processor seconds, medians."
+    )
+    columns = ("what", "seconds", "before", "ratio", "picks") if base else ("what", "seconds")
+    return [title, "", machine, "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+
+
+def _row(what: str, taken: Sequence[Sequence[Seconds]], trees: int) -> str:
+    """A line of the table.
+
+    Args:
+        what: words for the measurement.
+        taken: for each repetition the seconds in this tree and, if there is one, in the other; empty without data.
+        trees: 1, or 2 with another commit.
+
+    """
+    if not taken:
+        return f"| {what} | no data: name their folder with `--data` |" + " |" * (3 if trees == 2 else 0)
+    here = statistics.median(pair[0].seconds for pair in taken)
+    if trees == 1:
+        return f"| {what} | {here:.3g} |"
+    before = statistics.median(pair[1].seconds for pair in taken)
+    ratio = statistics.median(pair[0].seconds / pair[1].seconds for pair in taken)
+    picks = (
+        "" if not taken[0][0].picks else "equal" if all(pair[0].picks == pair[1].picks for pair in taken) else "differ"
+    )
+    return f"| {what} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
+
+
+def _measure(measurement: Measurement, tree: Path, data: Path | None) -> Seconds:
+    """One measurement in its own process. Raises BbkbError with the last line of its output."""
+    command = [sys.executable, "-c", _MEASURE, measurement.name, json.dumps(measurement.options)]
+    done = subprocess.run(command, cwd=tree, env=_environment(tree, data), capture_output=True, text=True)
+    if done.returncode:
+        raise BbkbError(f"measuring {measurement.what} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
+    return Seconds(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _run(command: CommandMeasurement, tree: Path, folder: Path) -> Seconds:
+    """The processor seconds of one command in `folder`, after the campaign that it reads was run there once."""
+    is_run = command.command[0] == "run"
+    if is_run and folder.exists():
+        shutil.rmtree(folder)
+    if not folder.exists():
+        folder.mkdir()
+        campaign = _CAMPAIGN.format(strategy=command.strategy, trials=max(command.trials, 1))
+        (folder / "bench.yaml").write_text(campaign, encoding="utf-8")
+        if not is_run and command.trials:
+            _bbkb(("run", "bench.yaml"), tree, folder)
+    return Seconds(_bbkb(command.command, tree, folder))
+
+
+def _bbkb(arguments: Sequence[str], tree: Path, folder: Path) -> float:
+    """The processor seconds of `bbkb` with `arguments`. Raises BbkbError with the end of its output if it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "bbkb", *arguments],
+        cwd=folder,
+        env=_environment(tree, None),
+        capture_output=True,
+        text=True,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise BbkbError(f"bbkb {' '.join(arguments)} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _environment(tree: Path, data: Path | None) -> dict[str, str]:
+    """The environment of a process that imports the packages of `tree`."""
+    environment = dict(os.environ) | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": str(tree)}
+    return environment if data is None else environment | {"BBKB_DATA": str(data.absolute())}
+
+
+@contextmanager
+def _checkout(base: str | None) -> Iterator[Path | None]:
+    """A folder with the files of commit `base`, removed at the end; None without one."""
+    if base is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", base], cwd=_HERE, capture_output=True)
+        if archive.returncode:
+            raise UserError(
+                f"--base must be a commit of this repository, got {base}: {archive.stderr.decode().strip()}"
+            )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def _commit(name: str) -> str:
+    """The short name of a commit, with a word if HEAD has changes that are not committed."""
+    options = ["--dirty"] if name == "HEAD" else [name]
+    done = subprocess.run(["git", "describe", "--always", *options], cwd=_HERE, capture_output=True, text=True)
+    return done.stdout.strip() or name
+
+
+def _load() -> str:
+    return ", ".join(f"{load:.1f}" for load in os.getloadavg())
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+if __name__ == "__main__":
+    run_command(app, "benchmarks.bench")
