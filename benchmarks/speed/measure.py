@@ -20,6 +20,7 @@ from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from benchmarks.speed.rows import Answer
 from benchmarks.speed.start import start
+from benchmarks.speed.trainings import trainings
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
@@ -339,6 +340,7 @@ LONG = ("arms", "sizes")  # arrays of a run, which are not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "defaults": defaults,
+    "trainings": trainings,
     "start": start,
     "authors": authors,
     "limit": limit,

@@ -248,6 +248,27 @@ def defaults(bench: Bench) -> list[Row]:
     return rows
 
 
+def trainings(bench: Bench) -> list[Row]:
+    """CPU time of a suggestion by a model over steps, by the number of trainings of six values each."""
+    rows = []
+    for trials in (500, 1000, 2000, 4000):
+        runs = [bench.measure("trainings", trials=trials, seed=seed) for seed in range(bench.repeats)]
+        found = {
+            name: 1e3 * statistics.median(run[name] for run in runs)
+            for name in ("suggestion", "refresh", "first", "further", "fit")
+        }
+        rows.append(
+            Row(
+                f"{trials} trainings, {runs[0]['values']} values: a suggestion with its share of the refreshes",
+                f"{found['suggestion']:.1f} ms CPU; a refresh {found['refresh']:.0f}, the first suggestion after it "
+                f"{found['first']:.0f}, a further one {found['further']:.1f}, a refresh with a fit {found['fit']:.0f}",
+                "<= 15 ms" if trials == 2000 else "",
+                {"runs": runs},
+            )
+        )
+    return rows
+
+
 ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "cadata-2000-global": compare_with_authors("cadata", 2000, "global", 15),
     "cadata-2000-local": compare_with_authors("cadata", 2000, "global_then_local", 15),
@@ -258,6 +279,7 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "abalone-global": compare_with_authors("abalone", 10_000, "global", 5),
     "abalone-local": compare_with_authors("abalone", 10_000, "global_then_local", 5),
     "defaults": defaults,
+    "trainings": trainings,
     "start": start,
     "growth": growth,
     "limit": limit,

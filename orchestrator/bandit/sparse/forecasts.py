@@ -1,11 +1,13 @@
 """What trials that have not finished will reach, and which stopped ones are worth continuing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
@@ -14,21 +16,27 @@ FORECAST_WIDTH = 2.0  # standard deviations of the band
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
     """The forecasts of these trials, of those that have a curve; none before the model has steps."""
-    predictions, evidence = state.predictions(trials), state.curve_evidence
-    if predictions is None or evidence is None:
+    evidence = state.curve_evidence
+    if evidence is None:
         return ()
+    wanted, paused = np.array(sorted(trials), np.intp), state.paused
+    parts = [(state.predictions(np.setdiff1d(wanted, paused).tolist()), None), (state.paused_predictions, wanted)]
+    return tuple(
+        forecast
+        for predictions, only in parts
+        if predictions is not None
+        for forecast in _of(predictions, evidence, only)
+    )
+
+
+def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None) -> Iterator[TrialForecast]:
+    """The forecasts that follow from `predictions`; `only`: of these trials."""
     half = FORECAST_WIDTH * predictions.deviations
     bands = [evidence.scale.rewards(predictions.means + shift) for shift in (0.0, -half, half)]
-    return tuple(
-        TrialForecast(*numbers)
-        for numbers in zip(
-            predictions.trials.tolist(),
-            *(band.tolist() for band in bands),
-            predictions.means.tolist(),
-            predictions.deviations.tolist(),
-            strict=True,
-        )
-    )
+    columns = np.array([*bands, predictions.means, predictions.deviations])
+    is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)
+    for trial, numbers in zip(predictions.trials[is_wanted].tolist(), columns[:, is_wanted].T.tolist(), strict=True):
+        yield TrialForecast(trial, *numbers)
 
 
 @dataclass(frozen=True)
@@ -46,26 +54,33 @@ class PausedTrials:
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
-        predictions = state.predictions(state.paused.tolist()) if len(state.paused) else None
-        self._own = 0.0
-        self._left: list[PausedTrial] = []
+        self._own, self._deviations = 0.0, deviations
+        self._left: Iterator[PausedTrial] = iter(())
+        self._best: PausedTrial | None = None
+        predictions = state.paused_predictions
         if predictions is None or state.calibration is None or state.calibration.fitted.curve is None:
             return
         self._own = state.calibration.fitted.curve.own
-        running = {*pending, *state.set_aside.tolist()}
         spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
         bounds = predictions.means + deviations * spread
-        order = np.argsort(bounds, kind="stable")
-        columns = (predictions.trials[order], predictions.arms[order], bounds[order])
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        self._left = [PausedTrial(*row) for row in rows if row[1] not in running]
-        self._deviations = deviations
+        self._left = _descending(predictions, bounds, {*pending, *state.set_aside.tolist()})
+        self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedTrial | None:
         """The best of them, which is then not among them, if its bound exceeds that of a new trial; else None.
 
         `mean` and `variance` are those of the new trial's quality g, in scores; its own part is added to the variance.
         """
-        if not self._left or self._left[-1].bound <= mean + self._deviations * math.sqrt(variance + self._own):
+        best = self._best
+        if best is None or best.bound <= mean + self._deviations * math.sqrt(variance + self._own):
             return None
-        return self._left.pop()
+        self._best = next(self._left, None)
+        return best
+
+
+def _descending(predictions: TrialPredictions, bounds: Floats, running: Set[int]) -> Iterator[PausedTrial]:
+    """The trials whose arms are not in `running`, the one of the largest bound first, of equal ones the latest."""
+    for at in np.argsort(bounds, kind="stable")[::-1].tolist():
+        arm = int(predictions.arms[at])
+        if arm not in running:
+            yield PausedTrial(int(predictions.trials[at]), arm, float(bounds[at]))

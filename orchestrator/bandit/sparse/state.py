@@ -132,6 +132,11 @@ class SparseState:
         return predict(self.posterior, evidence, at)
 
     @cached_property
+    def paused_predictions(self) -> TrialPredictions | None:
+        """`predictions` of all paused trials; None without any."""
+        return self.predictions(self.paused.tolist()) if len(self.paused) else None
+
+    @cached_property
     def evidence(self) -> Pulls:
         """The pulls that the model is fitted to: `pulls`, and for each arm that failed like its neighbours one pull
         with the worst mean rewards so far, so that the search leaves a region that fails. A single failed arm has no

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.speed import measure
 from benchmarks.speed.defaults import defaults
 from benchmarks.speed.problems import load
+from benchmarks.speed.trainings import trainings
 
 
 @pytest.fixture(autouse=True)
@@ -49,4 +50,12 @@ def test_a_search_at_the_defaults_counts_every_suggestion() -> None:
     assert len(run["arms"]) == 30
     assert run["dictionary"] > 0
     assert run["suggestion"] == pytest.approx(run["seconds"] / 30)
+    assert run["suggestion"] > 0
+
+
+def test_suggestions_among_trainings_are_new_configurations_and_stopped_trainings_once_each() -> None:
+    run = trainings(40, cycles=2, suggestions=5)
+    assert len(run["picks"]) == 10
+    assert len(set(run["picks"][:5])) == 5
+    assert run["values"] == 6 * (40 + 8 + 10)
     assert run["suggestion"] > 0
