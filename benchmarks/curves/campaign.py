@@ -32,7 +32,10 @@ from orchestrator.store.lease import take
 from workers.executor import TakeReports
 from workers.messages import Attempt, IntermediateValue, Outcome, Stopped, Success, cancellation
 
-CAMPAIGNS: Mapping[str, Mapping[str, object]] = {"bbkb-model": {"rule": "model"}}
+CAMPAIGNS: Mapping[str, Mapping[str, object]] = {
+    "bbkb-model": {"rule": "model", "continue": True},
+    "bbkb-model-anew": {"rule": "model", "continue": "anew"},
+}
 PROBLEM: ContextVar[CurveProblem] = ContextVar("PROBLEM")
 _MOST_EVALUATIONS = 100_000
 
@@ -52,8 +55,8 @@ class TrainingExecutor:
     Steps are counted by their costs: a problem whose steps are separate trainings reports the costs so far as its step.
     """
 
-    def __init__(self, problem: CurveProblem, slots: int, is_timed: bool) -> None:
-        self.slots = slots
+    def __init__(self, problem: CurveProblem, slots: int, is_timed: bool, has_checkpoints: bool = True) -> None:
+        self.slots, self._has_checkpoints = slots, has_checkpoints
         self._problem, self._is_timed = problem, is_timed
         self._steps = tuple(accumulate(problem.costs))
         self._queue: deque[Attempt] = deque()
@@ -124,6 +127,8 @@ class TrainingExecutor:
                 self.curves[attempt.trial] = self._problem.curve(configuration)
                 self._durations[attempt.trial] = self._problem.durations(configuration)
             self.reached.setdefault(attempt.trial, 0)
+            if not self._has_checkpoints:
+                self.reached[attempt.trial] = 0
             self.attempts += 1
             self._running[attempt.trial] = _Running(attempt, self._now)
             self._follow(attempt)
@@ -216,7 +221,8 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
     began = time.process_time()
     try:
         with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
-            executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded")
+            has_checkpoints = CAMPAIGNS[name]["continue"] is True
+            executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
             forecasts = _finish(_settings(problem, name, setting, folder), executor)
             seconds = time.process_time() - began
     finally:
@@ -230,7 +236,6 @@ def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -
     rule = dict(CAMPAIGNS[name])
     if rule["rule"] == "model":
         rule["last_step"] = sum(problem.costs)
-        rule["continue"] = sum(problem.costs) == problem.whole_cost  # else each step is a training of its own
     return from_mapping(
         {
             "name": name,
@@ -281,6 +286,7 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
     budget, used = setting.trainings * problem.whole_cost, 0
     curves = executor.curves
     last: dict[int, float] = {}
+    furthest: dict[int, int] = {}
     ends: list[float] = []
     changes: list[tuple[float, float, float]] = []
     best = -1
@@ -288,7 +294,8 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
         used += problem.costs[reports - 1]
         if used > budget:
             break
-        last[trial] = float(curves[trial][reports - 1])
+        furthest[trial] = max(reports, furthest.get(trial, 0))
+        last[trial] = float(curves[trial][furthest[trial] - 1])
         if reports == len(problem.steps):
             ends.append(problem.regret(last[trial]))
         chosen = max(last, key=lambda one: (last[one], -one))

@@ -71,7 +71,7 @@ class Trainings:
             return None
         return self._rule.cause_of_stop(
             trial,
-            self.curves[trial].step,
+            self.curves[trial].steps,
             is_continued=trial in self._continued,
             is_worse=self._rungs.stops(self._compared, trial),
             is_hopeless=lambda: is_hopeless(trial),

@@ -36,7 +36,7 @@ from orchestrator.campaign.commands import (
 )
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
-from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.state import CampaignState, trials_to_finish
 
 MOST_PICKS = 2000  # of one choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks kept in the backlog, as a multiple of the results expected while the strategy computes
@@ -76,8 +76,12 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
         return Begin(state.existing_observations)
     if state.wants_growth and state.remaining:
         return Grow(state.pending)
-    if best_unfinished := _to_finish(state):
-        return Finish(best_unfinished)
+    kept_for = trials_to_finish(state)
+    is_due = bool(state.finished) and _is_learning_due(state)
+    if resumed := _resumed(state, kept_for):
+        return Tell(tuple(state.finished)) if is_due else Finish(resumed)
+    if kept_for:  # nothing else is begun
+        return Tell(tuple(state.finished)) if is_due else None
     is_asynchronous = state.rules.is_asynchronous
     has_more = state.remaining and (is_asynchronous or (state.is_batch_open and not state.stalled))
     if not state.running and not state.backlog and state.finished and not has_more:
@@ -85,37 +89,17 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
 
 
-def _to_finish(state: CampaignState) -> tuple[int, ...]:
-    """Stopped trials that are to be completed now: the best ones, when what is left of the budget is what they need.
-
-    A budget of steps or hours is kept for their last steps; one of evaluations ends with them.
-    """
-    rule, training = state.rules.training, state.training
-    if rule is None or not rule.continues or len(training.finishing) >= rule.finish or not training.paused:
+def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
+    """Stopped trials that are to be completed now, as many as workers are free: those that the rest of the budget is
+    for. When all evaluations were begun, and no other budget is given: all that may still become the best."""
+    rule, rules, training = state.rules.training, state.rules, state.training
+    if rule is None or not rule.resumes or not training.paused:
         return ()
-    sign, best = state.rules.sign, None if state.best is None else state.best.value
-    wanted = training.best_unfinished(sign, best)[: rule.finish - len(training.finishing)]
-    if not wanted:
-        return ()
-    if state.remaining and not _is_budget_needed(state, wanted):
-        return ()
+    if not kept_for and not state.remaining and rules.steps is None and rules.seconds is None:
+        best = None if state.best is None else state.best.value
+        kept_for = tuple(training.best_unfinished((), rules.sign, best))
     free = _room(state) - len(state.backlog)
-    return tuple(wanted[: max(0, free)])
-
-
-def _is_budget_needed(state: CampaignState, trials: list[int]) -> bool:
-    """Whether what is left of the budget is no more than these stopped trials, and the running ones, need."""
-    rules, training, end = state.rules, state.training, state.training_end
-    if end is None:
-        return False
-    running = sum(max(0, end - training.curves[trial].step) for trial in state.running if trial in training.curves)
-    needed = running + sum(max(0, end - training.paused[trial].step) for trial in trials)
-    if rules.steps is not None and rules.steps - state.steps.total <= needed:
-        return True
-    if rules.seconds is None or not training.seconds_per_step:
-        return False
-    longest = max(max(0, end - training.paused[trial].step) for trial in trials) * training.seconds_per_step
-    return rules.seconds - state.elapsed_seconds <= longest
+    return tuple(trial for trial in kept_for if trial in training.paused)[: max(0, free)]
 
 
 def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
@@ -145,7 +129,7 @@ def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
     wanted = min(room + backlog - queued, state.remaining)
     if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None
-    if state.finished and (state.stalled or _is_refresh_due(state) or _is_refresh_cheap(state)):
+    if state.finished and _is_learning_due(state):
         return Tell(tuple(state.finished))
     return None if state.stalled else Ask(state.pending, wanted)
 
@@ -172,6 +156,11 @@ def _backlog_size(state: CampaignState) -> int:
         return 0
     largest = _LARGEST_BACKLOG * max(state.slots, _LEAST_QUEUE)
     return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.outcome_interval_seconds))
+
+
+def _is_learning_due(state: CampaignState) -> bool:
+    """Whether the strategy is to learn the results that have arrived."""
+    return bool(state.stalled) or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
 def _is_refresh_due(state: CampaignState) -> bool:

@@ -103,7 +103,7 @@ class _ModelStopping:
     rule: Literal["model"]
     after: int
     finish: int
-    continues: bool | None = None  # None: the session decides, in the settings that it opens with
+    continues: bool | Literal["anew"] | None = None  # None: the session decides, in the settings that it opens with
     first_trials: int | None = None
     first_steps: int | None = None
     last_step: int | None = None
@@ -209,7 +209,8 @@ def _training(settings: _Asha | _Median | _ModelStopping | None) -> TrainingRule
     return TrainingRule(
         first_trials=settings.first_trials or 0,
         first_steps=settings.first_steps or 1,
-        continues=bool(settings.continues),
+        continues=settings.continues is True,
+        restarts=settings.continues == "anew",
         finish=settings.finish,
         last_step=settings.last_step,
     )

@@ -27,6 +27,7 @@ from orchestrator.campaign.training import StopCause, Training
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10
+LARGEST_FINISH_SHARE = 1 / 3  # of a budget of steps, for completing the best trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +199,56 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     if training is None:
         return StopCause.WORSE_THAN_OTHERS if is_worse else None
     curve = state.training.curves.get(trial)
+    kept_for = trials_to_finish(state)
+    if kept_for and trial not in kept_for and state.rules.steps is not None:
+        return StopCause.FINISH
     return training.cause_of_stop(
         trial,
-        0 if curve is None else curve.step,
+        () if curve is None else curve.steps,
         is_continued=trial in state.training.continued,
         is_worse=is_worse,
         is_hopeless=lambda: _is_hopeless(state, trial),
-        is_finishing=trial in state.training.finishing,
+        is_finishing=trial in kept_for or trial in state.training.finishing,
     )
+
+
+def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
+    """The unfinished trials that the rest of the budget is for, the most promising one first; none while there is more.
+
+    They are the best `finish` ones, as many as a third of the budget pays for and can be completed, at least one. The
+    rest of a budget of steps is for them only; near the end of a budget of hours they are the next to be trained.
+    """
+    rule, rules, end = state.rules.training, state.rules, state.training_end
+    if rule is None or not rule.finish or end is None or (rules.steps is None and rules.seconds is None):
+        return ()
+    most, best = rule.finish, None if state.best is None else state.best.value
+    if rules.steps is not None:
+        left = rules.steps - state.steps.total
+        if left > end * (most + len(state.running)):
+            return ()  # for speed
+        most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
+    wanted = state.training.best_unfinished(state.running, rules.sign, best)[:most]
+    needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in wanted]
+    if rules.steps is not None:
+        others = sum(trial not in wanted for trial in state.running)  # each is stopped at its next report
+        if wanted and left <= sum(needed) + others:
+            while len(wanted) > 1 and sum(needed[: len(wanted)]) > left:
+                wanted.pop()
+            return tuple(wanted)
+    elapsed, each = state.elapsed_seconds, state.training.seconds_per_step
+    if rules.seconds is not None and each and rules.seconds - elapsed <= max(needed, default=0) * each:
+        return tuple(wanted)
+    return ()
+
+
+def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:
+    """The steps of an unfinished trial that need not be trained again."""
+    paused = state.training.paused.get(trial)
+    if paused is not None:
+        return paused.step if rule.continues else 0
+    curve = state.training.curves.get(trial)
+    at = 0 if curve is None else curve.step
+    return at if rule.continues or trial not in state.training.continued else state.steps.open.get(trial, 0)
 
 
 def _is_hopeless(state: CampaignState, trial: int) -> bool:

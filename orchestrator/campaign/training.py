@@ -18,6 +18,7 @@ class StopCause(StrEnum):
     FIRST_TRAINING = "short first training"
     WORSE_THAN_OTHERS = "worse than other trials at this step"
     FORECAST = "its expected end is worse than the best one"
+    FINISH = "the rest of the budget is for the best trials"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class TrainingRule:
     `first_trials`: how many trials are trained for a few steps only, before any is continued; 0: none.
     `first_steps`: how many steps these are.
     `continues`: whether a stopped trial can be continued from its checkpoint.
+    `restarts`: whether a stopped trial can be trained again from its first step.
     `finish`: how many of the best unfinished trials are completed at the end of the budget.
     `last_step`: the step at which a training ends, if it is given.
     """
@@ -34,8 +36,14 @@ class TrainingRule:
     first_trials: int = 0
     first_steps: int = 0
     continues: bool = False
+    restarts: bool = False
     finish: int = 0
     last_step: int | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a stopped trial can be taken up again, from its checkpoint or from its first step."""
+        return self.continues or self.restarts
 
     @staticmethod
     def is_witness(trial: int) -> bool:
@@ -45,7 +53,7 @@ class TrainingRule:
     def cause_of_stop(
         self,
         trial: int,
-        step: int,
+        steps: Sequence[int],
         *,
         is_continued: bool,
         is_worse: bool,
@@ -56,7 +64,7 @@ class TrainingRule:
 
         Args:
             trial: its number.
-            step: its latest step; 0 before the first report.
+            steps: at which it has reported, ascending; those of its curve will do.
             is_continued: whether it was stopped before.
             is_worse: whether it is worse than others at its step.
             is_hopeless: says whether even its optimistic forecast is worse than the best value.
@@ -64,12 +72,19 @@ class TrainingRule:
 
         """
         if not is_continued and trial < self.first_trials:
-            return StopCause.FIRST_TRAINING if step > 0 and step >= self.first_steps else None
+            return StopCause.FIRST_TRAINING if steps and _is_nearest_report(steps, self.first_steps) else None
         if self.is_witness(trial) or is_finishing:
             return None
         if is_worse:
             return StopCause.WORSE_THAN_OTHERS
         return StopCause.FORECAST if is_hopeless() else None
+
+
+def _is_nearest_report(steps: Sequence[int], wanted: int) -> bool:
+    """Whether the last of `steps` is `wanted` or beyond it, or nearer to it than the next report, which is expected to
+    be as far away as the one before."""
+    at, before = steps[-1], steps[-2] if len(steps) > 1 else 0
+    return at >= wanted or wanted - at < abs(2 * at - before - wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +187,16 @@ class Training:
             trial for trial in self.continued if trial in self.curves and not self.curves[trial].is_finished
         )
 
-    def best_unfinished(self, sign: float, best: float | None) -> list[int]:
-        """Paused trials that may become better than `best`, a value, the one with the best forecast first."""
-        forecasts = [self.forecasts[trial] for trial in self.paused if trial in self.forecasts]
-        hopeful = [one for one in forecasts if best is None or max(sign * one.low, sign * one.high) > sign * best]
-        return [one.trial for one in sorted(hopeful, key=lambda one: -sign * one.mean)]
+    def best_unfinished(self, running: Iterable[int], sign: float, best: float | None) -> list[int]:
+        """Paused and `running` trials that may become better than `best`, a value, the most promising one first: by
+        their forecasts, before any forecast by their latest values."""
+        open_trials = {*self.paused, *running}
+        forecasts = [one for trial, one in self.forecasts.items() if trial in open_trials]
+        if forecasts:
+            hopeful = [one for one in forecasts if best is None or max(sign * one.low, sign * one.high) > sign * best]
+            return [one.trial for one in sorted(hopeful, key=lambda one: -sign * one.mean)]
+        curves = [curve for trial, curve in self.curves.items() if trial in open_trials and curve.steps]
+        return [curve.trial for curve in sorted(curves, key=lambda curve: -curve.rewards[-1])]
 
     def _with_curves(self, changed: Mapping[int, TrialCurve]) -> "Training":
         return replace(self, curves=MappingProxyType({**self.curves, **changed}))

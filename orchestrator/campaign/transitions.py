@@ -262,7 +262,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     arm = run.arm
     reward = None if event.value is None else sign * event.value
     training = state.training.after_reports(_reports_of(event), state.running, sign)
-    if rule is not None and rule.continues and reward is not None:
+    if rule is not None and rule.resumes and reward is not None:
         training = training.pause(event.trial, run, event.step)
     after = _end_attempt(state, event, is_over=True)
     return replace(
@@ -286,8 +286,8 @@ def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[tuple[int, int, i
 def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
     """Stopped trials wait for their next attempts; they do not count as stopped any more."""
     trials = {one.trial for one in event.trials}
-    steps = state.steps
-    if state.rules.steps is not None:
+    steps, rule = state.steps, state.rules.training
+    if state.rules.steps is not None and rule is not None and rule.continues:
         for one in event.trials:
             steps = steps.reopened(one.trial, state.training.paused[one.trial].step)
     again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)

@@ -16,11 +16,13 @@ def with_training(settings: Settings, objective: object) -> Settings:
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings
-    continues = _has_checkpoints(objective) if rule.continues is None else rule.continues
+    continues = rule.continues
+    if continues is None:
+        continues = True if _has_checkpoints(objective) else "anew"
     trials, steps = _first(settings, rule) if continues else (0, 1)
     decided = rule.model_copy(update={"continues": continues, "first_trials": trials, "first_steps": steps})
     workers = settings.workers
-    if continues:
+    if continues is True:
         workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(update={"early_stopping": decided, "workers": workers})
 

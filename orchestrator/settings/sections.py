@@ -364,11 +364,12 @@ class ModelStoppingSettings(Section):
         "there are no short first trainings.",
     )
     after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
-    continues: bool | None = Field(
+    continues: bool | Literal["anew"] | None = Field(
         default=None,
         alias="continue",
-        description="Whether a stopped trial can be continued from a checkpoint in its folder; it implies "
-        "workers.trial_folders. null: if the function has an argument `folder`, or the command names BBKB_FOLDER.",
+        description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
+        "folder, which implies workers.trial_folders; anew, from its first step; false, never. null: true if the "
+        "function has an argument `folder`, or the command names BBKB_FOLDER, else anew.",
     )
     first_trials: Annotated[int, Field(ge=0)] | None = Field(
         default=None,

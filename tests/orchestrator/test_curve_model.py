@@ -15,7 +15,14 @@ import pytest
 
 from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, ModelRefreshed, TrialsContinued, TrialStopped
+from orchestrator.campaign.events import (
+    BatchChosen,
+    CampaignCreated,
+    ModelRefreshed,
+    ReportsArrived,
+    TrialsContinued,
+    TrialStopped,
+)
 from orchestrator.errors import ConfigError
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import Problem
@@ -107,17 +114,22 @@ def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path)
     assert not known or sum(inside) >= 0.8 * len(inside)
 
 
-def test_without_a_folder_trials_are_stopped_and_not_continued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("continues", [False, None])
+def test_without_a_folder_a_stopped_trial_begins_anew_or_is_over(tmp_path: Path, continues: bool | None) -> None:
     def short(lr: float, report: Any) -> float:
         for epoch in range(1, STEPS + 1):
             report(-abs(math.log10(lr) + 2.0) - 0.5 / epoch, epoch)
         return -abs(math.log10(lr) + 2.0)
 
-    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": RULE}
+    rule = {**RULE, "continue": continues}
+    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule}
     result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=made)
     events = list(open_run(result.folder).events())
-    assert not any(isinstance(event, TrialsContinued) for event in events)
     assert any(isinstance(event, TrialStopped) for event in events)
+    assert any(isinstance(event, TrialsContinued) for event in events) is (continues is None)
+    reports = [one for event in events if isinstance(event, ReportsArrived) for one in event.reports]
+    again = [step for _, attempt, step, _ in reports if attempt > 1]
+    assert (1 in again) is (continues is None)
     assert not (result.folder / "trials").exists()
 
 

@@ -31,6 +31,7 @@ LABELS: Mapping[str, str] = {
     "bbkb": "bbkb, no stopping",
     "bbkb-median": "bbkb, median",
     "bbkb-model": "bbkb, model",
+    "bbkb-model-anew": "bbkb, model, without checkpoints",
     "dense": "dense model over steps",
 }
 PEERS = ("random-asha", "random-short", "ray-asha", "tpe-hyperband", "tpe-sha", "smac", "dehb")

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from benchmarks.curves.campaign import TrainingExecutor, run_campaign
+import pytest
+
+from benchmarks.curves.campaign import CAMPAIGNS, TrainingExecutor, run_campaign
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting
 from workers.messages import Attempt, IntermediateValue, Stopped, Success
@@ -32,6 +34,20 @@ def test_a_stopped_trial_continues_after_its_last_step(problem: CurveProblem) ->
     assert second.value == problem.curve(executor.configurations[0])[-1]
 
 
+def test_a_stopped_trial_without_a_checkpoint_begins_again(problem: CurveProblem) -> None:
+    executor, steps = TrainingExecutor(problem, 1, is_timed=False, has_checkpoints=False), list[int]()
+
+    def take(values: list[IntermediateValue]) -> set[int]:
+        steps.extend(value.step for value in values)
+        return {value.trial for value in values if value.step == 5 and value.attempt == 1}
+
+    executor.listen(take)  # type: ignore[arg-type]
+    for number in (1, 2):
+        executor.submit([attempt(problem, 0, number)])
+        executor.next_outcomes(None)
+    assert steps == [*range(1, 6), *problem.steps]
+
+
 def test_workers_train_at_the_same_time(problem: CurveProblem) -> None:
     executor = TrainingExecutor(problem, 2, is_timed=False)
     executor.submit([attempt(problem, trial) for trial in range(3)])
@@ -48,9 +64,10 @@ def test_a_cancelled_attempt_ends_at_once(problem: CurveProblem) -> None:
     assert executor.next_outcomes(None) == []
 
 
-def test_a_campaign_pauses_and_continues_trials_within_its_budget(problem: CurveProblem) -> None:
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_a_campaign_pauses_and_continues_trials_within_its_budget(problem: CurveProblem, name: str) -> None:
     setting = Setting(workers=4, trainings=6, seed=0)
-    record = run_campaign(problem, "bbkb-model", setting)
+    record = run_campaign(problem, name, setting)
     assert record.starts >= 6
     assert record.continuations > 0
     assert 0.0 < record.used[-1] <= 1.0

@@ -1,0 +1,143 @@
+"""Tests of orchestrator/campaign/training.py and of what a campaign decides by it: which trials the rest of a budget is
+for, and what a trial that is taken up again costs."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.campaign.commands import Ask, Finish
+from orchestrator.campaign.events import (
+    ContinuedTrial,
+    Event,
+    Forecast,
+    ModelRefreshed,
+    ReportsArrived,
+    SessionOpened,
+    TrialsContinued,
+    TrialStopped,
+)
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState, stop_cause, trials_to_finish
+from orchestrator.campaign.training import StopCause
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, settings_of
+
+END = 10
+
+
+def opened(steps: int | None, continues: object = True, finish: int = 2, evaluations: int = 50) -> SessionOpened:
+    settings = settings_of(evaluations, strategy={"mode": "async"})
+    settings["budget"]["steps"] = steps
+    settings["early_stopping"] = {
+        "rule": "model", "after": 3, "finish": finish, "continues": continues, "last_step": END,
+    }  # fmt: skip
+    return SessionOpened(time=0.0, epoch=1, executor="inline", slots=16, settings=settings)
+
+
+def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
+    return ReportsArrived(time=1.0, reports=tuple((trial, attempt, step, value) for step in range(first, until + 1)))
+
+
+def stop(trial: int, value: float, step: int) -> TrialStopped:
+    return TrialStopped(
+        time=1.0, trial=trial, attempt=1, value=value, step=step, started=0.0, finished=1.0, worker="w"
+    )  # fmt: skip
+
+
+def started(*values: float) -> list[Event]:
+    """Trials 0, 1, … that have reported their values at the steps 1 to 4."""
+    trials = range(len(values))
+    return [
+        batch(0, [10 + trial for trial in trials]),
+        dispatch(*((trial, 1) for trial in trials)),
+        *(reports(trial, value, 4) for trial, value in zip(trials, values, strict=True)),
+    ]
+
+
+def paused(*values: float, **rule: Any) -> CampaignState:
+    return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
+
+
+def refreshed(*forecasts: Forecast) -> ModelRefreshed:
+    return ModelRefreshed(
+        time=2.0, round=1, trials=(), dictionary_size=1, record={}, seconds=0.0, forecasts=forecasts
+    )  # fmt: skip
+
+
+def test_nothing_is_kept_of_a_large_budget() -> None:
+    state = paused(0.1, 0.5, 0.9, steps=100)
+    assert trials_to_finish(state) == ()
+    assert isinstance(decide(state, 2.0), Ask)
+
+
+def test_the_rest_of_a_budget_completes_the_best_stopped_trials() -> None:
+    state = paused(0.1, 0.5, 0.9, steps=18)  # 12 are used, and a trial needs 6 more; two are over a third of the budget
+    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=19)) == ()
+    assert trials_to_finish(state) == (2,)
+    assert decide(state, 2.0) == Finish((2,))
+
+
+def test_as_many_trials_are_completed_as_are_asked_for_and_a_third_of_the_budget_pays_for() -> None:
+    values = [trial / 10 for trial in range(12)]  # 48 steps are used
+    assert trials_to_finish(paused(*values, steps=60)) == (11, 10)
+    assert trials_to_finish(paused(*values, steps=61)) == ()
+    assert trials_to_finish(paused(*values, steps=60, finish=1)) == ()
+    assert trials_to_finish(paused(*values, steps=54)) == (11,)  # too late for two
+
+
+def test_a_trial_without_a_checkpoint_needs_all_of_its_steps() -> None:
+    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22)) == ()
+    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22, continues="anew")) == (2,)
+
+
+@pytest.mark.parametrize("steps", range(5, 40))
+def test_some_trial_is_completed_whatever_the_budget(steps: int) -> None:
+    state = fold(opened(steps), *started(0.1, 0.5, 0.9))
+    if state.steps.total <= steps <= state.steps.total + 6:
+        kept_for = trials_to_finish(state)
+        assert kept_for == (2,)
+        causes = [stop_cause(state, trial) for trial in range(3)]
+        assert causes == [StopCause.FINISH, StopCause.FINISH, None]
+
+
+def test_forecasts_decide_which_trials_are_completed() -> None:
+    state = fold_from(
+        paused(0.1, 0.5, 0.9, steps=18),
+        refreshed(Forecast(trial=0, mean=1.0, low=0.9, high=1.1), Forecast(trial=2, mean=0.9, low=0.8, high=1.0)),
+    )
+    assert trials_to_finish(state) == (0,)
+
+
+def test_the_steps_of_a_trial_that_goes_on_from_its_checkpoint_count_once() -> None:
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    events = (
+        TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((2, 2)), reports(2, 0.9, 6, attempt=2),
+    )  # fmt: skip
+    assert fold_from(paused(0.1, 0.5, 0.9, steps=60), *events).steps.total == 4 + 4 + 6
+    assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).steps.total == 4 + 4 + 4 + 6
+
+
+def test_with_a_budget_of_evaluations_all_trials_that_may_become_the_best_are_completed() -> None:
+    state = fold_from(
+        paused(0.1, 0.5, 0.9, steps=None, evaluations=3, finish=1),
+        refreshed(*(Forecast(trial=trial, mean=trial, low=trial - 1, high=trial + 1) for trial in range(3))),
+    )
+    assert decide(state, 2.0) == Finish((2, 1, 0))
+
+
+def test_a_batch_is_chosen_while_evaluations_are_left() -> None:
+    state = paused(0.1, 0.5, 0.9, steps=None, evaluations=4)
+    assert isinstance(decide(state, 2.0), Ask)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends_at"), [((1, 2, 3, 4, 5, 6, 7), 5), ((4, 16, 52), 4), ((3, 6, 9), 6), ((9,), 9)]
+)
+def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: tuple[int, ...], ends_at: int) -> None:
+    rule = opened(1000)
+    rule.settings["early_stopping"].update(first_trials=4, first_steps=5, last_step=100)  # type: ignore[attr-defined]
+    state = fold(rule, batch(0, [7]), dispatch((0, 1)))
+    for step in steps:
+        state = fold_from(state, ReportsArrived(time=1.0, reports=((0, 1, step, 0.5),)))
+        if stop_cause(state, 0) is not None:
+            break
+    assert (stop_cause(state, 0), state.training.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
