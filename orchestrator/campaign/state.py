@@ -23,7 +23,7 @@ from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
-from orchestrator.campaign.training import StopCause, Training
+from orchestrator.campaign.training import StopCause, Training, TrainingRule
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10

@@ -140,7 +140,7 @@ def test_curves_reach_the_model_without_early_stopping_too(tmp_path: Path) -> No
 
 
 def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_path: Path) -> None:
-    def plain(lr: float) -> float:
+    def plain(lr: float, report: Any) -> float:
         return -abs(math.log10(lr) + 2.0)
 
     made = {"workers": {"executor": "simulated"}, "runs": str(tmp_path / "runs")}
