@@ -160,7 +160,7 @@ def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = 
     """Measure short versions of the benchmarks of speed, in turns with another commit."""
     with _checkout(base) as before, tempfile.TemporaryDirectory() as scratch:
         trees = [_HERE] if before is None else [_HERE, before]
-        lines = [*_heading(base), ""]
+        lines = _heading(base)
         for measurement in MEASUREMENTS:
             if measurement.data_set and (data is None or not (data / measurement.data_set).is_dir()):
                 lines.append(_row(measurement.what, [], len(trees)))
