@@ -72,6 +72,15 @@ def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
     return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"
 
 
+def size_text(size: float) -> str:
+    """A number of bytes in a readable unit."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
 def plural(count: int, noun: str, ending: str = "s") -> str:
     """`1 batch`, `2 batches`: the number and the noun that goes with it."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"

@@ -21,6 +21,7 @@ SENT_BYTES = 64 * 1024  # of the end of the output, which returns with the outco
 TAIL_LINES, TAIL_CHARACTERS = 20, 2000  # of the end of the output, in a failure's message
 _LOGGER = logging.getLogger("bbkb.executor")
 _NAME = re.compile(r"output-([1-9][0-9]*)\.txt")
+_ANY_NAME = re.compile(r"output-[1-9][0-9]*(\.older)?\.txt")
 
 
 def trial_folder(trials: Path, trial: int) -> Path:
@@ -36,6 +37,11 @@ def output_file(trials: Path, trial: int, attempt: int) -> Path:
 def older_file(path: Path) -> Path:
     """The file of what was printed before `path`, an output file, began."""
     return path.with_name(f"{path.stem}.older.txt")
+
+
+def is_output(name: str) -> bool:
+    """Whether a file of this name in a trial's folder is what an attempt printed."""
+    return _ANY_NAME.fullmatch(name) is not None
 
 
 def written_attempts(trials: Path, trial: int) -> list[int]:

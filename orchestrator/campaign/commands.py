@@ -73,6 +73,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveCheckpoints:
+    """Remove the checkpoints of these stopped trials, which are not continued any more."""
+
+    trials: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Cancel the attempts of these trials, which have run for too long: they count as timed out. `reason` is for
     display."""
@@ -108,4 +115,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Tell | Grow | Finish | GiveUp | Await | Pause | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | Grow | Finish | RemoveCheckpoints | GiveUp | Await | Pause | Stop | Close

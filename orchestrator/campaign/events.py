@@ -241,6 +241,15 @@ class TrialsContinued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsRemoved:
+    """The checkpoints of these stopped trials are removed: they are not continued any more."""
+
+    time: float
+    trials: tuple[int, ...]
+    kind: Literal["checkpoints_removed"] = "checkpoints_removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What the model expects of the final value of a trial that has reported, on the user's scale.
 
@@ -352,6 +361,7 @@ Event = (
     | TrialStopped
     | TrialsReopened
     | TrialsContinued
+    | CheckpointsRemoved
     | ReportsArrived
     | ModelRefreshed
     | CandidatesGrown

@@ -25,8 +25,25 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
     """What is wrong with the workers, by kind, `since` seconds after the last event of an open session."""
-    found = {"places": _few_places(state), "late": _late(state, since), "old": _not_ended(state, since)}
+    found = {
+        "places": _few_places(state),
+        "late": _late(state, since),
+        "old": _not_ended(state, since),
+        "restarted": restarts(state),
+    }
     return {kind: text for kind, text in found.items() if text}
+
+
+def restarts(state: CampaignState) -> str:
+    """Continued trials that began again; empty when there are none."""
+    rule, began = state.rules.training, sorted(state.training.restarted)
+    if not began or rule is None or not rule.continues:
+        return ""
+    shown = ", ".join(map(str, began[:5])) + (", …" if len(began) > 5 else "")
+    return (
+        f"{plural(len(began), 'continued trial')} ({shown}) began again at the first step: the checkpoint in the "
+        "trial's folder is missing or was not read; repeated steps take their time and teach nothing"
+    )
 
 
 def _few_places(state: CampaignState) -> str:

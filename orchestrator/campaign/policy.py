@@ -31,6 +31,7 @@ from orchestrator.campaign.commands import (
     Grow,
     Pause,
     QueuedAttempt,
+    RemoveCheckpoints,
     Stop,
     Tell,
 )
@@ -50,6 +51,8 @@ def decide(state: CampaignState, now: float) -> Command:
     """What to do next. `now` is read for the time budget and for deadlines only; an open session is assumed."""
     if state.phase is Phase.RUNNING:
         command = _next_command(state, now)
+        if isinstance(command, Tell) and (trials := _superfluous(state)):
+            return RemoveCheckpoints(trials)  # the strategy then does not know them as stopped trials any more
         if command is not None:
             return command
     if state.running or state.computing or (state.phase is Phase.RUNNING and state.backlog and state.unspent):
@@ -87,6 +90,14 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     if not state.running and not state.backlog and state.finished and not has_more:
         return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
     return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
+
+
+def _superfluous(state: CampaignState) -> tuple[int, ...]:
+    """Stopped trials whose checkpoints are not needed any more."""
+    rule = state.rules.training
+    if rule is None or not rule.continues:
+        return ()
+    return state.training.superfluous(rule, state.rules.sign, (finished.trial for finished in state.finished))
 
 
 def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class _ModelStopping:
     first_trials: int | None = None
     first_steps: int | None = None
     last_step: int | None = None
+    keep_checkpoints: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +214,7 @@ def _training(settings: _Asha | _Median | _ModelStopping | None) -> TrainingRule
         restarts=settings.continues == "anew",
         finish=settings.finish,
         last_step=settings.last_step,
+        keep_checkpoints=settings.keep_checkpoints,
     )
 
 

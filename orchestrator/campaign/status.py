@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.events import Forecast, Recommendation
-from orchestrator.campaign.health import warnings
+from orchestrator.campaign.health import restarts, warnings
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.wording import duration, iso, plural
@@ -152,7 +152,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
 
 def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
     on_model = () if state.learned is None else state.learned.remarks
-    return (*state.remarks, *on_model, *(warnings(state, since).values() if is_open else ()))
+    on_workers = warnings(state, since).values() if is_open else filter(None, [restarts(state)])
+    return (*state.remarks, *on_model, *on_workers)
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:

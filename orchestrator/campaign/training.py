@@ -1,5 +1,6 @@
 """Trainings that report values at steps: their curves, which are stopped and can be continued, and their forecasts."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,6 +32,7 @@ class TrainingRule:
     `restarts`: whether a stopped trial can be trained again from its first step.
     `finish`: how many of the best unfinished trials are completed at the end of the budget.
     `last_step`: the step at which a training ends, if it is given.
+    `keep_checkpoints`: of how many stopped trials the checkpoints are kept; None: of all.
     """
 
     first_trials: int = 0
@@ -39,6 +41,7 @@ class TrainingRule:
     restarts: bool = False
     finish: int = 0
     last_step: int | None = None
+    keep_checkpoints: int | None = None
 
     @property
     def resumes(self) -> bool:
@@ -111,6 +114,8 @@ class Training:
     `continued`: trials that were continued at least once.
     `finishing`: trials that were continued to complete the best ones at the end of the budget.
     `largest_step`: the largest step of a trial that finished.
+    `removed`: stopped trials whose checkpoints were removed.
+    `restarted`: continued trials that began again, because they reported their first step once more.
     `seconds_per_step`: mean duration of a step of the trials that finished; 0 before the first.
     """
 
@@ -123,18 +128,24 @@ class Training:
     finishing: frozenset[int] = frozenset()
     largest_step: int = 0
     seconds_per_step: float = 0.0
+    removed: frozenset[int] = frozenset()
+    restarted: frozenset[int] = frozenset()
 
     def after_reports(
         self, reports: Iterable[tuple[int, int, int, float]], running: Mapping[int, RunningAttempt], sign: float
     ) -> "Training":
         """After reports (trial, attempt, step, value) of running trials."""
         changed: dict[int, TrialCurve] = {}
+        restarted: set[int] = set()
         for trial, _attempt, step, value in reports:
             run = running.get(trial)
             if run is not None:
                 before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, run.arm)
                 changed[trial] = before.after(step, sign * value)
-        return self._with_curves(changed) if changed else self
+                if trial in self.continued and len(before.steps) > 1 and step <= before.steps[0]:
+                    restarted.add(trial)
+        after = self._with_curves(changed) if changed else self
+        return after if restarted <= self.restarted else replace(after, restarted=self.restarted | restarted)
 
     def after_end(self, trial: int, reward: float, seconds: float) -> "Training":
         """After the end of `trial` with its final reward, whose last attempt took `seconds`; nothing changes for one
@@ -159,6 +170,26 @@ class Training:
             paused=MappingProxyType(left),
             continued=self.continued.union(trials),
             finishing=self.finishing.union(trials if is_finish else ()),
+        )
+
+    def superfluous(self, rule: TrainingRule, sign: float, unlearned: Iterable[int]) -> tuple[int, ...]:
+        """Stopped trials whose checkpoints are not kept: those of the worst optimistic forecasts beyond the number
+        to be kept. Only trials that were stopped before the newest forecasts; the others are `unlearned`."""
+        if rule.keep_checkpoints is None or not self.forecasts:
+            return ()
+        judged = set(self.told_paused).intersection(self.paused).difference(unlearned)
+        hopes = {trial: sign * self.forecasts[trial].high for trial in judged if trial in self.forecasts}
+        worst_first = sorted(judged, key=lambda trial: (hopes.get(trial, -math.inf), trial))
+        return tuple(sorted(worst_first[: max(0, len(self.paused) - rule.keep_checkpoints)]))
+
+    def remove(self, trials: Sequence[int]) -> "Training":
+        """After the checkpoints of these stopped trials were removed."""
+        return replace(
+            self,
+            paused=MappingProxyType({trial: one for trial, one in self.paused.items() if trial not in trials}),
+            curves=MappingProxyType({trial: one for trial, one in self.curves.items() if trial not in trials}),
+            forecasts=MappingProxyType({trial: one for trial, one in self.forecasts.items() if trial not in trials}),
+            removed=self.removed.union(trials),
         )
 
     def without(self, trial: int) -> "Training":

@@ -18,6 +18,7 @@ from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     CandidatesGrown,
+    CheckpointsRemoved,
     ComputingBegan,
     Event,
     ExistingTaken,
@@ -82,6 +83,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return _reopen(state, event)
         case TrialsContinued():
             return _continue(state, event)
+        case CheckpointsRemoved():
+            return _remove_checkpoints(state, event)
         case ReportsArrived():
             return _take_reports(state, event)
         case ModelRefreshed():
@@ -300,6 +303,14 @@ def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
         rungs=state.rungs.continued(sorted(trials)),
         training=state.training.resume(sorted(trials), is_finish=event.reason == "finish"),
     )
+
+
+def _remove_checkpoints(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
+    """These stopped trials have ended for good."""
+    rungs = state.rungs
+    for trial in event.trials:
+        rungs = rungs.without(trial)
+    return replace(state, rungs=rungs, training=state.training.remove(event.trials))
 
 
 def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:

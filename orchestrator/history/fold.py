@@ -23,6 +23,7 @@ from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     CandidatesGrown,
+    CheckpointsRemoved,
     ComputingBegan,
     Event,
     ExistingTaken,
@@ -69,6 +70,7 @@ class TrialRow:
     stopped_at: int | None = None  # the step at which the campaign stopped it early
     stop_cause: str = ""  # why, for a person
     continuations: int = 0  # how often it was continued after a stop
+    has_no_checkpoint: bool = False  # whether its checkpoint was removed after it was stopped
     reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
     error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
 
@@ -296,6 +298,9 @@ def _record(history: History, event: Event) -> None:
             _mark(history, (one.trial for one in event.trials), "queued")
         case TrialsContinued():
             _continue(history, event)
+        case CheckpointsRemoved():
+            for trial in event.trials:
+                history.trials[trial].has_no_checkpoint = True
         case PlacesChanged():
             _change_places(history.sessions[-1], event)
         case ReportsArrived():

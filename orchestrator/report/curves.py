@@ -1,6 +1,9 @@
 """Learning curves: the intermediate values that the objective reports, one line for each trial."""
 
+from collections import Counter
+
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.one_trial import training
 from orchestrator.report.figure import Figure, Spec, axis, layout, round_values
 from orchestrator.wording import plural
 
@@ -16,8 +19,9 @@ def learning_curves(history: History) -> Figure | None:
     shown = _rows(history, rows)
     best = history.best
     steps = max(step for row in shown for step in row.reports)
-    lines = [_line(row, row is best) for row in sorted(shown, key=lambda row: row is best)]
+    lines = [_line(history, row, row is best) for row in sorted(shown, key=lambda row: row is best)]
     caption = "Intermediate values by step; dashed lines are running, dotted ones were stopped early."
+    caption += _decisions(history)
     expected = _forecasts(history, shown)
     if expected is not None:
         lines.append(expected)
@@ -79,8 +83,26 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
     }
 
 
-def _line(row: TrialRow, is_best: bool) -> Spec:
+def _decisions(history: History) -> str:
+    """How many trials were stopped, by cause, how many were continued, and which were spared."""
+    stopped = [row for row in history.reporting.values() if row.status == "stopped"]
+    if not stopped:
+        return ""
+    causes = Counter(row.stop_cause for row in stopped if row.stop_cause)
+    why = ", ".join(f"{count} × {cause}" for cause, count in causes.most_common())
+    parts = [f"{plural(len(stopped), 'trial')} stopped" + (f" ({why})" if why else "")]
+    continued = sum(row.continuations > 0 for row in history.reporting.values())
+    parts += [f"{continued} continued after a stop"] if continued else []
+    rule = history.campaign.rules.training
+    spared = [row.trial for row in history.reporting.values() if rule is not None and rule.is_witness(row.trial)]
+    parts += [f"spared as witnesses: {', '.join(map(str, spared[:5]))}"] if spared else []
+    return f" {'; '.join(parts)}."
+
+
+def _line(history: History, row: TrialRow, is_best: bool) -> Spec:
     steps = sorted(row.reports)
+    facts = " (best)" if is_best else ""
+    facts += "".join(f"<br>{fact}" for fact in [training(history, row)] if fact)
     dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
     return {
         "type": "scatter",
@@ -91,5 +113,5 @@ def _line(row: TrialRow, is_best: bool) -> Spec:
         "line": {"color": "--accent" if is_best else "--point", "width": 2.5 if is_best else 1, "dash": dash},
         "marker": {"color": "--accent" if is_best else "--point"},
         "opacity": 1.0 if is_best else 0.55,
-        "hovertemplate": f"trial {row.trial}, step %{{x}}: <b>%{{y}}</b>{' (best)' if is_best else ''}<extra></extra>",
+        "hovertemplate": f"trial {row.trial}, step %{{x}}: <b>%{{y}}</b>{facts}<extra></extra>",
     }

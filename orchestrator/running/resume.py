@@ -14,9 +14,11 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError, UserError
 from orchestrator.session.assemble import Parts, build
 from orchestrator.session.retrying import reopen
+from orchestrator.session.training import DECIDED
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.sections import ModelStoppingSettings
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
 from workers.messages import FailureKind
@@ -81,11 +83,20 @@ def prepare(
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     """The settings with what the run's settings `old` decide: existing data, whose source is read only once because it
-    may have changed, and `workers.retries` where the new settings leave it open, because its default has changed."""
+    may have changed, `workers.retries` where the new settings leave it open, because its default has changed, and what
+    the first session decided about trainings."""
     recorded, workers = from_mapping(old), settings.workers
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
-    return settings.model_copy(update={"existing_data": recorded.existing_data, "workers": workers})
+    rule, before = settings.early_stopping, recorded.early_stopping
+    if isinstance(rule, ModelStoppingSettings) and isinstance(before, ModelStoppingSettings):
+        left_open = [name for name in DECIDED if getattr(rule, name) is None]
+        rule = rule.model_copy(update={name: getattr(before, name) for name in left_open})
+        if rule.continues:
+            workers = workers.model_copy(update={"trial_folders": True})
+    return settings.model_copy(
+        update={"existing_data": recorded.existing_data, "workers": workers, "early_stopping": rule}
+    )
 
 
 def check_changes(

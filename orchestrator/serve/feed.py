@@ -17,6 +17,7 @@ from orchestrator.errors import RunError
 from orchestrator.history.failures import FailureGroups
 from orchestrator.history.fold import History, advance, begin
 from orchestrator.serve.sources import Source
+from orchestrator.session.checkpoints import Checkpoints, checkpoints_in
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
 from orchestrator.store.limited import reason_of
@@ -25,6 +26,8 @@ from orchestrator.store.store import Holding, Stop, Store
 T = TypeVar("T")
 
 EVENTS_A_TURN = 5_000  # folded before the other campaigns' logs are read
+COUNT_SECONDS = 10.0  # between two counts of checkpoints, at least
+COUNT_FACTOR = 50.0  # times the duration of a count, until the next one
 
 
 class Feed:
@@ -38,6 +41,8 @@ class Feed:
         self.length = 0  # of the log, when it was last read
         self.problem = ""
         self.failures = FailureGroups()
+        self.checkpoints = Checkpoints(0, 0)  # what trials keep in their folders, counted now and then
+        self._next_count = 0.0
         self._arrivals = array("q")  # the log's position after each result
         self._store: Store | None = None
         self._watch = Watch()
@@ -65,10 +70,19 @@ class Feed:
             return False
         try:
             more = self._fold(self._open())
+            self._count_checkpoints()
             self.problem = ""
         except Exception as error:
             self.problem, more = reason_of(error), False
         return more
+
+    def _count_checkpoints(self) -> None:
+        """Count them again when the last count is old, compared with the time that it took."""
+        began = time.monotonic()
+        if self.source.trials is not None and began >= self._next_count:
+            self.checkpoints = checkpoints_in(self.source.trials)
+            took = time.monotonic() - began
+            self._next_count = began + max(COUNT_SECONDS, COUNT_FACTOR * took)
 
     def read(self, make: Callable[[History], T]) -> T | None:
         """`make(history)` while nothing is folded; None before there is one."""

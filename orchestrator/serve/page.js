@@ -156,6 +156,7 @@ function showSummary(update) {
     card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
     card("Failed", String(status.failed)),
     card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
+    ...(update.checkpoints.length ? [card("Checkpoints", update.checkpoints[0], update.checkpoints[1])] : []),
     card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
     ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "), "wide")] : []),
   );
@@ -318,7 +319,7 @@ async function showTrial(number) {
   byId("trial-title").textContent = `Trial ${number}`;
   try {
     const trial = await ask(`${base}/trials/${number}`);
-    const parts = [element("p", trial.reason), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
+    const parts = [element("p", trial.reason), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
     parts.push(element("h3", "Attempts"));
     for (const attempt of trial.attempts) {
       parts.push(element("p", `${attempt.attempt}: ${attempt.ended} after ${attempt.seconds} on ${attempt.worker || "an unknown worker"}, begun ${attempt.started}`));

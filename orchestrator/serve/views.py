@@ -16,7 +16,7 @@ from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
-from orchestrator.wording import duration, moment, printable
+from orchestrator.wording import duration, moment, plural, printable, size_text
 from workers.output_files import output_file, read_end, written_attempts
 
 MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
@@ -90,6 +90,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "left": "" if status.left_seconds is None or not is_live else duration(status.left_seconds),
         "elapsed": duration(status.elapsed_seconds),
         "idle": idle_text(status.idle_seconds),
+        "checkpoints": _checkpoints(feed),
         "running": _running(history, now if is_live else status.last_time) if is_live else [],
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "failures": [_failure_group(group) for group in feed.failures.newest_first()],
@@ -98,6 +99,12 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "recommended": recommended_parameters(history),
     }
     return message
+
+
+def _checkpoints(feed: Feed) -> list[str]:
+    """The size of what trials keep in their folders, and of how many; empty where there is nothing."""
+    kept = feed.checkpoints
+    return [size_text(kept.size), f"in the folders of {plural(kept.trials, 'trial')}"] if kept.trials else []
 
 
 def _running(history: History, now: float) -> list[Plain]:

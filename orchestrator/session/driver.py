@@ -14,11 +14,25 @@ from typing import Literal
 
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Finish, GiveUp, Grow, Pause, Stop, Tell
+from orchestrator.campaign.commands import (
+    Ask,
+    Await,
+    Begin,
+    Close,
+    Dispatch,
+    Finish,
+    GiveUp,
+    Grow,
+    Pause,
+    RemoveCheckpoints,
+    Stop,
+    Tell,
+)
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
+    CheckpointsRemoved,
     ComputingBegan,
     ContinuedTrial,
     Event,
@@ -39,6 +53,7 @@ from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 from orchestrator.session.background import Computing
+from orchestrator.session.checkpoints import remove_checkpoints
 from orchestrator.session.outcome_events import event_of, number_or_none, picked_trials
 from orchestrator.session.outputs import remove_outputs, with_output
 from orchestrator.session.problem import (
@@ -110,6 +125,7 @@ class Driver:
         leave_running = True
         try:
             self._log.record(opened)
+            remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.training.removed))
             self._executor.listen(self._take_reports)
             close = self._loop()
             leave_running = False
@@ -175,6 +191,8 @@ class Driver:
                     self._grow(command)
                 case Finish():
                     self._continue(tuple(Pick(-1, trial=trial) for trial in command.trials), "finish")
+                case RemoveCheckpoints():
+                    self._remove_checkpoints(command)
                 case GiveUp():
                     self._give_up(command)
                 case Stop():
@@ -304,6 +322,12 @@ class Driver:
             if pick.trial is not None and pick.trial in paused
         )
         self._log.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
+
+    def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
+        """Record it first: a process that dies in between leaves files, which the next session removes."""
+        self._log.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
+        self._commit()
+        remove_checkpoints(self._problem.trial_folders, command.trials)
 
     def _begin(self, command: Begin) -> None:
         strategy, model, rng = self._problem.strategy, self._model, self._problem.rng(BEGIN)

@@ -5,6 +5,7 @@ import logging
 from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
+    CheckpointsRemoved,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -12,11 +13,12 @@ from orchestrator.campaign.events import (
     SessionOpened,
     StopRequested,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.wording import duration
+from orchestrator.wording import duration, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -43,7 +45,8 @@ def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
         if event.remark:
             _of_attempt(logging.WARNING, event.trial, event.attempt, event.remark)
     elif isinstance(event, TrialStopped):
-        _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}")
+        why = f": {event.cause}" if event.cause else ""
+        _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}{why}")
     else:
         then = "the trial has ended" if event.is_final else "it will be tried again"
         text = f"failed ({event.failure}) {took}, {then}: {event.message}"
@@ -68,6 +71,12 @@ def _text(event: Event) -> str:
             return f"refreshed the model in {duration(event.seconds)}, round {event.round}: {learned}"
         case CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
+        case TrialsContinued():
+            numbers = ", ".join(str(one.trial) for one in event.trials)
+            return f"continued {plural(len(event.trials), 'stopped trial')}, {event.reason}: {numbers}"
+        case CheckpointsRemoved():
+            removed = ", ".join(map(str, event.trials))
+            return f"removed the checkpoints of {plural(len(event.trials), 'stopped trial')}: {removed}"
         case StopRequested():
             return f"stop requested: {event.reason}; running evaluations are drained"
         case _:

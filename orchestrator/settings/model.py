@@ -252,6 +252,9 @@ def _training_problems(settings: Settings) -> list[Refusal]:
                 "with its default preset",
             )
         )
+    if rule.keep_checkpoints is not None and rule.keep_checkpoints < rule.finish:
+        kept = f"must be >= finish, {rule.finish}, got {rule.keep_checkpoints}"
+        problems.append(Refusal(("early_stopping", "keep_checkpoints"), kept))
     if rule.last_step is None and rule.first_trials:
         problems.append(Refusal(("early_stopping", "last_step"), "must be given with first_trials"))
     if rule.last_step is not None and rule.first_steps is not None and rule.first_steps >= rule.last_step:

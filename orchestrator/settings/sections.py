@@ -382,6 +382,11 @@ class ModelStoppingSettings(Section):
     finish: Annotated[int, Field(ge=0)] = Field(
         default=3, description="How many of the best unfinished trials are completed at the end of the budget."
     )
+    keep_checkpoints: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Of how many stopped trials the files in their folders are kept, those of the best forecasts; the "
+        "others are not continued. null: of all.",
+    )
 
 
 class ComputingSettings(Section):

@@ -12,6 +12,7 @@ from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     CandidatesGrown,
+    CheckpointsRemoved,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -80,6 +81,7 @@ class _Trial:
     attempt: int = 0
     has_succeeded: bool = False
     is_stopped: bool = False
+    has_no_checkpoint: bool = False
 
 
 @dataclass
@@ -226,6 +228,8 @@ class Audit:
                 yield from self._book_reopening(event)
             case TrialsContinued():
                 yield from self._book_continuation(event)
+            case CheckpointsRemoved():
+                yield from self._book_removal(event)
             case ModelRefreshed():
                 yield from self._book_refresh(event)
             case CandidatesGrown():
@@ -309,7 +313,17 @@ class Audit:
                 continue
             if (one.arm, one.attempt) != (trial.arm, trial.attempt):
                 yield f"trial {one.trial} was continued as arm {one.arm}, attempt {one.attempt}; it is another"
+            if trial.has_no_checkpoint:
+                yield f"trial {one.trial} was continued after its checkpoint was removed"
             trial.state, trial.is_stopped = "waiting", False
+
+    def _book_removal(self, event: CheckpointsRemoved) -> Iterator[str]:
+        for number in event.trials:
+            trial = self.trials.get(number)
+            if trial is None or trial.state not in ("over", "learned") or not trial.is_stopped:
+                yield f"the checkpoint of trial {number} was removed, and it had not been stopped"
+            else:
+                trial.has_no_checkpoint = True
 
     def _book_refresh(self, event: ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:

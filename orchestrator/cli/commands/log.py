@@ -19,6 +19,7 @@ from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.reading import read_history
+from orchestrator.session.checkpoints import checkpoints_in
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
@@ -72,10 +73,13 @@ def status(
     seen = max(state.last_time, holding.last_beat) if is_held else state.last_time
     now = status_of(created.name, state, seen)
     if as_json:
-        print(json.dumps(as_plain(now), indent=2))
+        print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
         return
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - seen))} ago"
-    SafeConsole().print(render(dataclasses.replace(now, activity=activity)))
+    console = SafeConsole()
+    console.print(render(dataclasses.replace(now, activity=activity)))
+    if text := checkpoints_in(run.trials).text:
+        say(console, f"checkpoints   {text}")
 
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
@@ -99,6 +103,8 @@ def _lines_of(trial: Plain) -> Iterator[str]:
     value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
     yield f"trial {trial['trial']}: {trial['status']}{value}"
     yield trial["reason"]
+    if trial["training"]:
+        yield f"training: {trial['training']}"
     for title in ("parameters", "metrics"):
         if trial[title]:
             yield f"{title}:"

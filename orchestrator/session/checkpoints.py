@@ -1,0 +1,89 @@
+"""Checkpoints in the folders of trials: those that are not needed any more are removed, and their sizes are counted.
+
+A checkpoint is everything in a trial's folder except what its attempts printed.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.wording import plural, size_text
+from workers.output_files import is_output, trial_folder
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What the trials of a run keep in their folders.
+
+    `trials`: how many of them keep anything.
+    `size`: of all files, in bytes.
+    """
+
+    trials: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        """For a person; empty where there are none."""
+        return f"{size_text(self.size)} in the folders of {plural(self.trials, 'trial')}" if self.trials else ""
+
+
+def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
+    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning.
+
+    Args:
+        trials: the run's folder of trials; nothing happens where there is none on this machine.
+        numbers: of the trials. It does no harm to repeat one.
+
+    """
+    if trials is None:
+        return
+    for number in numbers:
+        folder = trial_folder(trials, number)
+        try:
+            for entry in _entries(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    Path(entry.path).unlink(missing_ok=True)
+        except OSError as error:
+            _LOGGER.warning("a checkpoint of trial %d is not removed: %s", number, error)
+
+
+def checkpoints_in(trials: Path) -> Checkpoints:
+    """Count what the trials keep; nothing where the folder is missing or cannot be read."""
+    sizes = [_size(folder) for folder in _scan(trials) if folder.name.isdecimal()]
+    return Checkpoints(sum(size > 0 for size in sizes), sum(sizes))
+
+
+def _size(folder: os.DirEntry[str]) -> int:
+    if not folder.is_dir(follow_symlinks=False):
+        return 0
+    files = [path for entry in _entries(Path(folder.path)) for path in _files(entry)]
+    return sum(file.stat(follow_symlinks=False).st_size for file in files)
+
+
+def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
+    if entry.is_dir(follow_symlinks=False):
+        for below in _scan(Path(entry.path)):
+            yield from _files(below)
+    else:
+        yield entry
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a trial's folder besides the output of its attempts."""
+    return [entry for entry in _scan(folder) if not is_output(entry.name)]
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []

@@ -1,0 +1,157 @@
+"""Checkpoints in the folders of trials: which are removed, and that the output of attempts stays."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from objectives.parameters import Range
+from orchestrator.api import Result, tune
+from orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
+from orchestrator.cli.main import app
+from orchestrator.errors import ConfigError
+from orchestrator.session.checkpoints import Checkpoints, checkpoints_in, remove_checkpoints
+from orchestrator.store.runs import open_run
+from orchestrator.store.verify import verify
+
+STEPS = 27
+SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
+
+
+def train(lr: float, width: float, folder: Path, report: Any) -> float:
+    """A curve that rises; it prints, keeps a checkpoint and a picture, and continues from the checkpoint."""
+    end = 1.0 - 0.2 * (math.log10(lr) + 2.0) ** 2 - (width - 0.6) ** 2
+    checkpoint, value = folder / "epoch.json", 0.0
+    first = json.loads(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
+    print(f"from step {first}")
+    (folder / "pictures").mkdir(exist_ok=True)
+    (folder / "pictures" / "loss.txt").write_text("falls")
+    for epoch in range(first, STEPS + 1):
+        value = end - 0.5 / epoch
+        (folder / "draft.json").write_text(json.dumps(epoch))
+        (folder / "draft.json").rename(checkpoint)
+        report(value, epoch)
+    return value
+
+
+def run(tmp_path: Path, trains: Any = train, **rule: Any) -> Result:
+    settings = {
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+        "early_stopping": {"rule": "model", "last_step": STEPS, **rule},
+        "budget": {"steps": 20 * STEPS},
+    }
+    return tune(trains, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
+
+
+def fill(folder: Path, **files: str) -> None:
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def test_everything_but_the_output_of_attempts_is_removed(tmp_path: Path) -> None:
+    fill(tmp_path / "000003", weights_pt="1", deep__er__weights_pt="2")
+    for name in ("output-1.txt", "output-12.older.txt", "output-x.txt"):
+        (tmp_path / "000003" / name).write_text("printed")
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "000003" / "link").symlink_to(tmp_path / "outside")
+    fill(tmp_path / "000004", weights_pt="1")
+    for _ in range(2):
+        remove_checkpoints(tmp_path, [3, 99])
+        assert {path.name for path in (tmp_path / "000003").iterdir()} == {"output-1.txt", "output-12.older.txt"}
+    assert (tmp_path / "outside").read_text() == "kept"
+    assert (tmp_path / "000004" / "weights.pt").exists()
+    remove_checkpoints(None, [4])
+
+
+def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
+    assert checkpoints_in(tmp_path / "missing") == Checkpoints(0, 0)
+    fill(tmp_path / "000000", weights_pt="12345", deep__weights_pt="123")
+    (tmp_path / "000000" / "output-1.txt").write_text("printed")
+    fill(tmp_path / "000001", weights_pt="12")
+    (tmp_path / "000002").mkdir()
+    fill(tmp_path / "other", weights_pt="1")
+    found = checkpoints_in(tmp_path)
+    assert found == Checkpoints(trials=2, size=10)
+    assert found.text == "10 bytes in the folders of 2 trials"
+
+
+def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path: Path) -> None:
+    result = run(tmp_path, keep_checkpoints=5)
+    opened = open_run(result.folder)
+    events = list(opened.events())
+    removed = [trial for event in events if isinstance(event, CheckpointsRemoved) for trial in event.trials]
+    assert len(removed) == len(set(removed)) >= 5
+    later: set[int] = set()
+    for event in events:
+        if isinstance(event, CheckpointsRemoved):
+            later.update(event.trials)
+        if isinstance(event, TrialsContinued):
+            assert not later & {one.trial for one in event.trials}
+    rows = {row["trial"]: row for row in result.rows() if row["status"] != "queued"}
+    for trial, row in rows.items():
+        files = {path.name for path in (result.folder / "trials" / f"{trial:06d}").iterdir()}
+        assert "output-1.txt" in files
+        assert ("epoch.json" in files) == (trial not in removed), row["status"]
+        assert trial not in removed or row["status"] == "stopped"
+    assert max(row["value"] for row in rows.values() if row["status"] == "succeeded") > 0.9
+    with opened.store() as store:
+        assert verify(store, result.folder.name).problems == ()
+
+
+def test_all_checkpoints_are_kept_unless_a_number_is_given(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert not any(isinstance(event, CheckpointsRemoved) for event in open_run(result.folder).events())
+    begun = sum(row["status"] != "queued" for row in result.rows())
+    status = json.loads(CliRunner().invoke(app, ["status", str(result.folder), "--json"]).output)
+    assert status["checkpoints"]["trials"] == begun
+    assert 6 * begun <= status["checkpoints"]["size"] <= 7 * begun  # "falls", and a number of one or two digits
+    shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
+    assert f"in the folders of {begun} trials" in shown
+
+
+def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) -> None:
+    result = run(tmp_path, keep_checkpoints=5)
+    events = list(open_run(result.folder).events())
+    removed = [trial for event in events if isinstance(event, CheckpointsRemoved) for trial in event.trials]
+    left = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
+    left.write_text("5")  # as after a kill between the event and the removal
+    settings = {
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+        "early_stopping": {"rule": "model", "last_step": STEPS, "keep_checkpoints": 5},
+        "budget": {"steps": 21 * STEPS},
+    }
+    tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings, resume=result.folder)
+    assert not left.exists()
+
+
+def test_a_continued_trial_that_begins_again_is_named_in_a_warning(tmp_path: Path) -> None:
+    def forgetful(lr: float, width: float, folder: Path, report: Any) -> float:
+        (folder / "epoch.json").unlink(missing_ok=True)
+        return train(lr, width, folder, report)
+
+    result = run(tmp_path, forgetful)
+    continued = [event for event in open_run(result.folder).events() if isinstance(event, TrialsContinued)]
+    assert continued
+    shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
+    assert "began again at the first step: the checkpoint" in " ".join(shown.split())
+    trial = continued[0].trials[0].trial
+    described = CliRunner().invoke(app, ["status", str(result.folder), "--trial", str(trial)]).output
+    assert "it began again at the first step when it was continued" in " ".join(described.split())
+
+
+def test_trials_that_continue_from_their_checkpoints_cause_no_warning(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert any(isinstance(event, TrialsContinued) for event in open_run(result.folder).events())
+    assert "began again" not in CliRunner().invoke(app, ["status", str(result.folder)]).output
+
+
+def test_fewer_checkpoints_than_trials_to_finish_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"early_stopping.keep_checkpoints must be >= finish, 3, got 2"):
+        run(tmp_path, keep_checkpoints=2)
