@@ -92,7 +92,7 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     if isinstance(rule, ModelStoppingSettings) and isinstance(before, ModelStoppingSettings):
         left_open = [name for name in DECIDED if getattr(rule, name) is None]
         rule = rule.model_copy(update={name: getattr(before, name) for name in left_open})
-        if rule.continues:
+        if rule.continues is True:
             workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(
         update={"existing_data": recorded.existing_data, "workers": workers, "early_stopping": rule}
