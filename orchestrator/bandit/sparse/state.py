@@ -50,7 +50,7 @@ class SparseState:
     None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: the objectives and
     constraints of a pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
     from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were stopped and can be
-    continued, ascending.
+    continued, ascending. `told`: the curves that the next `tell` learns; None where they are those of now.
     """
 
     model: SparseModel
@@ -67,6 +67,7 @@ class SparseState:
     failed: Indices = field(default_factory=lambda: read_only((), np.intp))
     curves: Curves = field(default_factory=Curves)
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
+    told: Curves | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -115,12 +116,16 @@ class SparseState:
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
 
     def with_curves(self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None) -> Self:
-        """The state that knows these curves of trials in place of the ones it knew, and which trials are paused now.
+        """The state that is told these curves of trials in place of the ones it knows, and which trials are paused now.
 
-        The model learns them with the next `tell`.
+        The next `tell` learns the curves. Until then the posterior remains as it is, also when it was computed before.
         """
-        after = self.curves.updated(curves, last_step)
-        return replace(self, curves=after, paused=read_only(sorted(paused), np.intp))
+        told = (self.told or self.curves).updated(curves, last_step)
+        after = replace(self, told=told, paused=read_only(sorted(paused), np.intp))
+        for name in ("posterior", "curve_evidence"):
+            if name in self.__dict__:
+                after.__dict__[name] = self.__dict__[name]
+        return after
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
         """What the final values of these trials will be, of those that reported; None before the model has steps."""
@@ -234,6 +239,8 @@ class SparseState:
             pulls=self.pulls.add(*arms_and_rewards(observations), further, existing, stopped),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
+            curves=self.curves if self.told is None else self.told,
+            told=None,
         )
 
 
@@ -295,11 +302,12 @@ def _sparse_belief(state: SparseState) -> Belief:
 
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence under the kernel of
-    `after`, if that was fitted again."""
+    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence, with the curves of
+    `after`, under the kernel of `after`, if that was fitted again."""
     if after.model is before.model:
         return before.posterior
-    return replace(before, model=after.model, calibration=after.calibration).posterior
+    curves = after.curves
+    return replace(before, model=after.model, calibration=after.calibration, curves=curves, told=None).posterior
 
 
 def refit(state: S, model: Model) -> S:

@@ -1,0 +1,80 @@
+"""BBKB with learning curves: when they are learned, and which stopped trials compete with new ones."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.sparse.forecasts import PausedTrials
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation
+
+LAST, TRIALS = 16, 40
+
+
+def strategy() -> BBKB:
+    made: Any = named_strategy("bbkb", {})
+    assert isinstance(made, BBKB)
+    return made
+
+
+def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
+    """Odd trials were stopped at step 4; a curve rises to an end that is best in the middle of the space."""
+    end, curve = -float(np.sum((features[arm] - 0.5) ** 2)), TrialCurve(trial, arm)
+    for step in (1, 2, 4) if trial % 2 else (1, 2, 4, 8, LAST):
+        curve = curve.after(step, end - 0.5 / step)
+    return curve if trial % 2 else curve.end(curve.rewards[-1])
+
+
+def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState | None = None) -> SparseState:
+    """The state that knows the trials up to `trials`."""
+    known = 0 if before is None else len(before.curves.by_trial)
+    state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
+    curves = [curve_of(features, trial, trial) for trial in range(known, trials)]
+    paused = [trial for trial in range(trials) if trial % 2]
+    seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+    return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(trials))
+
+
+@pytest.fixture
+def features() -> np.ndarray:
+    return np.random.default_rng(1).random((300, 3))
+
+
+def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
+    bbkb = strategy()
+    state = learned(bbkb, features, TRIALS)
+    posterior = state.posterior
+    told = bbkb.with_curves(state, [TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))], [], LAST)
+    assert told.posterior is posterior
+    assert TRIALS not in told.curves.by_trial
+    after = bbkb.tell(told, [Observation(251, 0.1)], np.random.default_rng(0))
+    assert after.curves.by_trial[TRIALS].rewards == (5.0, 6.0)
+    assert after.told is None
+
+
+def test_what_is_drawn_and_fitted_does_not_depend_on_what_was_computed_before(features: np.ndarray) -> None:
+    bbkb = strategy()
+    states = [learned(bbkb, features, TRIALS) for _ in range(2)]
+    assert isinstance(bbkb.ask(states[0], (), 3), Choose)  # the other one has computed nothing
+    records = [bbkb.recorded(learned(bbkb, features, TRIALS + 6, state)) for state in states]
+    assert records[0] == records[1]
+
+
+def test_the_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
+    state = learned(strategy(), features, TRIALS)
+    predictions = state.predictions(state.paused.tolist())
+    assert predictions is not None
+    spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
+    bounds = predictions.means + 2.0 * spread
+    running = [int(predictions.arms[np.argmax(bounds)])]
+    competing, taken = PausedTrials(state, running, 2.0), []
+    while (best := competing.take(-100.0, 0.0)) is not None:
+        taken.append(best.trial)
+    expected = [trial for trial in predictions.trials[np.argsort(-bounds)].tolist() if trial not in running]
+    assert taken == expected
+    assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
