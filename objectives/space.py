@@ -49,6 +49,10 @@ _LEAST_DRAWS = 4096
 _SLACK = 4  # intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
 
 
+class _MissingError(ObjectiveError):
+    """A configuration lacks a parameter."""
+
+
 @dataclass(frozen=True)
 class SearchSpace:
     """Parameters by name, and clauses (`objectives.conditions`) of which none may hold in a configuration.
@@ -216,10 +220,39 @@ class SearchSpace:
             elif isinstance(parameter, Constant):
                 codes[0, column[name]] = 0.0
             else:
-                raise ObjectiveError(f"{name} is missing")
+                raise _MissingError(f"{name} is missing")
         if not self.allowed(codes)[0]:
             raise ObjectiveError("the configuration is forbidden")
         return codes
+
+    def completed(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
+        """The configuration with every parameter that it leaves out drawn, so that it is allowed; as it is when none is
+        missing. Values are drawn as those of candidates are.
+
+        Raises ObjectiveError as `code_of` does, and when no allowed configuration with these values was found.
+        """
+        try:
+            self.code_of(configuration)
+        except _MissingError:
+            pass
+        else:
+            return configuration
+        numbers = {name: index for index, name in enumerate(self.parameters)}
+        positions = rng.random((_LEAST_DRAWS, len(numbers)))
+        drawn = _draw(self.parameters, dict(zip(numbers, positions.T, strict=True)), _LEAST_DRAWS)
+        named = [name for name, value in configuration.items() if value is not None]
+        for name in named:
+            drawn[:, numbers[name]] = self._code(name, configuration[name])
+        codes = self.existing(drawn)
+        fits = self.allowed(codes) & ~np.isnan(codes[:, [numbers[name] for name in named]]).any(axis=1)
+        left_out = [numbers[name] for name, value in configuration.items() if value is None]
+        fits &= np.isnan(codes[:, left_out]).all(axis=1)
+        if not fits.any():
+            raise ObjectiveError("hardly any allowed configuration has these values, none was found; give all of them")
+        values = self.columns_of(codes[[int(np.argmax(fits))]])
+        found = {name: column[0] for name, column in values.items() if column[0] is not None}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+        return {**plain, **{name: configuration[name] for name in named}}
 
     def _code(self, name: str, value: object) -> float:
         try:

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +53,9 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        handler.close()
+        # a disk that is full at the very end must not hide how the session ended: the log is for people only
+        with suppress(OSError):
+            handler.close()
 
 
 def _handler(folder: Path) -> logging.Handler:

@@ -1,7 +1,7 @@
 """Converts numbers that an objective returned to plain floats."""
 
-import math
 import reprlib
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 
 from objectives.objective import InvalidValueError
 from objectives.returned import number_of
@@ -10,7 +10,7 @@ from objectives.returned import number_of
 def finite(name: str, value: object) -> float:
     """`value` as a finite float; raises InvalidValueError, which begins with `name`, for anything else."""
     number = finite_or_not(name, value)
-    if not math.isfinite(number):
+    if not isfinite(number):
         raise InvalidValueError(f"{name} must be a finite number, got {number}")
     return number
 

@@ -1,8 +1,8 @@
 """Intermediate values of one attempt: the `report` that an objective calls, which raises when the trial is stopped."""
 
-import math
 from collections import deque
 from collections.abc import Callable
+from math import isfinite  # bound here, as in `workers.numbers`
 from pathlib import Path
 
 from objectives.machines import Machine
@@ -63,4 +63,4 @@ class Reports:
     @property
     def last_value(self) -> float | None:
         """The newest finite value; None when there is none."""
-        return next((value for _, value in reversed(self._kept) if math.isfinite(value)), None)
+        return next((value for _, value in reversed(self._kept) if isfinite(value)), None)

@@ -62,17 +62,19 @@ class CandidateOptimizer:
     """
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
         """Read the optimizer that `save` wrote; it continues exactly as the saved one would.
 
         Args:
             path: the file that was written.
+            run_code: whether the module of a strategy of your own may be imported, which runs its code. Without it,
+                such a strategy must be imported already.
 
         Raises:
             ValueError: when it cannot be read, or was not written by a `CandidateOptimizer`.
 
         """
-        return read_saved(path, cls._from_saved, "arms")
+        return read_saved(path, cls._from_saved, "arms", run_code)
 
     def __init__(
         self,

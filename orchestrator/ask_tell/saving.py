@@ -9,12 +9,14 @@ search of rows of an array.
 import base64
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from objectives.objective import ObjectiveError
 from orchestrator.bandit.arms import Arms, Layout, check_features
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
@@ -24,6 +26,8 @@ Entry = dict[str, Any]  # a call, a result, or all of a file, as JSON has it
 T = TypeVar("T")
 
 FORMAT = 1
+# what a damaged file makes the constructors of its parts raise
+_DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
 Kind = Literal["arms", "space"]  # the key that a file of this kind has
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
 _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
@@ -34,20 +38,35 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
     write_text(Path(path), json.dumps({"format": FORMAT, **saved}) + "\n")
 
 
-def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind) -> T:
+def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:
     """Call `build` with what `write_saved` wrote. Raises ValueError when the file cannot be read, was not written by
-    `write_saved`, or has another `kind`: it was written by the other class."""
+    `write_saved`, or has another `kind`: it was written by the other class. Imports nothing unless `runs_code`: a
+    strategy of a module that this program has not imported is refused with a ValueError too."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
         if (other := _OTHER[kind]) in saved:
             raise ValueError(f"it was written by {_CLASSES[other]}; write {_CLASSES[other]}.load(path)")
+        if not runs_code:
+            _refuse_import(saved)
         return build(saved)
     except OSError as error:
         raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
-    except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
+    except _DAMAGES as error:
         raise ValueError(f"{path} is not a saved {_CLASSES[kind]}: {type(error).__name__}: {error}") from error
+
+
+def _refuse_import(saved: Entry) -> None:
+    """Raise ValueError when the strategy is of a module that must be imported first, which runs its code."""
+    strategy = saved.get("strategy")
+    name = strategy.get("name") if isinstance(strategy, dict) else strategy
+    module, colon, _ = str(name).rpartition(":")
+    if colon and module not in sys.modules:
+        raise ValueError(
+            f"its strategy is {name}, and loading it runs the code of {module}: import {module} first, or pass "
+            "run_code=True, if you trust the file"
+        )
 
 
 def dump_arms(arms: Arms) -> Entry:

@@ -34,7 +34,7 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves, Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.spaces import build_forbid, build_space
+from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
@@ -62,7 +62,7 @@ class Optimizer:
             your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
-        enqueue: configurations that are asked for first.
+        enqueue: configurations that are asked for first; what they leave out is drawn.
         candidate_limit: the largest number of candidates; the worst ones that were never asked for are retired.
         steps: the step at which a training ends. `report` then says whether a training goes on, and `ask` returns
             configurations of stopped ones again when they look good; None: `report` stops none.
@@ -114,12 +114,13 @@ class Optimizer:
         given = check_goals(sections, chosen)
         if objectives and direction not in (None, given["objectives"][0]["direction"]):
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
+        full = space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid))
         setup = SearchSetup(
-            space=space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid)),
+            space=full,
             goals=CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}}),
             strategy=chosen,
             seed=check_seed(seed),
-            enqueue=check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
+            enqueue=_completed(full, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), check_seed(seed)),
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),
             steps=None if steps is None else check_limit(steps, "steps"),
             first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
@@ -345,17 +346,19 @@ class Optimizer:
             self._search.repeat(entry)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
         """Read the optimizer that `save` wrote; it continues exactly as the saved one would.
 
         Args:
             path: the file that was written.
+            run_code: whether the module of a strategy of your own may be imported, which runs its code. Without it,
+                such a strategy must be imported already.
 
         Raises:
             ValueError: when it cannot be read, or was not written by an `Optimizer`.
 
         """
-        return read_saved(path, cls._from_saved, "space")
+        return read_saved(path, cls._from_saved, "space", run_code)
 
     @classmethod
     def _from_saved(cls, saved: Entry) -> Self:
@@ -389,6 +392,15 @@ class Optimizer:
             facts += [("best value", f"{value:.6g}")]
             facts += [("best configuration", ", ".join(f"{name}={one!r}" for name, one in configuration.items()))]
         return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
+
+
+def _completed(
+    space: SearchSpace, enqueue: Sequence[Mapping[str, Scalar]], seed: int
+) -> Sequence[Mapping[str, Scalar]]:
+    completed, problems = completed_enqueue(space, enqueue, seed)
+    if problems:
+        raise ObjectiveError(str(problems[0]))
+    return completed
 
 
 def _check_steps(setup: SearchSetup) -> None:

@@ -70,6 +70,7 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Strategy:
+    name: str = ""
     mode: object = "batch"  # a user's strategy may give the option another meaning
     refresh_overhead: float = 0.0
     refresh_growth: float = 0.0
@@ -139,6 +140,7 @@ class Rules:
     timeout_seconds: float | None = None  # an evaluation's deadline, which its worker keeps
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
     is_asynchronous: bool = False
+    has_own_strategy: bool = False  # of the user's own: package.module:Name
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
     refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: not by growth
     stopping: StoppingRule | None = None  # of trials that report intermediate values
@@ -164,6 +166,7 @@ class Rules:
             timeout_seconds=workers.timeout_seconds,
             timeout_factor=None if workers.timeout_seconds else workers.timeout_factor,
             is_asynchronous=strategy.mode == "async",
+            has_own_strategy=":" in strategy.name,
             stopping=_stopping(read.early_stopping),
             training=_training(read.early_stopping),
             refresh_overhead=strategy.refresh_overhead,

@@ -74,7 +74,7 @@ class CampaignState:
     existing_count: int = 0
     existing_best: Best | None = None
     existing_unmatched: int = 0
-    remarks: tuple[str, ...] = ()  # on metrics that were left out, without repetitions
+    remarks: tuple[str, ...] = ()  # on metrics that were left out and on the strategy, without repetitions
     succeeded: int = 0
     failed: int = 0
     stopped: int = 0  # early; neither succeeded nor failed

@@ -52,6 +52,7 @@ else:
 T = TypeVar("T")
 
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
+_LARGE_BATCH = 2  # times the number of workers; a small budget may be one batch
 _RECENT_ATTEMPTS = 8  # kept for display
 
 
@@ -137,6 +138,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         backlog=_as_queue(state.backlog).with_last(chosen),
         batches=state.batches + bool(chosen),
         batch_size=len(chosen) or state.batch_size,
+        remarks=(*state.remarks, *_remark_on_choice(state, event)),
         computing="",
         choosing_seconds=_computing_seconds_of(state, event),
         fitting_seconds=_computing_seconds_of(state, event) if state.is_fresh else state.fitting_seconds,
@@ -148,6 +150,18 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     if event.is_filler:
         return after  # it does not show whether the strategy itself has more
     return replace(after, stalled=event.reason if is_short else "", is_batch_open=is_cut)
+
+
+def _remark_on_choice(state: CampaignState, event: BatchChosen) -> list[str]:
+    """The warning that a strategy of the user's own chose the whole budget before any result."""
+    count, rules = len(event.picks), state.rules
+    is_everything = state.trials + count >= rules.evaluations and count > _LARGE_BATCH * state.slots
+    if not (rules.has_own_strategy and is_everything) or event.is_enqueued or state.succeeded or state.existing_count:
+        return []
+    return [
+        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: `limit` of its ask is "
+        "what is left of the budget, and it has to return a batch"
+    ]
 
 
 def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from orchestrator.coordinator.environment import RAY_SETTINGS
+from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
 from orchestrator.launchers.writing import Setting, check_node, places_of
@@ -83,6 +84,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
             f"--run must have lower-case letters, digits and hyphens, first a letter, last no hyphen, and at most "
             f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
         )
+    _refuse_secrets(settings, campaign, run)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{run}-token"}, "type": "Opaque"}
     secret["stringData"] = {"auth_token": token}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{run}-campaign"}}
@@ -91,6 +93,25 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
     claim["spec"] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.storage}}}
     job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": run}, "spec": _job(pods, settings, run)}
     return [secret, config, *([claim] if settings.store == "sqlite" else []), job]
+
+
+def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
+    """Raise UserError when the campaign file holds a secret: in the cluster it becomes a ConfigMap, which is none."""
+    lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
+    webhook = "" if settings.notify is None else settings.notify.webhook or ""
+    places = [f"line {number} of the campaign file" for number in lines]
+    places += ["notify.webhook"] if webhook and "${" not in webhook else []
+    if places:
+        raise UserError(
+            f"{places[0]} must not hold a secret on Kubernetes, where the file is a ConfigMap that many can read: "
+            f"write ${{VAR}} in its place, and VAR into the Secret {run}-store"
+        )
+
+
+def _needs_variables(settings: Settings) -> bool:
+    """Whether the campaign needs variables of the Secret NAME-store: those of a database, or of the webhook."""
+    webhook = None if settings.notify is None else settings.notify.webhook
+    return settings.store != "sqlite" or (webhook is not None and "${" in webhook)
 
 
 def as_yaml(manifests: list[Manifest]) -> str:
@@ -165,7 +186,7 @@ def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
     is_file = settings.store == "sqlite"
     (container,) = spec["containers"]
     container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]
-    if not is_file:
+    if _needs_variables(settings):
         container["envFrom"] = [{"secretRef": {"name": f"{run}-store"}}]
     runs: Manifest = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
     spec["volumes"] = [{"name": "runs", **runs}, {"name": "campaign", "configMap": {"name": f"{run}-campaign"}}]

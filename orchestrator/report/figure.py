@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a picture, as plotly reads it
@@ -87,3 +90,19 @@ def look(height: int) -> Spec:
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
         "showlegend": False,
     }
+
+
+def visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
+    """A range without far outliers on the bad side, so that one diverged trial does not flatten the curve; None: all.
+
+    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range). Outliers are left out
+    only when the range of all values is more than four times as wide.
+    """
+    low, high = float(values.min()), float(values.max())
+    first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))
+    fence = 3 * (third - first)
+    bottom, top = (max(low, first - fence), high) if is_maximized else (low, min(high, third + fence))
+    width = top - bottom
+    if high - low <= 4 * width or fence == 0:
+        return None
+    return float(f"{bottom - 0.05 * width:.6g}"), float(f"{top + 0.05 * width:.6g}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.report.figure import FONT, Figure, Spec, axis, label, layout, look, round_values
+from orchestrator.report.figure import FONT, Figure, Spec, axis, label, layout, look, round_values, visible_range
 from orchestrator.report.surrogate import Dimension, Floats, Surrogate
 from orchestrator.wording import plural
 
@@ -25,7 +25,11 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
     shares = surrogate.importance()
     order = [int(place) for place in np.argsort(-shares, kind="stable")]
     contour = contours(surrogate, order, is_maximized)
-    return [importance(surrogate, shares, order), slices(surrogate, order), *([contour] if contour else [])]
+    return [
+        importance(surrogate, shares, order),
+        slices(surrogate, order, is_maximized),
+        *([contour] if contour else []),
+    ]
 
 
 def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Figure:
@@ -55,24 +59,28 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
     )
 
 
-def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
+def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure:
     """One panel for each parameter: all results, and the model along a line through the best configuration."""
     shown = list(order[:_MOST_SLICES])
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
     traces: list[Spec] = []
+    visible = visible_range(surrogate.values, is_maximized)
     frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
     for number, place in enumerate(shown):
         traces += _slice(surrogate, place, number + 1)
         frame |= _panel(number, columns, lines, surrogate.dimensions[place])
         frame[f"yaxis{_suffix(number + 1)}"] |= {"title": None} if number % columns else {}
+        frame[f"yaxis{_suffix(number + 1)}"] |= {} if visible is None else {"range": list(visible)}
+    outside = "" if visible is None else " Outlying values lie outside: double-click to see all."
     remark = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
     return Figure(
         name="slices",
         title="Slices",
         caption=(
             "Points are results. The line is the model's mean with the other parameters as in the best configuration, "
-            f"the band ± 2 standard deviations.{remark}"
+            f"the band ± 2 standard deviations; for values without an order, these are a mark and a bar for each value."
+            f"{remark}{outside}"
         ),
         traces=traces,
         layout=frame,
@@ -88,6 +96,25 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
     mean, deviation = surrogate.predict(line)
     axes = {"xaxis": f"x{_suffix(number)}", "yaxis": f"y{_suffix(number)}", "hoverinfo": "skip"}
     some = _some(surrogate)
+    results = {
+        **axes,
+        "type": "scatter",
+        "mode": "markers",
+        "x": round_values(surrogate.positions[some, place]),
+        "y": round_values(surrogate.values[some]),
+        "marker": {"color": "--point", "size": 5, "opacity": 0.6},
+    }
+    if dimension.is_choice:  # a line would show values between the choices, which do not exist
+        means = {
+            **axes,
+            "type": "scatter",
+            "mode": "markers",
+            "x": round_values(grid),
+            "y": round_values(mean),
+            "error_y": {"array": round_values(2 * deviation), "color": "--accent", "thickness": 2, "width": 8},
+            "marker": {"color": "--accent", "size": 9, "symbol": "diamond"},
+        }
+        return [results, means]
     band = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
     return [
         {
@@ -100,15 +127,7 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
             "fill": "toself",
             "fillcolor": "--fill",
         },
-        {
-            **axes,
-            "type": "scatter",
-            "mode": "markers",
-            "x": round_values(surrogate.positions[some, place]),
-            "y": round_values(surrogate.values[some]),
-            "cliponaxis": False,
-            "marker": {"color": "--point", "size": 5, "opacity": 0.6},
-        },
+        results,
         {
             **axes,
             "type": "scatter",
@@ -162,7 +181,9 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
         }
         frame[f"yaxis{suffix}"] = _with_ticks(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-        traces.append({**axes, **_heights(panel, bounds, is_maximized), "showscale": number == len(pairs) - 1})
+        is_coarse = any(surrogate.dimensions[place].is_choice for place in pair)
+        heights = _heights(panel, bounds, is_maximized, is_coarse)
+        traces.append({**axes, **heights, "showscale": number == len(pairs) - 1})
         traces.append({**axes, **_dots(surrogate, pair)})
     return Figure(
         name="contours",
@@ -177,11 +198,15 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     )
 
 
-def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool) -> Spec:
+def _heights(
+    panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool, is_coarse: bool
+) -> Spec:
+    """The means as lines of equal height; `is_coarse`: as cells, because there is nothing between two choices."""
     across, up, means = panel
     low, high = bounds
+    kind: Spec = {"type": "heatmap"} if is_coarse else {"type": "contour", "line": {"width": 0.5, "color": "--grid"}}
     return {
-        "type": "contour",
+        **kind,
         "x": round_values(across),
         "y": round_values(up),
         "z": [round_values(line, digits=4) for line in means],
@@ -190,7 +215,6 @@ def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], 
         "colorscale": _SCALE,
         "reversescale": not is_maximized,
         "colorbar": {"thickness": 12, "outlinewidth": 0, "tickfont": FONT},
-        "line": {"width": 0.5, "color": "--grid"},
         "hovertemplate": "<b>%{z:.5g}</b><extra></extra>",
     }
 

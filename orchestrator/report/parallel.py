@@ -14,6 +14,7 @@ from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_va
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
+_LARGEST_POWER = 308.25  # of ten, that a float can have
 _LARGEST, _LEAST_RANGE = 1e300, 1e-300  # of positions on an axis, so that its ticks can be computed
 _TICKS = 8
 _MOST_LINES = 10_000
@@ -170,11 +171,11 @@ def _log_ticks(low: float, high: float) -> dict[float, str]:
     """
     powers = range(math.floor(low), math.ceil(high) + 1)
     for mantissas in ((1, 2, 5), (1,)):
-        values = [mantissa * 10.0**power for power in powers for mantissa in mantissas]
+        places = {power + math.log10(mantissa): f"{mantissa}e{power}" for power in powers for mantissa in mantissas}
         ticks = {
-            math.log10(value): f"{value:.3g}" for value in values if low - 1e-9 <= math.log10(value) <= high + 1e-9
+            place: f"{float(number):.3g}" for place, number in places.items() if low - 1e-9 <= place <= high + 1e-9
         }
         if 2 <= len(ticks) <= _TICKS:
             return ticks
     step = (high - low) / (_TICKS // 2)
-    return {low + i * step: f"{10 ** (low + i * step):.3g}" for i in range(_TICKS // 2 + 1)}
+    return {low + i * step: f"{10 ** min(low + i * step, _LARGEST_POWER):.3g}" for i in range(_TICKS // 2 + 1)}

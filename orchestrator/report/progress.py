@@ -20,6 +20,7 @@ from orchestrator.report.figure import (
     parameters_label,
     round_values,
     short,
+    visible_range,
 )
 from orchestrator.wording import plural
 
@@ -32,7 +33,7 @@ def best_so_far(history: History) -> Figure | None:
     if not points:
         return None
     values = np.array([point.item.value for point in points], dtype=float)
-    visible = _visible_range(values, history.is_maximized)
+    visible = visible_range(values, history.is_maximized)
     hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
     caption = "Each point is one evaluation; the line is the best value so far."
     if history.trace.width > 1:
@@ -84,22 +85,6 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
         "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
         "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
     }
-
-
-def _visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
-    """A range without far outliers on the bad side, so that one diverged trial does not flatten the curve; None: all.
-
-    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range). Outliers are left out
-    only when the range of all values is more than four times as wide.
-    """
-    low, high = float(values.min()), float(values.max())
-    first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))
-    fence = 3 * (third - first)
-    bottom, top = (max(low, first - fence), high) if is_maximized else (low, min(high, third + fence))
-    width = top - bottom
-    if high - low <= 4 * width or fence == 0:
-        return None
-    return float(f"{bottom - 0.05 * width:.6g}"), float(f"{top + 0.05 * width:.6g}")
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:

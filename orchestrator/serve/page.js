@@ -117,6 +117,7 @@ function takeResults(sent) {
   if (results.points.length > 4000) results.points = results.points.filter((_, index, all) => index % 2 || index > all.length - 500);
   results.improvements = sent.improvements;
   results.count = sent.count;
+  results.range = sent.range;
 }
 
 function drawBest() {
@@ -131,7 +132,7 @@ function drawBest() {
       { type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name: "evaluations", x: points.map((point) => point[0]), y: points.map((point) => point[1]), text: points.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker: { color: "--point", size: few ? 7 : 4, opacity: few ? 0.75 : 0.5 } },
       { type: "scatter", mode: "lines", name: "best so far", x: line.map((point) => point[0]), y: line.map((point) => point[1]), line: { color: "--accent", width: 2.5, shape: "hv" }, hovertemplate: "best after %{x} evaluations: <b>%{y}</b><extra></extra>" },
     ],
-    layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis("evaluations, in the order they finished", { rangemode: "tozero" }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`), uirevision: "best" },
+    layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis("evaluations, in the order they finished", { rangemode: "tozero" }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`, results.range ? { range: results.range } : {}), uirevision: "best" },
   };
   draw(byId("best-plot"), JSON.stringify(spec), hasWebGL);
 }

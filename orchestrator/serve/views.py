@@ -6,13 +6,15 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import AttemptRow, History, TrialRow
 from orchestrator.history.one_trial import Plain, describe_trial
-from orchestrator.report.figure import Figure
+from orchestrator.report.figure import Figure, visible_range
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
@@ -172,13 +174,16 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     known = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[known:] if len(history.succeeded) - known <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
+    values = np.array([point.item.value for point in history.trace.points()], dtype=float)
+    visible = visible_range(values, history.is_maximized) if len(values) else None
+    whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible}
     if known and new is not None:
         points = [[known + place, _number(row.value), row.trial] for place, row in enumerate(new, start=1)]
-        return {"from": known, "points": points, "improvements": improvements, "count": len(history.succeeded)}
+        return {"from": known, "points": points, **whole}
     points = [[point.place, _number(point.item.value), point.item.trial] for point in history.trace.points()]
     if len(points) > 1000:
         points = points[:: math.ceil(len(points) / 1000)]
-    return {"from": 0, "points": points, "improvements": improvements, "count": len(history.succeeded)}
+    return {"from": 0, "points": points, **whole}
 
 
 def _number(value: float | None) -> float | None:

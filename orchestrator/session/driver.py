@@ -291,6 +291,7 @@ class Driver:
         picks = decision.picks if isinstance(decision, Choose) else ()
         continued = tuple(pick for pick in picks if pick.trial is not None)
         picks = tuple(pick for pick in picks if pick.trial is None)
+        before = self._campaign.remarks
         self._log.record(
             BatchChosen(
                 time=self._executor.now(),
@@ -302,6 +303,8 @@ class Driver:
                 continued=tuple(pick.trial for pick in continued if pick.trial is not None),
             )
         )
+        for remark in self._campaign.remarks[len(before) :]:
+            _LOGGER.warning("%s", remark)
         if continued:
             self._continue(continued, "promising")
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from typing import TypedDict
 
 from objectives.objective import Candidates
@@ -10,7 +11,7 @@ from orchestrator.campaign.attempts import place_between
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.session.reports import RecordedReports
-from workers.messages import Failure, Outcome, Stopped, Success
+from workers.messages import Failure, FailureKind, Outcome, Stopped, Success
 
 
 class _Common(TypedDict):
@@ -47,6 +48,11 @@ def event_of(
         "worker": outcome.worker,
     }
     match outcome:
+        case Success() if not isfinite(outcome.value):  # its process may have been changed by the objective
+            message = f"value must be a finite number, got {outcome.value}"
+            kind = FailureKind.INVALID_VALUE
+            reports.take_rest(outcome)
+            return TrialFailed(**common, failure=kind.value, message=message, is_final=True)
         case Stopped():
             rest = reports.take_rest(outcome)
             return TrialStopped(**common, value=outcome.value, step=outcome.step, reports=rest, cause=str(cause))

@@ -25,6 +25,7 @@ from orchestrator.session.resources import Resources
 from workers.messages import Attempt
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
+# 5 is that of `settings.spaces`.
 INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
 MOST_FORECASTS = 50  # of trials that can be continued, in one event
 

@@ -25,6 +25,7 @@ from objectives.conditions import Clause
 from objectives.names import KnowsParameters
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
+from objectives.space import SearchSpace
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Shardable
@@ -62,6 +63,7 @@ from orchestrator.settings.spaces import (
     build_enqueue,
     build_forbid,
     build_space,
+    completed_enqueue,
     dump_enqueue,
     dump_forbid,
     dump_space,
@@ -211,6 +213,11 @@ class Settings(Section):
         )
         if problems := next((found for check in checks if (found := check(self))), None):
             raise failure(problems)
+        if self.space and self.enqueue:  # recorded whole: a later version may draw other values
+            whole, problems = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
+            if problems:
+                raise failure(problems)
+            object.__setattr__(self, "enqueue", whole)
         return self
 
     def resolved(self) -> Plain:
@@ -270,7 +277,7 @@ def _space_problems(settings: Settings) -> list[Refusal]:
     most, number = settings.budget.evaluations, len(settings.enqueue)
     if number > most:
         return [Refusal(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
-    return space_problems(settings.space, settings.forbid, settings.enqueue)
+    return space_problems(settings.space, settings.forbid)
 
 
 def _goal_problems(settings: Settings) -> list[Refusal]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from objectives.conditions import Clause, Scalar, clauses_of
@@ -28,6 +29,7 @@ PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of paramete
 
 Configuration = Mapping[str, Scalar]
 
+_STREAM = 5  # of the campaign's randomness; `session.problem` has the others
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
@@ -106,27 +108,34 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     return tuple({str(name): value for name, value in configuration.items()} for configuration in enqueue)
 
 
+def completed_enqueue(
+    space: SearchSpace, enqueue: Sequence[Configuration], seed: int
+) -> tuple[tuple[Configuration, ...], list[Refusal]]:
+    """The configurations with the parameters that they leave out drawn by the campaign's seed; and what is wrong with
+    those that are not of the space, or cannot be completed."""
+    completed, problems = [], []
+    for number, configuration in enumerate(enqueue):
+        try:
+            completed.append(space.completed(configuration, np.random.default_rng([seed, _STREAM, number])))
+        except ObjectiveError as error:
+            problems.append(align(("enqueue", number), str(error), configuration))
+    return tuple(completed), problems
+
+
 def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
     """The list that `build_enqueue` turns into `enqueue`."""
     return [dict(configuration) for configuration in enqueue]
 
 
-def space_problems(
-    space: Mapping[str, Parameter], forbid: tuple[Clause, ...], enqueue: Sequence[Configuration]
-) -> list[Refusal]:
-    """Conflicts between parameters, forbidden clauses and enqueued configurations."""
+def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:
+    """Conflicts between parameters and forbidden clauses."""
     problems = [Refusal(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
     if problems or not space:
         return problems or [Refusal(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
     try:
-        full = SearchSpace(space, forbid)
+        SearchSpace(space, forbid)
     except ObjectiveError as error:
         return [align(("space",), str(error))]
-    for number, configuration in enumerate(enqueue):
-        try:
-            full.code_of(configuration)
-        except ObjectiveError as error:
-            problems.append(align(("enqueue", number), str(error), configuration))
     return problems
 
 

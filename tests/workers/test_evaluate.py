@@ -376,3 +376,10 @@ class NamelessError(Exception, metaclass=_Nameless):
 
 def test_exception_whose_class_refuses_its_name_is_described() -> None:
     assert summary_of(NamelessError("text")) == "NamelessError: text"
+
+
+def test_an_objective_that_replaces_functions_of_math_gives_no_value_that_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(math, "isfinite", lambda _: True)  # as an objective in this process may do
+    assert failure_of(outcome_of_value(math.nan)).kind is FailureKind.INVALID_VALUE

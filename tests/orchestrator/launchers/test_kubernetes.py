@@ -22,9 +22,11 @@ CRDS = os.environ.get("BBKB_KUBERAY_CRDS")
 TEXT = "name: sine\n"
 
 
+TREE = {"name": "sine", "objective": {"name": "sine"}, "budget": {"evaluations": 5}}
+
+
 def settings_of(store: str = "sqlite", **workers: Any) -> Settings:
-    campaign = {"name": "sine", "objective": {"name": "sine"}, "budget": {"evaluations": 5}, "store": store}
-    return from_mapping({**campaign, "workers": workers})
+    return from_mapping({**TREE, "store": store, "workers": workers})
 
 
 def manifests(run: str = "first", store: str = "sqlite", pods: Pods | None = None) -> dict[str, Any]:
@@ -182,6 +184,30 @@ def test_a_pod_must_hold_one_evaluation() -> None:
     with pytest.raises(UserError, match=r"--cpus must be >= workers\.cpus = 4"):
         workers_on(Pods(image="i", cpus=2), settings_of(cpus=4.0))
     assert workers_on(Pods(image="i", pods=2, cpus=8, gpus=1), settings_of(gpus=0.5)) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("store: postgresql://me:geheim@server/campaigns", "line 2 of the campaign file"),
+        ("existing_data: {optuna: 'postgresql://me:geheim@server/studies'}", "line 2 of the campaign file"),
+        ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
+    ],
+)
+def test_a_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(line: str, place: str) -> None:
+    settings = from_mapping({**TREE, **({} if "studies" in line else yaml.safe_load(line))})
+    with pytest.raises(
+        UserError, match=rf"^{re.escape(place)} must not hold a secret .* the Secret first-store$"
+    ) as error:
+        manifests_for(Pods(image="i"), settings, f"name: sine\n{line}\n", "first", "a token")
+    assert "geheim" not in str(error.value)
+
+
+def test_a_webhook_gets_its_variable_from_the_secret() -> None:
+    settings = from_mapping({**TREE, "notify": {"webhook": "${HOOK}"}})
+    made = {one["kind"]: one for one in manifests_for(Pods(image="i"), settings, TEXT, "first", "a token")}
+    head = made["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    assert head["containers"][0]["envFrom"] == [{"secretRef": {"name": "first-store"}}]
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql://server/campaigns"])

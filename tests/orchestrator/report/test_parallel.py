@@ -88,3 +88,9 @@ def test_the_best_line_is_drawn_last_and_in_the_strongest_colour(direction: str)
 
 def test_there_is_no_picture_without_a_success() -> None:
     assert parallel_coordinates(SyntheticLog(trials=5, failure_share=1.0).history()) is None
+
+
+def test_a_log_axis_may_hold_all_numbers_that_there_are() -> None:
+    axis = parameter_axis("x", [5e-324, 1.0, 1.7e308], Range(5e-324, 1.7e308, log=True))
+    assert len(axis.ticks) >= 2
+    assert all(axis.range[0] <= place <= axis.range[1] for place in axis.ticks)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.report.curves import learning_curves
-from orchestrator.report.landscape import landscape
+from orchestrator.report.landscape import contours, landscape, slices
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -67,3 +67,32 @@ def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     assert figure.traces[-1]["name"] == f"trial {history.best.trial}"
     assert figure.traces[-1]["x"] == [1, 2, 3]
     assert len(figure.traces) == 12
+
+
+def test_nothing_is_drawn_between_values_without_an_order() -> None:
+    history = SyntheticLog(trials=120, failure_share=0.0).history()
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    choices = [place for place, one in enumerate(surrogate.dimensions) if one.is_choice]
+    assert [surrogate.dimensions[place].name for place in choices] == ["activation"]
+    order = [*choices, *(place for place in range(4) if place not in choices)]
+    panel = [trace for trace in slices(surrogate, order, True).traces if trace["xaxis"] == "x"]
+    assert [trace["mode"] for trace in panel] == ["markers", "markers"]
+    assert panel[1]["x"] == [0.0, 1.0, 2.0]
+    assert len(panel[1]["error_y"]["array"]) == 3
+    figure = contours(surrogate, order, True)
+    assert figure is not None
+    kinds = [trace["type"] for trace in figure.traces if "z" in trace]
+    assert kinds == ["heatmap", "heatmap", "contour"]  # the first two pairs have the choice
+
+
+def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
+    log = SyntheticLog(trials=60, failure_share=0.0)
+    history = log.history()
+    history.succeeded[10].value = -1e6
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    figure = slices(surrogate, [0, 1], is_maximized=True)
+    low, high = figure.layout["yaxis"]["range"]
+    assert -10 < low < high < 10
+    assert "Outlying values lie outside" in figure.caption

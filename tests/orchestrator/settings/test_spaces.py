@@ -1,12 +1,14 @@
 """The search space of a campaign file: conditions, forbidden clauses, ConfigSpace files, enqueued configurations."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ConfigSpace
 import pytest
 
+from bbkb import Optimizer
 from objectives.configspace_file import plain
+from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace, make_candidates
 from orchestrator.errors import ConfigError
@@ -66,7 +68,11 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
         ("forbid: {model: svm}\n", "x.yaml:9: forbid must be a list such as"),
         ("forbid: [{share: {abov: 1}}]\n", "x.yaml:9: forbid.0: share must be compared by above, below, at_least"),
         ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value matches"),
-        ("enqueue: [{model: svm, C: 1.0}]\n", "x.yaml:9: enqueue.0: share is missing"),
+        (
+            "enqueue: [{model: forest, C: 1.0}]\n",
+            "x.yaml:9: enqueue.0: hardly any allowed configuration has these values",
+        ),
+        ("enqueue: [{C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
         ("enqueue: [{model: svm, C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
         ("enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n", "x.yaml:9: enqueue.0.C must be left out where"),
         ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is not a parameter of the space; there are model, C"),
@@ -169,3 +175,35 @@ def test_the_schema_knows_conditions_and_files() -> None:
     assert "when" in document["$defs"]["Choice"]["properties"]
     assert document["properties"]["forbid"]["items"]["type"] == "object"
     assert document["properties"]["enqueue"]["items"]["type"] == "object"
+
+
+def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_recorded() -> None:
+    tree = {
+        "name": "x",
+        "objective": {"command": "echo {model}"},
+        "space": {
+            "model": {"choices": ["svm", "forest"]},
+            "C": {"low": 0.1, "high": 10.0, "when": {"model": "svm"}},
+            "depth": {"low": 1, "high": 9, "integer": True, "when": {"model": "forest"}},
+            "rate": {"low": 0.0, "high": 1.0},
+            "fixed": {"constant": 3},
+        },
+        "forbid": [{"model": "forest", "rate": {"above": 0.5}}],
+        "enqueue": [{"rate": 0.123456789}, {"depth": 4}, {"model": "svm", "C": 1.0, "rate": 0.7}, {"depth": None}],
+        "budget": {"evaluations": 5},
+    }
+    settings = from_mapping(tree)
+    first, second, whole, third = settings.enqueue
+    assert first["rate"] == 0.123456789
+    assert set(first) - {"C", "depth"} == {"model", "rate", "fixed"}
+    assert (second["model"], second["depth"]) == ("forest", 4)
+    assert cast(float, second["rate"]) <= 0.5
+    assert whole == {"model": "svm", "C": 1.0, "rate": 0.7}
+    assert third["model"] == "svm"
+    assert from_mapping(tree).enqueue == settings.enqueue
+    assert from_mapping({**tree, "seed": 1}).enqueue != settings.enqueue
+    assert from_mapping({**settings.resolved(), "seed": 1}).enqueue == settings.enqueue
+    optimizer = Optimizer(space=settings.space, enqueue=[{"rate": 0.25}])
+    assert optimizer.ask(1)[0]["rate"] == 0.25
+    with pytest.raises(ObjectiveError, match=r"^enqueue\.0\.rate must be from 0 to 1, got 7$"):
+        Optimizer(space=settings.space, enqueue=[{"rate": 7}])

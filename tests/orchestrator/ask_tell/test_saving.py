@@ -1,0 +1,90 @@
+"""Tests of orchestrator/ask_tell/saving.py: what damaged and hostile files do when they are loaded."""
+
+import contextlib
+import copy
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bbkb import CandidateOptimizer, Choice, Optimizer, Range
+from objectives.parameters import Parameter
+
+ODD: tuple[Any, ...] = (None, -1, 10**400, 0.5, "", "m:X", [], [[]], {}, {"name": "m:X"}, True, [None], "\ud800")
+STRATEGY = """
+from dataclasses import dataclass
+from pathlib import Path
+from orchestrator.bandit.strategies.uniform import Uniform
+
+Path(__file__).with_name("executed").touch()
+
+@dataclass(frozen=True)
+class Mine(Uniform):
+    pass
+"""
+
+
+def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer]) -> Path:
+    optimizer: Optimizer | CandidateOptimizer
+    if kind is Optimizer:
+        space: dict[str, Parameter] = {"x": Range(1, 3, integer=True), "c": Choice(("a", "b"))}
+        optimizer = Optimizer(space=space, enqueue=[{"x": 2, "c": "a"}])
+        asked = optimizer.ask(1) + optimizer.ask(1)
+        optimizer.tell(asked, [0.25, 0.5])
+    else:
+        optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 6)[:, None])
+        optimizer.tell([0, 3], [0.25, 0.5])
+    optimizer.save(folder / "saved.json")
+    return folder / "saved.json"
+
+
+def places(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Each place in plain values."""
+    if keys:
+        yield keys
+    if isinstance(tree, dict | list):
+        for key in tree if isinstance(tree, dict) else range(len(tree)):
+            yield from places(tree[key], (*keys, key))
+
+
+@pytest.mark.parametrize("kind", [Optimizer, CandidateOptimizer])
+def test_whatever_stands_at_any_place_it_loads_or_a_value_error_says_why(tmp_path: Path, kind: Any) -> None:
+    file = saved(tmp_path, kind)
+    whole = json.loads(file.read_text())
+    for number, keys in enumerate(places(whole)):
+        changed = copy.deepcopy(whole)
+        node = changed
+        for key in keys[:-1]:
+            node = node[key]
+        node[keys[-1]] = ODD[number % len(ODD)]
+        file.write_text(json.dumps(changed))
+        with contextlib.suppress(ValueError):
+            kind.load(file)
+
+
+@pytest.mark.parametrize("kind", [Optimizer, CandidateOptimizer])
+def test_deep_nesting_is_a_value_error(tmp_path: Path, kind: Any) -> None:
+    (tmp_path / "deep.json").write_text('{"format": 1, "space": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match="is not a saved"):
+        kind.load(tmp_path / "deep.json")
+
+
+def test_a_strategy_of_ones_own_is_imported_only_if_the_caller_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "strategy_in_a_file.py").write_text(STRATEGY)
+    file = saved(tmp_path, Optimizer)
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps({**whole, "strategy": {"name": "strategy_in_a_file:Mine"}, "log": []}))
+    with pytest.raises(ValueError, match=r"runs the code of strategy_in_a_file: import .* or pass run_code=True"):
+        Optimizer.load(file)
+    assert not (tmp_path / "executed").exists()
+    assert Optimizer.load(file, run_code=True).ask(1)
+    assert (tmp_path / "executed").exists()
+    assert Optimizer.load(file).ask(1)  # it is imported now
+    monkeypatch.delitem(sys.modules, "strategy_in_a_file")
