@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Clause, Scalar
-from objectives.objective import Candidates
+from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.ask_tell.checks import (

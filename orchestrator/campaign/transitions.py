@@ -159,8 +159,8 @@ def _remark_on_choice(state: CampaignState, event: BatchChosen) -> list[str]:
     if not (rules.has_own_strategy and is_everything) or event.is_enqueued or state.succeeded or state.existing_count:
         return []
     return [
-        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: `limit` of its ask is "
-        "what is left of the budget, and it has to return a batch"
+        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: `limit` of its ask "
+        "is what is left of the budget, and it has to return a batch"
     ]
 
 
