@@ -50,7 +50,10 @@ def _few_places(state: CampaignState) -> str:
     wanted = state.rules.workers
     if wanted is None or state.slots >= wanted:
         return ""
-    return f"there are places for {state.slots} of the {plural(wanted, 'worker')} that workers.count asks for"
+    return (
+        f"there are places for {state.slots} of the {plural(wanted, 'worker')} that workers.count asks for; further "
+        f"trials wait for nodes with room for {state.rules.needs}"
+    )
 
 
 def _late(state: CampaignState, since: float) -> str:

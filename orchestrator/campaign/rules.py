@@ -80,10 +80,24 @@ class _Strategy:
 class _Workers:
     executor: str = "ray"
     count: int | None = None
+    machines: int = 1
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory_gb: float | None = None
     retries: int | None = RECORDED_RETRIES
     retry_memory_factor: float | None = None
     timeout_seconds: float | None = None
     timeout_factor: float | None = None
+
+    def needs(self) -> str:
+        """Say what one evaluation needs: `2 machines with 3 CPUs and 1 GPU each`."""
+        amounts = [f"{self.cpus:g} CPU{'s' * (self.cpus != 1)}"]
+        if self.gpus:
+            amounts.append(f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}")
+        if self.memory_gb is not None:
+            amounts.append(f"{self.memory_gb:g} GB")
+        listed = " and ".join([", ".join(amounts[:-1]), amounts[-1]]) if len(amounts) > 1 else amounts[0]
+        return listed if self.machines == 1 else f"{self.machines} machines with {listed} each"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +148,7 @@ class Rules:
     target: float | None = None
     is_maximized: bool = True
     workers: int | None = None  # the number that was requested; a cluster may have places for fewer
+    needs: str = ""  # what one evaluation takes of a cluster, in words
     retries: int | None = None  # after errors; None: each kind of failure has its own number
     failures_before_giving_up: int = 10  # in one session, without a success
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
@@ -160,6 +175,7 @@ class Rules:
             target=budget.target,
             is_maximized=goals.objectives[0].is_maximized,
             workers=workers.count if workers.executor == "ray" else None,
+            needs=workers.needs(),
             retries=workers.retries,
             failures_before_giving_up=max(10, 2 * slots),
             memory_factor=workers.retry_memory_factor,

@@ -60,6 +60,14 @@ def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_ses
     assert status_of("c", state).remarks == ()
     (remark,) = status_of("c", apply(state, PlacesChanged(time=1.0, slots=3))).remarks
     assert "3 of the 4 workers" in remark
+    assert remark.endswith("wait for nodes with room for 1 CPU")
+
+
+def test_what_a_waiting_trial_waits_for_names_machines_cores_graphics_processors_and_memory() -> None:
+    needs = {"count": 4, "machines": 2, "cpus": 3.0, "gpus": 1.0, "memory_gb": 1.5}
+    state = apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))
+    (remark,) = status_of("c", state).remarks
+    assert remark.endswith("room for 2 machines with 3 CPUs, 1 GPU and 1.5 GB each")
 
 
 def test_an_executor_that_is_no_cluster_evaluates_one_after_the_other_without_a_warning() -> None:
