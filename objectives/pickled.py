@@ -6,8 +6,11 @@ is part of the campaign's settings, so a file that was exchanged is refused.
 
 import functools
 import hashlib
+import inspect
 import os
 import sys
+import time
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,11 @@ from typing_extensions import Doc
 
 from objectives.external import call_with, check_signature
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+
+LARGE_BYTES = 50_000_000  # of a pickle, above which the caller is warned
+_NAMED = 3  # objects that the warning names
+_CALLS_TO_USER = 6  # from the warning to the line that calls `tune`
+_KEPT_SECONDS = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +124,76 @@ def pickle_function(function: Callable[..., object], folder: Path) -> PickledFun
             f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
             f"{type(error).__name__}: {error}; create what cannot be pickled inside the function"
         ) from error
+    if len(content) > LARGE_BYTES:
+        _warn_of_size(function, len(content), folder)
     sha256 = hashlib.sha256(content).hexdigest()
     path = folder / f"{sha256[:16]}.pkl"
     if not path.exists():
+        _remove_unneeded(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_suffix(f".{os.getpid()}.tmp")
         draft.touch(0o600)
         draft.write_bytes(content)
         draft.replace(path)
     return PickledFunction(str(path.resolve()), sha256, tuple(dict.fromkeys([str(Path.cwd()), *_folders()])))
+
+
+def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:
+    """Warn that a function takes large objects along, and name the largest ones."""
+    sizes = sorted(((_size_of(value), name) for name, value in _taken_along(function).items()), reverse=True)
+    large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
+    named = f": {', '.join(large)}" if large else ""
+    warnings.warn(
+        f"the function {getattr(function, '__qualname__', function)!r} takes {_megabytes(size)} of other objects "
+        f"along, to each worker and into {folder}{named}; let the function load them, for example from a file, and "
+        "keep them in a variable of its module",
+        stacklevel=_CALLS_TO_USER,
+    )
+
+
+def _taken_along(function: Callable[..., object]) -> dict[str, object]:
+    """What is pickled with a function, by name: variables around it, arguments of a partial, an object's attributes."""
+    if isinstance(function, functools.partial):
+        arguments = {f"argument {number}": value for number, value in enumerate(function.args, 1)}
+        return {**_taken_along(function.func), **arguments, **function.keywords}
+    if inspect.ismethod(function):
+        return {**vars(function.__self__), **_taken_along(function.__func__)}
+    if not inspect.isfunction(function):
+        return dict(getattr(function, "__dict__", {}))
+    found = inspect.getclosurevars(function)
+    defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    return {**found.globals, **found.nonlocals, **defaults}
+
+
+def _size_of(value: object) -> int:
+    """The bytes of a value's pickle; 0 where it cannot be pickled by itself."""
+    try:
+        return len(cloudpickle.dumps(value))
+    except Exception:
+        return 0
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _remove_unneeded(folder: Path) -> None:
+    """Remove large pickles that no run beside `folder` names and that are a week old: a program may be about to begin
+    a run with a newer one. Nothing is removed where a run cannot be read."""
+    try:
+        old = [
+            path
+            for path in folder.glob("*.pkl")
+            if path.stat().st_size > LARGE_BYTES and time.time() - path.stat().st_mtime > _KEPT_SECONDS
+        ]
+        if not old:
+            return
+        named = "".join(file.read_text(encoding="utf-8") for file in folder.parent.glob("*/campaign.yaml"))
+        for path in old:
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+    except (OSError, UnicodeDecodeError):
+        return
 
 
 def _folders() -> list[str]:

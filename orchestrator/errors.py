@@ -24,6 +24,10 @@ class BbkbError(Exception):
 class UserError(BbkbError):
     """Something that the user can fix. Shown without a traceback."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message alone, as the terminal does."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(UserError):
     """The campaign file or an override is wrong."""

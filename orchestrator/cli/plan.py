@@ -48,7 +48,7 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
     """Print warnings about settings that are allowed and probably not intended."""
-    for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
+    for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), _few(settings, parts))):
         say(console, f"warning: {remark}")
     if has_password(settings.store):
         say(
@@ -69,6 +69,22 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
             f"{settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb",
         )
+
+
+def _few(settings: Settings, parts: Parts) -> str:
+    """Say that the budget is more than one evaluation of each candidate; empty when it is not."""
+    number, budget = len(parts.problem.candidates), settings.budget.evaluations
+    if budget <= number or parts.problem.space is not None:
+        return ""
+    what = (
+        "the campaign ends when each has been evaluated"
+        if settings.objective.deterministic
+        else (
+            "candidates are evaluated again, which tells something new only where values are noisy; set "
+            "objective.deterministic: true where they are not"
+        )
+    )
+    return f"the budget of {budget:,} evaluations is above the number of candidates, {number:,}: {what}"
 
 
 def say_plan(

@@ -27,6 +27,7 @@ def summarize(
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
     best, now = history.best_known, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
+    virtual = " of virtual time" if history.settings.workers.executor == "simulated" else ""
     if best is not None:
         lines += [
             ("best value", f"{best.value:.6g}, {now.direction} ({best.origin})"),
@@ -38,7 +39,7 @@ def summarize(
         *([] if now.goals is None else [("goals", goals_text(now.goals))]),
         ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
-        ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}"),
+        ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}{virtual}"),
         *([] if waited_seconds is None else [("duration", f"{duration(waited_seconds)}, start and end included")]),
         *([("idle", idle)] if (idle := idle_text(now.idle_seconds)) else []),
         ("report", str(run_.report_file)),

@@ -1,12 +1,17 @@
-"""Functions that are pickled by value: when two of them count as the same."""
+"""Functions that are pickled by value: when two of them count as the same, and what they take along."""
 
 import functools
+import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import cloudpickle
+import numpy as np
 import pytest
 
-from objectives.pickled import has_equal_code
+from objectives import pickled
+from objectives.pickled import has_equal_code, pickle_function
 
 
 def scaled(factor: float) -> Callable[[float], float]:
@@ -51,3 +56,38 @@ def test_a_function_with_other_instructions_constants_or_names_is_another_one(ch
 def test_a_function_inside_a_function_is_compared_too() -> None:
     one, other = (f"def f(x):\n    def g(y):\n        return y + {number}\n    return g(x)\n" for number in (1, 2))
     assert not has_equal_code(compiled(one), compiled(other))
+
+
+def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickled, "LARGE_BYTES", 100_000)
+    table, small = np.zeros(50_000), np.zeros(10)
+    with pytest.warns(UserWarning, match=r"takes 0 MB .* along, .*: table \(0 MB\); let the function load them"):
+        pickle_function(lambda x: x + table[0] + small[0], tmp_path / "functions")
+    with pytest.warns(UserWarning, match=r": argument 1 \(0 MB\);"):
+        pickle_function(functools.partial(max, table), tmp_path / "functions")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pickle_function(lambda x: x + small[0], tmp_path / "functions")
+
+
+def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+    folder = tmp_path / "functions"
+    folder.mkdir()
+    for name in ("needed", "unneeded", "new", "small"):
+        (folder / f"{name}.pkl").write_bytes(bytes(10 if name == "small" else 1000))
+        if name != "new":
+            os.utime(folder / f"{name}.pkl", (1.0, 1.0))
+    (tmp_path / "run").mkdir()
+    run = tmp_path / "run" / "campaign.yaml"
+    run.write_bytes(b"\xff")
+    with pytest.warns(UserWarning, match="takes 0 MB"):
+        pickle_function(lambda x: x, folder)
+    assert len(list(folder.glob("*.pkl"))) == 5, "a run that cannot be read may need any of them"
+    run.write_text("objective: {function: /old/place/needed.pkl}")
+    with pytest.warns(UserWarning, match="takes 0 MB"):
+        pickle_function(lambda x: x + 1, folder)
+    assert {"needed.pkl", "new.pkl", "small.pkl"} < {path.name for path in folder.glob("*.pkl")}
+    assert not (folder / "unneeded.pkl").exists()
