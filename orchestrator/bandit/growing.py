@@ -1,8 +1,8 @@
 """The interface by which a strategy says when arms should be added, around which arms, and which to retire.
 
-Arms are added after 16 results, and then whenever the number of results has grown by 15 %: around the five pulled arms
-of largest posterior mean, at steps of the order of the fitted lengthscales. `orchestrator.candidates.pool` makes the
-features of new arms from the search space, which the strategy does not know.
+Arms are added when the model is fitted first, and then whenever the number of results has grown by 15 %: around the
+five pulled arms of largest posterior mean, at steps of the order of the fitted lengthscales.
+`orchestrator.candidates.pool` makes the features of new arms from the search space, which the strategy does not know.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from orchestrator.bandit.arrays import Floats
 
-FIRST_GROWTH = 16  # results
 GROWTH_SHARE = 0.15  # of the results at the last growth
 AROUND = 5  # arms
 
@@ -52,6 +51,7 @@ class Grows(Protocol[S]):
         pulled and are not `pending`; as many as there are of these."""
 
 
-def is_growth_due(results: int, at_last: int) -> bool:
-    """Whether arms are to be added after `results` results; the last time was at `at_last`, 0 before the first."""
-    return results >= max(FIRST_GROWTH, (1.0 + GROWTH_SHARE) * at_last)
+def is_growth_due(results: int, at_last: int, first: int) -> bool:
+    """Whether arms are to be added after `results` results; the last time was at `at_last`, 0 before the one at `first`
+    results."""
+    return results >= max(first, (1.0 + GROWTH_SHARE) * at_last)

@@ -62,21 +62,40 @@ class Observation:
 class Pick:
     """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`, confidence `width`
     (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where a strategy has none. `trial`: the
-    stopped trial that is to be continued; None: a new one."""
+    stopped trial that is to be continued; None: a new one. `reason`: `"coverage"` where the arm is not the one of the
+    largest upper bound, but one of a level that lacks evaluations."""
 
     arm: int
     mean: float = float("nan")
     width: float = float("nan")
     variance: float = float("nan")
     trial: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a strategy expects of further evaluations, in units of rewards.
+
+    Attributes:
+        gain: how far the largest upper confidence bound is above the best mean reward; at least 0.
+        noise: the standard deviation of a reward's noise.
+    """
+
+    gain: float
+    noise: float
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`, `"warm start"`…)."""
+    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`, `"warm start"`…).
+
+    `prospect`: that before these picks; None where the strategy does not know it.
+    """
 
     picks: tuple[Pick, ...]
     reason: str
+    prospect: Prospect | None = None
 
 
 @dataclass(frozen=True, slots=True)

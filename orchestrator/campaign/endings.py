@@ -31,6 +31,8 @@ class StopReason(StrEnum):
     TIME_SPENT = "time budget spent"
     STEPS_SPENT = "budget of steps spent"
     EVERYTHING_FAILS = "everything fails"
+    NO_GAIN = "no further gain"
+    LITTLE_LEFT = "the model expects little more"
 
 
 class SessionOutcome(StrEnum):

@@ -87,7 +87,7 @@ class PlacesChanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
     """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick; None
-    where the strategy has none."""
+    where the strategy has none. `reason`: see `Pick`; empty where the numbers are the reason."""
 
     trial: int
     arm: int
@@ -95,6 +95,7 @@ class PickedTrial:
     mean: float | None = None
     width: float | None = None
     variance: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,9 @@ class BatchChosen:
     It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
     `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks with which version 0.1
     occupied idle workers; this version makes none. `is_enqueued`: the campaign file chose, not the strategy.
-    `continued`: stopped trials that the strategy chose to continue; `TrialsContinued` follows.
+    `continued`: stopped trials that the strategy chose to continue; `TrialsContinued` follows. `possible_gain`: how far
+    the largest upper confidence bound was above the best value, and `noise`: the standard deviation of a value's noise,
+    both on the user's scale; None where the strategy does not know them.
     """
 
     time: float
@@ -126,6 +129,8 @@ class BatchChosen:
     is_filler: bool = False
     is_enqueued: bool = False
     continued: tuple[int, ...] = ()
+    possible_gain: float | None = None
+    noise: float | None = None
     kind: Literal["batch_chosen"] = "batch_chosen"
 
 

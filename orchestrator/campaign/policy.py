@@ -201,7 +201,8 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
         return StopReason.STEPS_SPENT
     if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
-    return None
+    ended = state.succeeded + state.failed + state.stopped
+    return state.gains.stop_reason(rules.stop_when, ended, state.slots)
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.training import TrainingRule
 from workers.messages import FailureKind
 
@@ -66,6 +67,7 @@ class _Budget:
     steps: int | None = None
     hours: float | None = None
     target: float | None = None
+    stop_when: StopWhen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,7 @@ class Rules:
     steps: int | None = None  # that trials report, all together
     seconds: float | None = None  # in sessions; pauses do not count
     target: float | None = None
+    stop_when: StopWhen | None = None
     is_maximized: bool = True
     workers: int | None = None  # the number that was requested; a cluster may have places for fewer
     needs: str = ""  # what one evaluation takes of a cluster, in words
@@ -173,6 +176,7 @@ class Rules:
             steps=budget.steps,
             seconds=None if budget.hours is None else budget.hours * 3600.0,
             target=budget.target,
+            stop_when=budget.stop_when,
             is_maximized=goals.objectives[0].is_maximized,
             workers=workers.count if workers.executor == "ray" else None,
             needs=workers.needs(),

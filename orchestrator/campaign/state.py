@@ -23,6 +23,7 @@ from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
+from orchestrator.campaign.stop_when import Gains
 from orchestrator.campaign.training import StopCause, Training, TrainingRule
 from workers.messages import Failure, FailureKind, Outcome
 
@@ -87,6 +88,7 @@ class CampaignState:
     session_dispatched: int = 0
     best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
     front: Front = field(default_factory=Front)  # empty with one objective and no constraint
+    gains: Gains = field(default_factory=Gains)  # past and further ones, with one objective and no constraint
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
     is_batch_open: bool = False  # the last choice filled its limit, so the batch may have more picks
     stalled: str = ""  # why the strategy chooses nothing until it learns a result

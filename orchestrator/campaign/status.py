@@ -83,6 +83,8 @@ class Status:
     elapsed_seconds: float  # in sessions
     calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
     left_seconds: float | None  # an estimate, known after the first result
+    possible_gain: float | None = None  # at most, by the model's upper bound; on the value's scale
+    last_gain: int | None = None  # evaluations that ended since the best value improved
     goals: GoalsStatus | None = None  # None with one objective and no constraint
     steps_reliability: tuple[tuple[int, float], ...] = ()  # steps, and the correlation of a value there with the end
     forecasts: tuple[Forecast, ...] = ()  # of running trials, and of stopped ones that can be continued
@@ -146,6 +148,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         last_time=state.last_time,
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
+        possible_gain=state.gains.possible,
+        last_gain=None if state.gains.best is None else done - state.gains.risen_at,
         goals=_goals_status(state),
     )
 
@@ -234,6 +238,16 @@ def headline(status: Status) -> str:
     return (
         f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
         f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{left}"
+    )
+
+
+def gains_text(status: Status) -> str:
+    """What the model leaves to gain at most, and how long ago the best value improved; empty before any value."""
+    if status.last_gain is None:
+        return ""
+    past = f"last gain {plural(status.last_gain, 'evaluation')} ago"
+    return (
+        past if status.possible_gain is None else f"at most about {status.possible_gain:.3g} left by the model, {past}"
     )
 
 

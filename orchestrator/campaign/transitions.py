@@ -143,6 +143,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         choosing_seconds=_computing_seconds_of(state, event),
         fitting_seconds=_computing_seconds_of(state, event) if state.is_fresh else state.fitting_seconds,
         is_fresh=False,
+        gains=state.gains.after_choice(len(chosen), event.possible_gain, event.noise, state.rules.stop_when),
     )
     count = len(chosen) + len(event.continued)
     is_short = count < event.limit or not count
@@ -253,6 +254,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         further = goals.further(event.value, event.metrics)
         front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     seconds = max(0.0, event.finished - event.started)
+    ended = state.succeeded + state.failed + state.stopped + 1
     reports = _reports_of(event)
     return replace(
         _end_attempt(state, event, is_over=True),
@@ -262,6 +264,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
+        gains=state.gains.after_result(sign * event.value, ended, state.rules.stop_when) if is_single else state.gains,
         front=front,
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
         training=state.training.after_reports(reports, state.running, sign).after_end(

@@ -132,6 +132,9 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     ends += [] if budget.steps is None else [f"{budget.steps} steps"]
     ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
     ends += [] if budget.target is None else [f"value {budget.target:g}"]
+    if (rule := budget.stop_when) is not None:
+        ends += [] if rule.no_gain_of is None else [f"no gain of {rule.no_gain_of:g} in {rule.within} evaluations"]
+        ends += [] if rule.expected_gain_below is None else [f"an expected gain below {rule.expected_gain_below}"]
     limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
     cluster = f", Ray cluster {address}" if address else ""
     retries = "lost workers, time-outs and out of memory only" if workers.retries is None else str(workers.retries)

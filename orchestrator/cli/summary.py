@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.campaign.status import goals_text, idle_text
+from orchestrator.campaign.status import gains_text, goals_text, idle_text
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
 from orchestrator.display.terminal import say, write_file
@@ -36,6 +36,7 @@ def summarize(
     if now.recommended is not None:
         lines.append(("recommended", recommendation(now.recommended)))
     lines += [
+        *([("gain", gains)] if (gains := gains_text(now)) else []),
         *([] if now.goals is None else [("goals", goals_text(now.goals))]),
         ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),

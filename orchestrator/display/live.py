@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
+from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.failures import FailureGroups
@@ -180,6 +180,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     return [
         ("best", _best(status)),
         *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
+        *([("gain", Text(gains))] if (gains := gains_text(status)) else []),
         *([] if status.goals is None else [("goals", Text(goals_text(status.goals)))]),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
         ("workers", Text(f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet")),

@@ -74,6 +74,11 @@ def reason(history: History, row: TrialRow) -> str:
     mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
     if mean is None or not math.isfinite(mean):
         return f"Chosen as {where} ({batch.reason}), without a prediction: no result was used for this choice."
+    if row.pick.reason == "coverage":
+        return (
+            f"Chosen as {where}, because a level of one of its choices lacked evaluations, as the most promising "
+            f"candidate of that level: a predicted mean score of {mean:.4g}; {_SCORES}."
+        )
     if width is None or variance is None or not math.isfinite(width + variance):
         return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
     return (

@@ -70,6 +70,7 @@ def summary_cards(history: History) -> list[Card]:
             duration(now.elapsed_seconds),
             f"{plural(len(history.sessions), 'session')}, evaluations alone {duration(now.least_seconds)}",
         ),
+        *gain_cards(history),
         *existing_cards(history),
         Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}"),
     ]
@@ -111,6 +112,15 @@ def goal_cards(history: History) -> list[Card]:
     cards = [Card("Front", plural(now.front, "result"), f"hypervolume {volume}")] * (len(now.objectives) > 1)
     share = "none yet" if now.feasible is None else f"{now.feasible:.0%}"
     return cards + [Card("Feasible", share, ", ".join(now.constraints))] * bool(now.constraints)
+
+
+def gain_cards(history: History) -> list[Card]:
+    """A card for the last improvement of the best value, and for what the model leaves to gain."""
+    now = history.status()
+    if now.last_gain is None:
+        return []
+    left = "" if now.possible_gain is None else f"at most about {now.possible_gain:.3g} left by the model"
+    return [Card("Last gain", f"{plural(now.last_gain, 'evaluation')} ago", left)]
 
 
 def existing_cards(history: History) -> list[Card]:

@@ -292,6 +292,7 @@ class Driver:
         continued = tuple(pick for pick in picks if pick.trial is not None)
         picks = tuple(pick for pick in picks if pick.trial is None)
         before = self._campaign.remarks
+        prospect = decision.prospect if isinstance(decision, Choose) else None
         self._log.record(
             BatchChosen(
                 time=self._executor.now(),
@@ -301,6 +302,8 @@ class Driver:
                 seconds=time.perf_counter() - began,
                 limit=limit,
                 continued=tuple(pick.trial for pick in continued if pick.trial is not None),
+                possible_gain=None if prospect is None else number_or_none(prospect.gain),
+                noise=None if prospect is None else number_or_none(prospect.noise),
             )
         )
         for remark in self._campaign.remarks[len(before) :]:

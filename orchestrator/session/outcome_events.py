@@ -75,6 +75,7 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
             mean=number_or_none(pick.mean),
             width=number_or_none(pick.width),
             variance=number_or_none(pick.variance),
+            reason=pick.reason,
         )
         for trial, pick in enumerate(picks, start=first)
     )

@@ -204,6 +204,7 @@ class Settings(Section):
             _existing_problems,
             _training_problems,
             _objective_problems,
+            _budget_problems,
             _goal_problems,
             _candidate_problems,
             _space_problems,
@@ -280,10 +281,24 @@ def _space_problems(settings: Settings) -> list[Refusal]:
     return space_problems(settings.space, settings.forbid)
 
 
+def _budget_problems(settings: Settings) -> list[Refusal]:
+    rule = settings.budget.stop_when
+    if rule is None:
+        return []
+    if (rule.no_gain_of is None) != (rule.within is None):
+        missing = "no_gain_of" if rule.no_gain_of is None else "in"
+        return [Refusal(("budget", "stop_when"), f"must have {missing} too, such as {{no_gain_of: 0.001, in: 64}}")]
+    if rule.no_gain_of is None and rule.expected_gain_below is None:
+        text = "must have no_gain_of and in, or expected_gain_below, such as {expected_gain_below: noise}"
+        return [Refusal(("budget", "stop_when"), text)]
+    return []
+
+
 def _goal_problems(settings: Settings) -> list[Refusal]:
     start = warm_start_of(settings.strategy)
     excluded: dict[tuple[str, ...], tuple[object, str]] = {
         ("budget", "target"): (settings.budget.target, "no single value is good enough"),
+        ("budget", "stop_when"): (settings.budget.stop_when, "no single value shows a gain"),
         ("early_stopping",): (settings.early_stopping, "a trial that is stopped has none of its metrics"),
         ("strategy", "warm_start"): (
             start if isinstance(start, DataStart) else None,

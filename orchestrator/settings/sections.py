@@ -207,6 +207,27 @@ class CandidateSettings(Section):
     )
 
 
+class StopWhenSettings(Section):
+    """When further evaluations are not worth their cost; with both rules the first one that holds."""
+
+    model_config = ConfigDict(populate_by_name=True)  # `in` is no name in Python
+
+    no_gain_of: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Stop when the best value has not improved by this much; needs `in`."
+    )
+    within: PositiveInt | None = Field(
+        default=None, alias="in", description="The number of evaluations in which it has not, beside `no_gain_of`."
+    )
+    expected_gain_below: Annotated[float, Field(gt=0)] | Literal["noise"] | None = Field(
+        default=None,
+        description="Stop when the model's upper bound on the improvement is below this, or below the standard "
+        "deviation of a value's noise.",
+    )
+    patience: PositiveInt = Field(
+        default=2, description="For how many choices per worker in a row it is, beside `expected_gain_below`."
+    )
+
+
 class BudgetSettings(Section):
     """The bounds of a campaign: it ends at the first of these."""
 
@@ -220,6 +241,9 @@ class BudgetSettings(Section):
     )
     hours: Hours | None = Field(default=None, description="Hours after which nothing new is started.")
     target: float | None = Field(default=None, description="Value that is good enough to stop.")
+    stop_when: StopWhenSettings | None = Field(
+        default=None, description="When further evaluations are not worth their cost; never if not given."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -71,9 +71,9 @@ def prior(layout: Layout, noise: float | None) -> Fitted:
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
-def is_due(results: int, last: Fitted) -> bool:
-    """Whether to fit with so many results: at 16, then whenever they have grown by 30 %."""
-    return results >= max(FIRST_FIT, GROWTH * last.results)
+def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
+    """Whether to fit with so many results: at the `first` number, then whenever they have grown by 30 %."""
+    return results >= max(first, GROWTH * last.results)
 
 
 def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 from numpy.typing import ArrayLike
 from typing_extensions import Doc
 
@@ -24,6 +24,7 @@ from orchestrator.bandit.model.curve_fitting import (
 )
 from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.fitting import (
+    FIRST_FIT,
     Evidence,
     Fitted,
     can_be_fitted,
@@ -95,6 +96,11 @@ class Model:
         Annotated[float, Gt(0)] | None,
         Doc("λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`."),
     ] = None
+    first_fit: Annotated[
+        int,
+        Ge(2),
+        Doc("Results at the first fit, and at the first growth of the candidates, ≥ 2; before it the prior decides."),
+    ] = FIRST_FIT
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -123,7 +129,7 @@ class Model:
 
         `look_up` gives the features of arms.
         """
-        if not self.is_fitted or not is_due(pulls.total, fitted):
+        if not self.is_fitted or not is_due(pulls.total, fitted, self.first_fit):
             return fitted
         scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])

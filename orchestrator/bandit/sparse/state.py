@@ -30,14 +30,41 @@ from orchestrator.bandit.sparse.calibrated import (
 )
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.strategy import Observation, Record, Wait
+from orchestrator.bandit.strategy import Observation, Prospect, Record, Wait
 
 S = TypeVar("S", bound="SparseState")
 
 
 MOST_CURVE_VALUES = 6000  # of learning curves in a fit, besides the latest value of each trial
 NO_NOISE = 0.01  # variance of a score among the arms around the best one
+LEAST_RISE = 0.02  # of (best − median) of the mean rewards, above which a rise of the best one counts
 NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When the best mean reward rose last.
+
+    Attributes:
+        reward: the best mean reward then.
+        results: how many results there were then.
+        spread: the largest (best − median) of the mean rewards so far; it falls while a search converges.
+    """
+
+    reward: float = -np.inf
+    results: int = 0
+    spread: float = 0.0
+
+    def after(self, pulls: Pulls) -> "Peak":
+        """The peak after all `pulls`. A rise of less than `LEAST_RISE` of the spread does not count."""
+        if not len(pulls.arms):
+            return self
+        means = mean_rewards(pulls)
+        best = float(means.max())
+        spread = max(self.spread, best - float(np.median(means)))
+        if best > self.reward + LEAST_RISE * spread:
+            return Peak(best, pulls.total, spread)
+        return replace(self, spread=spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +77,8 @@ class SparseState:
     None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: the objectives and
     constraints of a pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
     from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were stopped and can be
-    continued, ascending. `told`: the curves that the next `tell` learns; None where they are those of now.
+    continued, ascending. `told`: the curves that the next `tell` learns; None where they are those of now. `peak`: when
+    the best mean reward rose last.
     """
 
     model: SparseModel
@@ -68,6 +96,7 @@ class SparseState:
     curves: Curves = field(default_factory=Curves)
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
     told: Curves | None = None
+    peak: Peak = field(default_factory=Peak)
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -229,18 +258,42 @@ class SparseState:
             return after
         return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
 
+    def prospect(self, bound: float) -> Prospect | None:
+        """What further evaluations promise when `bound` is the largest upper bound on a score; None before the first
+        fit, with several objectives, and with learning curves."""
+        is_known = self.calibration is not None and self.calibration.fitted.results and self.goals.is_single
+        if not is_known or self.curve_evidence is not None:
+            return None
+        best = self.best_score
+        rewards = self.scale.rewards(np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)]))
+        return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The map from mean rewards to scores."""
+        return Scale(mean_rewards(self.evidence), self.model.outputs)
+
+    @cached_property
+    def best_score(self) -> float:
+        """The score of the best mean reward; where rewards are noisy, the best posterior mean of a pulled arm."""
+        if self.calibration is not None and is_noisy(self.calibration.fitted):
+            return float(self.posterior.moments(self.pulls.arms)[0].max()) + self.posterior.fit.offset
+        return float(self.scale.scores(mean_rewards(self.pulls)).max())
+
     def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms, and with the drawn parts unchanged."""
         pulled = [seen for seen in observations if seen.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing, stopped = [seen.is_existing for seen in pulled], [seen.is_stopped for seen in pulled]
+        pulls = self.pulls.add(*arms_and_rewards(observations), further, existing, stopped)
         return replace(
             self,
-            pulls=self.pulls.add(*arms_and_rewards(observations), further, existing, stopped),
+            pulls=pulls,
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
             curves=self.curves if self.told is None else self.told,
             told=None,
+            peak=self.peak.after(pulls),
         )
 
 

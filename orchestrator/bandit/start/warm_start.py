@@ -22,6 +22,7 @@ from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
+SHORTEST, LONGEST = 8, 16  # of a spread start whose length depends on the number of parameters
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
@@ -82,7 +83,10 @@ class SpreadStart:
     sequence, else uniform ones. Uncertainty sampling chooses the corners instead, which are rarely good.
     """
 
-    pulls: PullsOption = 16
+    pulls: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc("Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 16."),
+    ] = 16
     name: Literal["spread"] = "spread"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -92,9 +96,15 @@ class SpreadStart:
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled."""
         count = len(model.arms)
+        pulls = min(self._pulls(layout), count)
         if layout is not None and layout.is_sequence:
-            return tuple(range(min(self.pulls, count)))
-        return tuple(rng.choice(count, size=min(self.pulls, count), replace=False).tolist())
+            return tuple(range(pulls))
+        return tuple(rng.choice(count, size=pulls, replace=False).tolist())
+
+    def _pulls(self, layout: Layout | None) -> int:
+        if self.pulls is not None:
+            return self.pulls
+        return LONGEST if layout is None else min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
 
 
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
@@ -64,6 +64,7 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
+from orchestrator.bandit.start.coverage import is_coverage_due, lacking_arm
 from orchestrator.bandit.start.warm_start import (
     FIRST_BATCH,
     WarmStartOption,
@@ -78,6 +79,7 @@ from orchestrator.bandit.strategy import (
     ModeOption,
     Observation,
     Pick,
+    Prospect,
     Wait,
     Waiting,
     WaitOption,
@@ -129,6 +131,15 @@ class BBKB(SparseStrategy[SparseState]):
     refresh_growth: RefreshGrowth = 0.0
     wait: WaitOption = Waiting.DRIFT_BUDGET
     model: ModelOption = None
+    coverage: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "Share of the picks that go to levels of choices that lack evaluations, in [0, 1]; half of the picks if "
+            "that is more, while the best mean reward does not rise; 0: none ever."
+        ),
+    ] = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -181,17 +192,28 @@ class BBKB(SparseStrategy[SparseState]):
         if workspace.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
+        prospect: Prospect | None = None
         paused = self._paused(state, pending)
         while len(picks) < left and not workspace.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            top = workspace.queue.top()
+            lacking = self._lacking_arm(state, workspace.pulls)
+            top = workspace.queue.top() if lacking is None else lacking
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             pick = workspace.append(top if continued is None else continued.arm)
+            if prospect is None and lacking is None and continued is None:
+                prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance))
+            pick = pick if lacking is None or continued is not None else replace(pick, reason="coverage")
             picks.append(pick if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats:
                 workspace.queue.block(picks[-1].arm)
         self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
-        return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit")
+        return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit", prospect)
+
+    def _lacking_arm(self, state: SparseState, open_pulls: Sequence[int]) -> int | None:
+        """The arm that the next pick takes for the sake of coverage; None where it takes that of the largest bound."""
+        if not state.goals.is_single or not is_coverage_due(state, len(open_pulls), self.coverage):
+            return None
+        return lacking_arm(state, open_pulls, self.width_at(state))
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Stopped trials that compete with new ones; None where there are none."""
@@ -261,7 +283,9 @@ class BBKB(SparseStrategy[SparseState]):
 
     def growth(self, state: SparseState) -> Growth | None:
         """See `Grows`."""
-        if state.calibration is None or not is_growth_due(state.pulls.total, state.grown_at):
+        if state.calibration is None or self.model is None:
+            return None
+        if not is_growth_due(state.pulls.total, state.grown_at, self.model.first_fit):
             return None
         pulled = state.pulls.arms
         best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]

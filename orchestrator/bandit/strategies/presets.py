@@ -19,6 +19,7 @@ from orchestrator.bandit.strategy import Waiting
 WIDTH = 2.0  # standard deviations
 ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
 COMPRESSION = 0.1  # ε of the relative entropy test: a pair is stored while its variance is above 0.22 of the noise's
+COVERAGE = 0.25  # share of the picks for levels of choices that lack evaluations
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
@@ -41,7 +42,12 @@ _CALIBRATED: Mapping[str, object] = {
     "dictionary_limit": ATOMS,
     "entropy_test": "relative",
     "epsilon": COMPRESSION,
+    "coverage": COVERAGE,
 }
+
+
+# What was calibrated first. A resolved file has all of its strategy's options, so one of an older run has all of these.
+_FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name != "coverage"}
 
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +67,8 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         )
     if "model" not in known or named == Preset.PAPER or (given.get("model") is None and published):
         return given
+    if given.keys() >= _FIRST.keys() & known:
+        return given  # a resolved file: an option that it lacks is newer than the run, and off
     calibrated = {name: value for name, value in _CALIBRATED.items() if name in known}
     if issubclass(cls, AsyncTS):
         calibrated["width"] = 1.0  # it picks by draws from the posterior, not by upper bounds

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.bandit.model.fitting import FIRST_FIT
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
@@ -30,6 +31,23 @@ def test_the_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(na
         assert model_of(built) is None
         assert build_strategy(dump_strategy(built)) == built
     assert build_strategy({"name": name, "preset": "paper"}) == STRATEGIES[name]()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_option_that_a_recorded_strategy_lacks_is_off(name: str) -> None:
+    """A run of an older version is continued as it began."""
+    recorded = dump_strategy(build_strategy({"name": name}))
+    older = {key: value for key, value in recorded.items() if key != "coverage"}
+    if isinstance(older.get("model"), dict):
+        older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
+    rebuilt = build_strategy(older)
+    assert getattr(rebuilt, "coverage", 0.0) == 0.0
+    model = model_of(rebuilt)
+    assert model is None or model.first_fit == FIRST_FIT
+
+
+def test_a_file_that_names_some_options_gets_the_newest_defaults() -> None:
+    assert getattr(build_strategy({"name": "bbkb", "width": 1.5}), "coverage", 0.0) > 0.0
 
 
 def _errors_of(options: dict[str, Any]) -> list[str]:

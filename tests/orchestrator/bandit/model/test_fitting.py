@@ -102,6 +102,11 @@ def test_a_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> 
     assert due == [16, 21, 28, 37, 49, 64, 84, 110, 143, 186]
 
 
+def test_the_first_fit_can_be_earlier() -> None:
+    last = prior(random_problem(0)[1], None)
+    assert [results for results in range(12) if is_due(results, last, 8)] == [8, 9, 10, 11]
+
+
 def test_a_fit_looks_at_a_bounded_number_of_arms_with_the_best_among_them() -> None:
     scores = np.random.default_rng(0).normal(size=5000)
     chosen = chosen_for_fit(scores)

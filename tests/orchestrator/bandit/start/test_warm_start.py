@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.start.warm_start import DataStart, RandomStart, UncertaintyStart, begin_sparse
+from orchestrator.bandit.start.warm_start import DataStart, RandomStart, SpreadStart, UncertaintyStart, begin_sparse
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
@@ -122,3 +123,12 @@ def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_
 def test_a_start_without_pulls_is_refused(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(("parameters", "pulls"), [(1, 8), (6, 8), (9, 11), (14, 16), (30, 16)])
+def test_a_spread_start_may_depend_on_the_number_of_parameters(parameters: int, pulls: int) -> None:
+    features = np.random.default_rng(0).random((64, parameters))
+    layout = Arms.of(features, is_sequence=True).layout
+    of, rng = SparseModel(RBF(0.5), features, 0.1), np.random.default_rng(0)
+    assert SpreadStart(pulls=None).draw(of, rng, layout) == tuple(range(pulls))
+    assert len(SpreadStart().draw(of, rng, layout)) == 16

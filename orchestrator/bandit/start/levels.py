@@ -1,0 +1,79 @@
+"""Levels of choices among the arms: which arm has which, and which of them still lack evaluations.
+
+The one-hot columns of a choice belong to one parameter of the arms' layout. A parameter that exists in one level only
+has its branch covered with that level.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.arms import Layout
+from orchestrator.bandit.arrays import Floats, Indices
+
+NO_LEVEL = -1  # where the choice does not exist
+EACH = 4  # evaluations that a level should have, and so many for every number that exists in it
+MOST_FAILED = 3  # evaluations of a level, all failed, after which none of its arms is needed
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """The levels of all choices in some arms.
+
+    Attributes:
+        of_arms: (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not exist.
+        quotas: of each choice, how many evaluations (L,) each of its levels should have.
+    """
+
+    of_arms: Indices
+    quotas: tuple[Indices, ...]
+
+    @staticmethod
+    def of(features: Floats, layout: Layout) -> "Levels":
+        """The levels of arms with `features` (n, d)."""
+        columns = [np.flatnonzero(layout.parameters == number) for number in range(layout.parameter_count)]
+        blocks = [features[:, places] for places in columns if len(places) > 1]
+        found = [np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL) for block in blocks]
+        levels = np.stack(found, axis=1) if found else np.empty((len(features), 0), np.intp)
+        numbers = features[:, [int(places[0]) for places in columns if len(places) == 1]]
+        quotas = [
+            [_quota(numbers[column == level]) for level in range(block.shape[1])]
+            for column, block in zip(found, blocks, strict=True)
+        ]
+        return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
+
+    def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> Indices:
+        """The `eligible` arms of the level that lacks the largest share of its quota; none where none lacks any.
+
+        Arms are positions in `of_arms`.
+
+        Args:
+            evaluated: arms that were evaluated or are being evaluated, each as often as it was.
+            failed: those of them whose evaluation failed.
+            eligible: arms that may be chosen, ascending.
+
+        """
+        counted = [
+            _count(column, evaluated, len(quotas)) for column, quotas in zip(self.of_arms.T, self.quotas, strict=True)
+        ]
+        for column, counts in zip(self.of_arms.T, counted, strict=True):
+            failures = _count(column, failed, len(counts))
+            hopeless = np.flatnonzero((failures >= MOST_FAILED) & (failures == counts))
+            eligible = eligible[~np.isin(column[eligible], hopeless)]
+        least, chosen = 1.0, eligible[:0]
+        for column, counts, quotas in zip(self.of_arms.T, counted, self.quotas, strict=True):
+            for level in np.flatnonzero(quotas).tolist():
+                share = counts[level] / quotas[level]
+                if share < least and len(arms := eligible[column[eligible] == level]):
+                    least, chosen = share, arms
+        return chosen
+
+
+def _count(column: Indices, arms: Indices, levels: int) -> Indices:
+    """How many of `arms` have each of the `levels` levels in `column` (n,)."""
+    return np.bincount(column[arms] + 1, minlength=levels + 1)[1:]
+
+
+def _quota(numbers: Floats) -> int:
+    """The evaluations that a level should have in whose arms the parameters with one feature are `numbers` (n, k)."""
+    return EACH * (1 + int(np.count_nonzero(np.ptp(numbers, axis=0)))) if len(numbers) else 0

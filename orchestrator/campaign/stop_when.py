@@ -1,0 +1,83 @@
+"""When further evaluations are not worth their cost: the best value has not risen, or the model expects little.
+
+`budget.stop_when` has two rules. `{no_gain_of: 0.001, in: 64}` stops when the best value has risen by less than 0.001
+in 64 evaluations. `{expected_gain_below: noise, patience: 2}` stops when the model's largest upper bound was less than
+the noise above the best value in all choices of the last two rounds; a round has a choice for each worker, and at least
+`LEAST_ROUND`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orchestrator.campaign.endings import StopReason
+
+LEAST_ROUND = 8  # choices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopWhen:
+    """The rules of `budget.stop_when`.
+
+    Attributes:
+        no_gain_of: the rise of the best value that counts; None without this rule.
+        within: the number of evaluations in which there must be one.
+        expected_gain_below: the gain that is too small to go on, a number or the noise; None without this rule.
+        patience: rounds of choices in which it was too small.
+    """
+
+    no_gain_of: float | None = None
+    within: int | None = None
+    expected_gain_below: float | Literal["noise"] | None = None
+    patience: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What is known of past and further gains.
+
+    Attributes:
+        best: the best reward; None before the first one.
+        risen_at: how many trials had ended when it rose last.
+        anchor: the best reward when it had risen by `no_gain_of` last.
+        anchored_at: how many trials had ended then.
+        possible: how far the model's largest upper bound was above the best value at the last choice; None where it is
+            not known.
+        noise: the standard deviation of a value's noise.
+        calm: choices in a row at which the possible gain was too small.
+    """
+
+    best: float | None = None
+    risen_at: int = 0
+    anchor: float | None = None
+    anchored_at: int = 0
+    possible: float | None = None
+    noise: float | None = None
+    calm: int = 0
+
+    def after_result(self, reward: float, ended: int, rule: StopWhen | None) -> "Gains":
+        """After a result that is the `ended`-th trial to end."""
+        if self.best is not None and reward <= self.best:
+            return self
+        least = 0.0 if rule is None or rule.no_gain_of is None else rule.no_gain_of
+        if self.anchor is not None and reward - self.anchor < least:
+            return replace(self, best=reward, risen_at=ended)
+        return replace(self, best=reward, risen_at=ended, anchor=reward, anchored_at=ended)
+
+    def after_choice(self, picks: int, possible: float | None, noise: float | None, rule: StopWhen | None) -> "Gains":
+        """After a choice of `picks` trials; `possible` and `noise` are None where the strategy does not know them."""
+        if possible is None:
+            return replace(self, calm=0) if self.calm and picks else self
+        wanted = None if rule is None else rule.expected_gain_below
+        least = noise if wanted == "noise" else wanted
+        is_calm = isinstance(least, float | int) and possible < least
+        return replace(self, possible=possible, noise=noise, calm=self.calm + picks if is_calm else 0)
+
+    def stop_reason(self, rule: StopWhen | None, ended: int, workers: int) -> StopReason | None:
+        """Why nothing more is to be started, if so; `ended` trials have ended."""
+        if rule is None or self.anchor is None:
+            return None
+        if rule.within is not None and ended - self.anchored_at >= rule.within:
+            return StopReason.NO_GAIN
+        if rule.expected_gain_below is not None and self.calm >= rule.patience * max(workers, LEAST_ROUND):
+            return StopReason.LITTLE_LEFT
+        return None

@@ -1,0 +1,135 @@
+"""Picks for the sake of coverage: levels of choices that lack evaluations get some, the model's best arm of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from objectives.parameters import Choice, Range, Space
+from objectives.space import make_candidates
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
+from orchestrator.bandit.start.coverage import ON_PLATEAU, PLATEAU, best_bound, is_coverage_due
+from orchestrator.bandit.start.levels import EACH, MOST_FAILED, NO_LEVEL, Levels
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Observation, Pick
+
+SPACE: Space = {
+    "kind": Choice(("a", "b", "c")),
+    "x": Range(0.0, 1.0),
+    "b_y": Range(0.0, 1.0, when={"kind": "b"}),
+    "b_way": Choice(("up", "down"), when={"kind": "b"}),
+}
+CANDIDATES = make_candidates(SPACE, 300)
+ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
+KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]
+LEVELS = Levels.of(ARMS.features, ARMS.layout)
+
+
+def strategy(**options: Any) -> BBKB:
+    return BBKB(**with_preset(BBKB, options))
+
+
+def search(chooser: BBKB, count: int, open_pulls: int = 3) -> tuple[Any, list[Pick]]:
+    """The state after `count` results with others open, and all picks; the level b fails."""
+    state, rng = chooser.init(ARMS, np.random.default_rng(0)), np.random.default_rng(1)
+    picks: list[Pick] = []
+    for done in range(count):
+        while len(picks) < done + open_pulls:
+            decision = chooser.ask(state, [pick.arm for pick in picks[done:]], 1)
+            assert isinstance(decision, Choose)
+            picks += decision.picks
+        arm = picks[done].arm
+        reward = None if KINDS[arm] == "b" else float(KINDS[arm] == "a") + float(CANDIDATES.columns["x"][arm]) / 10
+        state = chooser.tell(state, [Observation(arm, reward)], rng)
+    return state, picks
+
+
+def test_levels_are_those_of_the_choices_and_none_where_a_choice_does_not_exist() -> None:
+    assert KINDS.tolist() == [("a", "b", "c")[level] for level in LEVELS.of_arms[:, 0]]
+    expected = [NO_LEVEL if way is None else ("up", "down").index(way) for way in WAYS]
+    assert LEVELS.of_arms[:, 1].tolist() == expected
+
+
+def test_a_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
+    assert LEVELS.quotas[0].tolist() == [2 * EACH, 3 * EACH, 2 * EACH]
+    assert LEVELS.quotas[1].tolist() == [3 * EACH, 3 * EACH]
+
+
+def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
+    arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
+    by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
+    seen = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
+    lacking = LEVELS.lacking(seen, nothing, np.setdiff1d(arms, seen))
+    assert set(KINDS[lacking].tolist()) == {"c"}
+    assert not np.isin(lacking, seen).any()
+    enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
+    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
+
+
+def test_a_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
+    failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
+    others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
+    seen = np.concatenate((failing, others))
+    eligible = np.setdiff1d(np.arange(len(KINDS)), seen)
+    assert not len(LEVELS.lacking(seen, failing, eligible))
+    assert set(KINDS[LEVELS.lacking(seen, failing[1:], eligible)].tolist()) == {"b"}
+
+
+def test_a_share_of_the_picks_is_for_coverage_and_half_of_them_on_a_plateau() -> None:
+    state = search(strategy(), 20)[0]
+    rising = [is_coverage_due(state, open_pulls, 0.25) for open_pulls in range(8)]
+    assert sum(rising) == 2
+    on_plateau = Peak(state.peak.reward, state.pulls.total - PLATEAU, state.peak.spread)
+    flat = replace(state, peak=on_plateau)
+    assert sum(is_coverage_due(flat, open_pulls, 0.25) for open_pulls in range(8)) == 8 * ON_PLATEAU
+    assert not is_coverage_due(flat, 0, 0.0)
+
+
+@pytest.mark.parametrize(("rewards", "risen"), [([0.0, 1.0, 1.0 + LEAST_RISE / 4], 2), ([0.0, 1.0, 1.2], 3)])
+def test_a_small_rise_is_none(rewards: list[float], risen: int) -> None:
+    peak, pulls = Peak(), Pulls.none(len(rewards))
+    for arm, reward in enumerate(rewards):
+        pulls = pulls.add([arm], [reward])
+        peak = peak.after(pulls)
+    assert peak.results == risen
+
+
+def test_every_level_that_can_be_evaluated_gets_its_quota() -> None:
+    state, picks = search(strategy(coverage=0.25), 60)
+    assert {pick.reason for pick in picks} == {"", "coverage"}
+    counts = {kind: int(state.pulls.counts[kind == KINDS].sum()) for kind in "abc"}
+    assert min(counts["a"], counts["c"]) >= 2 * EACH
+    plain, without = search(strategy(coverage=0.0), 60)
+    assert {pick.reason for pick in without} == {""}
+    assert int(plain.pulls.counts[KINDS == "c"].sum()) < counts["c"]
+
+
+def test_the_pick_is_the_best_bound_of_its_level() -> None:
+    chooser = strategy(coverage=0.25)
+    state, picks = search(chooser, 24)
+    open_pulls = [pick.arm for pick in picks[24:]]
+    arms = np.flatnonzero((KINDS == "c") & (state.pulls.counts == 0))
+    chosen = best_bound(state, arms, open_pulls, chooser.width_at(state))
+    alone = [
+        best_bound(state, np.array([chosen, arm]), open_pulls, chooser.width_at(state)) for arm in arms if arm != chosen
+    ]
+    assert set(alone) == {chosen}
+
+
+def test_spaces_without_choices_have_the_same_picks() -> None:
+    features = np.random.default_rng(3).random((200, 3))
+
+    def picked(chooser: BBKB) -> list[int]:
+        state, rng, arms = chooser.init(Arms.of(features), np.random.default_rng(0)), np.random.default_rng(1), []
+        for _ in range(40):
+            decision = chooser.ask(state, [], 1)
+            assert isinstance(decision, Choose)
+            arms.append(decision.picks[0].arm)
+            state = chooser.tell(state, [Observation(arms[-1], float(features[arms[-1]].sum()))], rng)
+        return arms
+
+    assert picked(strategy(coverage=0.25)) == picked(strategy(coverage=0.0))

@@ -1,0 +1,105 @@
+"""`budget.stop_when`: when a campaign ends because further evaluations are not worth their cost."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.campaign.commands import Close, Stop
+from orchestrator.campaign.endings import SessionOutcome, StopReason
+from orchestrator.campaign.events import Event, StopRequested
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import gains_text, status_of
+from orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
+from orchestrator.campaign.transitions import apply
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, session, success
+from workers.messages import FailureKind
+
+
+def after(values: list[float], stop_when: dict[str, Any], direction: str = "maximize") -> CampaignState:
+    """The state of a campaign with one worker after these values."""
+    opened = session(slots=1, evaluations=100, direction=direction)
+    opened.settings["budget"]["stop_when"] = stop_when  # type: ignore[index]
+    events: list[Event] = [opened, batch(0, list(range(len(values))))]
+    for trial, value in enumerate(values):
+        events += [dispatch((trial, 1)), success(trial, value)]
+    return fold(*events)
+
+
+def test_a_campaign_without_a_gain_stops_and_is_finished() -> None:
+    rule = {"no_gain_of": 0.1, "within": 3}
+    assert decide(after([1.0, 1.0, 1.05], rule), now=1.0) != Stop(StopReason.NO_GAIN)
+    state = after([1.0, 1.0, 1.05, 1.0], rule)
+    assert decide(state, now=1.0) == Stop(StopReason.NO_GAIN)
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.NO_GAIN))
+    assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no further gain")
+
+
+def test_small_gains_add_up() -> None:
+    values = [1.0 + 0.04 * step for step in range(12)]
+    assert decide(after(values, {"no_gain_of": 0.1, "within": 3}), now=1.0) != Stop(StopReason.NO_GAIN)
+
+
+def test_a_value_that_is_minimised_gains_by_falling() -> None:
+    rule = {"no_gain_of": 0.1, "within": 3}
+    falling, rising = [3.0, 2.0, 1.0, 0.5], [0.5, 1.0, 2.0, 3.0]
+    assert decide(after(falling, rule, "minimize"), now=1.0) != Stop(StopReason.NO_GAIN)
+    assert decide(after(rising, rule, "minimize"), now=1.0) == Stop(StopReason.NO_GAIN)
+
+
+def test_failed_evaluations_count() -> None:
+    opened = session(slots=1, evaluations=100)
+    opened.settings["budget"]["stop_when"] = {"no_gain_of": 0.1, "within": 2}  # type: ignore[index]
+    failed = [
+        event for trial in (1, 2) for event in (dispatch((trial, 1)), failure(trial, FailureKind.ERROR, is_final_=True))
+    ]
+    state = fold(opened, batch(0, [0, 1, 2]), dispatch((0, 1)), success(0), *failed)
+    assert decide(state, now=1.0) == Stop(StopReason.NO_GAIN)
+
+
+@given(values=st.lists(st.integers(0, 20).map(lambda ten: ten / 10), min_size=1, max_size=40), within=st.integers(1, 8))
+def test_no_gain_is_what_its_definition_says(values: list[float], within: int) -> None:
+    """It stops only where the best value rose by less than the gain in the last evaluations, and it stops at the latest
+    when the best value has not risen at all for as many."""
+    rule, gains = StopWhen(no_gain_of=0.25, within=within), Gains()
+    for number, value in enumerate(values, start=1):
+        gains = gains.after_result(value, number, rule)
+        reason = gains.stop_reason(rule, number, 1)
+        best_before = max(values[: max(number - within, 0)], default=None)
+        rise = None if best_before is None else max(values[:number]) - best_before
+        if reason is not None:
+            assert rise is not None
+            assert rise < 0.25
+        elif best_before is not None and max(values[: max(number - 2 * within, 0)], default=-1.0) == best_before:
+            assert rise is None or rise > 0.0
+
+
+@pytest.mark.parametrize(
+    ("below", "noise", "expected"), [("noise", 0.5, True), ("noise", 0.1, False), (0.3, 9.0, True)]
+)
+def test_the_models_expectation_stops_after_its_patience(below: Any, noise: float, expected: bool) -> None:
+    opened = session(slots=1, evaluations=100)
+    opened.settings["budget"]["stop_when"] = {"expected_gain_below": below, "patience": 2}  # type: ignore[index]
+    begun: list[Event] = [opened, batch(0, [0]), dispatch((0, 1)), success(0)]
+    calm = [batch(1 + trial, [trial], possible_gain=0.2, noise=noise) for trial in range(2 * LEAST_ROUND)]
+    assert decide(fold(*begun, *calm[:-1]), now=1.0) != Stop(StopReason.LITTLE_LEFT)
+    assert (decide(fold(*begun, *calm), now=1.0) == Stop(StopReason.LITTLE_LEFT)) == expected
+
+
+def test_one_choice_that_promises_more_begins_the_patience_again() -> None:
+    rule = StopWhen(expected_gain_below=0.3, patience=1)
+    gains = Gains().after_result(1.0, 1, rule)
+    for possible in (0.2, 0.4, 0.2):
+        gains = gains.after_choice(LEAST_ROUND - 1, possible, 0.1, rule)
+    assert gains.stop_reason(rule, 9, 1) is None
+    assert gains.after_choice(1, 0.2, 0.1, rule).stop_reason(rule, 9, 1) is StopReason.LITTLE_LEFT
+    assert gains.after_choice(1, None, None, rule).calm == 0
+
+
+def test_the_status_says_what_is_left_and_when_the_last_gain_was() -> None:
+    state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
+    state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
+    assert gains_text(status_of("run", state)) == "at most about 0.0312 left by the model, last gain 1 evaluation ago"
+    assert gains_text(status_of("run", CampaignState())) == ""
