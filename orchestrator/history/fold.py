@@ -105,6 +105,8 @@ class AttemptRow(NamedTuple):
     worker: str
     failure: str = ""  # its kind; empty for a success
     message: str = ""
+    stopped_at: int | None = None  # the step at which the campaign stopped it early
+    value: float | None = None  # that it returned, or the last one before it was stopped
 
 
 @dataclass(slots=True)
@@ -379,6 +381,7 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
     if not isinstance(event, TrialFailed) and event.reports:
         row.reports.update(event.reports)
         history.reporting.setdefault(row.trial, row)
-    history.attempts.append(
-        AttemptRow(event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)
-    )
+    stopped_at = event.step if isinstance(event, TrialStopped) else None
+    value = None if isinstance(event, TrialFailed) else event.value
+    attempt = (event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)
+    history.attempts.append(AttemptRow(*attempt, stopped_at, value))

@@ -33,7 +33,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "attempts": [
             {
                 "attempt": attempt.attempt,
-                "ended": attempt.failure or ("stopped early" if row.status == "stopped" else "succeeded"),
+                "ended": attempt.failure or ("succeeded" if attempt.stopped_at is None else "stopped early"),
                 "message": attempt.message,
                 "started": _when(history, attempt.started),
                 "seconds": duration(max(0.0, attempt.finished - attempt.started)),

@@ -9,6 +9,7 @@ from orchestrator.wording import plural
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
+_MOST_BANDS = 4
 
 
 def learning_curves(history: History) -> Figure | None:
@@ -24,8 +25,11 @@ def learning_curves(history: History) -> Figure | None:
     caption += _decisions(history)
     expected = _forecasts(history, shown)
     if expected is not None:
-        lines.append(expected)
-        caption += " Bars at the last step: what the model expects of unfinished trials, ± 2 standard deviations."
+        lines = [*_bands(history, shown), *lines, expected]
+        caption += (
+            " Bars at the last step: what the model expects of unfinished trials, ± 2 standard deviations; bands lead "
+            "to those of running trials and of the most promising stopped ones."
+        )
     learned = history.campaign.learned
     if learned is not None and learned.steps:
         parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in learned.steps)
@@ -49,6 +53,31 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     best = sorted(valued, key=lambda row: -sign * (row.value or 0.0))[:_BEST_CURVES]
     newest = rows[-(_MOST_CURVES - len(best)) :]
     return list({row.trial: row for row in [*best, *newest]}.values())
+
+
+def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
+    """From the latest value of running trials, and of the most promising stopped ones, to what is expected of them."""
+    forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
+    sign = 1.0 if history.is_maximized else -1.0
+    unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
+    best_first = sorted(unfinished, key=lambda row: (row.status != "running", -sign * forecasts[row.trial].mean))
+    bands = []
+    for row in best_first[:_MOST_BANDS] if end is not None else []:
+        one, last = forecasts[row.trial], max(row.reports)
+        bands.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [last, end, end, last],
+                "y": round_values([row.reports[last], one.high, one.low, row.reports[last]], digits=5),
+                "name": f"trial {row.trial}, expected",
+                "fill": "toself",
+                "fillcolor": "--fill",
+                "line": {"width": 0, "color": "--accent"},
+                "hoverinfo": "skip",
+            }
+        )
+    return bands
 
 
 def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:

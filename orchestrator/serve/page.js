@@ -291,13 +291,13 @@ async function loadTrials() {
   });
   const node = byId("trial-table");
   const line = element("tr");
-  line.append(...heads, element("th", "error", { scope: "col" }));
+  line.append(...heads, element("th", "remark", { scope: "col" }));
   (node.tHead ?? node.createTHead()).replaceChildren(line);
   if (!node.tBodies.length) node.createTBody();
   table(node, [], sent.rows.map((row) => [
     [trialLink(row.trial)], [badge(row.status)], [row.value, "number"], [row.seconds, "number"],
     ...sent.parameters.map((parameter) => [row.parameters[parameter], typeof row.parameters[parameter] === "number" ? "number" : ""]),
-    [row.error, "wrap"],
+    [row.remark, "wrap"],
   ]), byId("text").value ? "no trial has this text" : "no trial yet");
   byId("page-range").textContent = `page ${sent.page + 1} of ${Math.max(1, sent.pages)}`;
   byId("previous-page").disabled = page === 0;

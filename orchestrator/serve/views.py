@@ -13,7 +13,7 @@ from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import AttemptRow, History, TrialRow
-from orchestrator.history.one_trial import Plain, describe_trial
+from orchestrator.history.one_trial import Plain, describe_trial, training
 from orchestrator.report.figure import Figure, visible_range
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
@@ -137,8 +137,8 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
     return {
         "trial": attempt.trial,
         "attempt": attempt.attempt,
-        "ended": "stopped" if row.status == "stopped" else attempt.failure or "succeeded",
-        "value": strict_json(row.value) if is_result else None,
+        "ended": attempt.failure or ("succeeded" if attempt.stopped_at is None else "stopped"),
+        "value": strict_json(attempt.value) if is_result else None,
         "message": attempt.message[:_MESSAGE],
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
         "worker": attempt.worker,
@@ -221,14 +221,14 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
         history: the campaign.
         order: the column that orders the rows: trial, status, value, seconds, or a parameter's name.
         is_descending: whether the largest comes first. Rows without a value in the column always come last.
-        text: only rows that contain it in their status, parameters or error; empty: all.
+        text: only rows that contain it in their status, parameters or remark; empty: all.
         page: the number of the page, from 0.
 
     """
     parameters = list(dict.fromkeys(name for row in history.trials[:_SEARCHED] for name in row.parameters))
     rows, wanted = history.trials, (page + 1) * _PAGE
     if text:
-        rows = [row for row in rows if text.lower() in _searched_text(row)]
+        rows = [row for row in rows if text.lower() in _searched_text(history, row)]
     if order != "trial":
         cells = [(_cell(row, order), row) for row in rows]
         present = [(cell, row) for cell, row in cells if cell is not None]
@@ -243,13 +243,13 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
         "page": page,
         "pages": math.ceil(len(rows) / _PAGE),
         "parameters": parameters,
-        "rows": [_table_row(row) for row in shown],
+        "rows": [_table_row(history, row) for row in shown],
     }
 
 
-def _searched_text(row: TrialRow) -> str:
+def _searched_text(history: History, row: TrialRow) -> str:
     named = " ".join(f"{name}={value}" for name, value in row.parameters.items())
-    return f"{row.trial} {row.status} {named} {row.error}".lower()
+    return f"{row.trial} {row.status} {named} {row.error} {training(history, row)}".lower()
 
 
 def _cell(row: TrialRow, order: str) -> object:
@@ -269,14 +269,14 @@ def _sort_key(cell: object) -> tuple[int, float, str]:
     return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
-def _table_row(row: TrialRow) -> Plain:
+def _table_row(history: History, row: TrialRow) -> Plain:
     return {
         "trial": row.trial,
         "status": row.status,
         "value": strict_json(_number(row.value)),
         "seconds": "" if row.seconds is None else duration(max(0.0, row.seconds)),
         "parameters": _plain_parameters(row),
-        "error": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else "",
+        "remark": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else training(history, row),
     }
 
 

@@ -1,0 +1,96 @@
+"""Learning curves of trials that were stopped and continued: bands of forecasts, and why each decision was made."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectives.parameters import Range
+from orchestrator.api import Result, tune
+from orchestrator.history.fold import History
+from orchestrator.history.one_trial import describe_trial, training
+from orchestrator.report.curves import learning_curves
+from orchestrator.serve import views
+
+STEPS = 27
+
+
+def train(lr: float, folder: Path, report: Any) -> float:
+    """A curve that falls to an end that is best at lr = 0.01; continues from a checkpoint."""
+    checkpoint, value = folder / "epoch.json", 0.0
+    first = json.loads(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
+    for epoch in range(first, STEPS + 1):
+        value = abs(math.log10(lr) + 2.0) + 0.5 / epoch
+        checkpoint.write_text(json.dumps(epoch))
+        report(value, epoch)
+    return value
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    settings = {
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path_factory.mktemp("runs")),
+        "early_stopping": {"rule": "model", "last_step": STEPS, "first_trials": 12, "first_steps": 3},
+        "budget": {"steps": 12 * STEPS},
+    }
+    space = {"lr": Range(1e-4, 1.0, log=True)}
+    result: Result = tune(train, space, direction="minimize", evaluations=200, progress=False, settings=settings)
+    return result._history
+
+
+def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History) -> None:
+    figure = learning_curves(history)
+    assert figure is not None
+    forecasts = history.campaign.training.forecasts
+    bands = {line["name"].split()[1].strip(","): line for line in figure.traces if line.get("fill") == "toself"}
+    assert 1 <= len(bands) <= 4
+    for name, band in bands.items():
+        row, one = history.trials[int(name)], forecasts[int(name)]
+        last = max(row.reports)
+        assert band["x"] == [last, STEPS, STEPS, last]
+        assert band["y"] == pytest.approx([row.reports[last], one.high, one.low, row.reports[last]], rel=1e-4)
+        assert row.status in ("stopped", "queued")
+    means = {trial: one.mean for trial, one in forecasts.items() if history.trials[trial].status == "stopped"}
+    others = [mean for trial, mean in means.items() if str(trial) not in bands]
+    assert max(forecasts[int(name)].mean for name in bands) <= min(others, default=math.inf)
+
+
+def test_the_caption_counts_stops_by_cause_and_continued_trials(history: History) -> None:
+    figure = learning_curves(history)
+    assert figure is not None
+    stopped = [row for row in history.trials if row.status == "stopped"]
+    short = sum(row.stop_cause == "short first training" for row in stopped)
+    assert f"{len(stopped)} trials stopped (" in figure.caption
+    assert f"{short} × short first training" in figure.caption
+    assert f"{sum(row.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
+
+
+def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: History) -> None:
+    stopped = next(row for row in history.trials if row.status == "stopped" and not row.continuations)
+    assert training(history, stopped) == f"stopped at step {stopped.stopped_at}: {stopped.stop_cause}"
+    continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
+    assert "continued after a stop" in training(history, continued)
+    described = describe_trial(history, continued.trial)
+    assert described is not None
+    assert described["training"] == training(history, continued)
+    *before, last = (one["ended"] for one in described["attempts"])
+    assert set(before) == {"stopped early"}
+    assert last == "succeeded"
+
+
+def test_the_table_of_trials_shows_and_finds_the_causes(history: History) -> None:
+    shown = views.trials(history, "trial", False, "short first training", 0)
+    causes = [row.stop_cause for row in history.trials if row.status == "stopped"]
+    assert shown["total"] == causes.count("short first training") > 0
+    assert all("short first training" in row["remark"] for row in shown["rows"])
+
+
+def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
+    continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
+    ends = [views._end_row(history, one) for one in history.attempts if one.trial == continued.trial]
+    assert [one["ended"] for one in ends] == ["stopped"] * (len(ends) - 1) + ["succeeded"]
+    assert ends[0]["value"] == continued.reports[3]
+    assert ends[-1]["value"] == continued.value
