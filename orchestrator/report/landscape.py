@@ -246,4 +246,5 @@ def _grid_means(surrogate: Surrogate, pair: tuple[int, int]) -> tuple[Floats, Fl
 
 
 def _model_text(surrogate: Surrogate) -> str:
-    return f"The model is a Gaussian process fitted to {plural(surrogate.results, 'result')}."
+    without = f", without {plural(surrogate.left_out, 'trial')} that stopped early" if surrogate.left_out else ""
+    return f"The model is a Gaussian process fitted to {plural(surrogate.results, 'result')}{without}."

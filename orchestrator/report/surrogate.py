@@ -80,6 +80,7 @@ class Surrogate:
     best: Floats  # positions (p,) of the best result
     fitted: Fitted
     results: int
+    left_out: int  # trials that were stopped early, which have no result
     _kernel: AnyKernel
     _features: Floats
     _factor: tuple[Floats, bool]
@@ -164,7 +165,8 @@ def fit_surrogate(history: History) -> Surrogate | None:
     ones = cho_solve(factor, np.ones(len(features)))
     mean = float(ones @ means) / (float(ones.sum()) + 1.0)
     return Surrogate(
-        dimensions, positions, values, positions[int(np.argmax(sign * values))], fitted, len(rows), kernel, features,
+        dimensions, positions, values, positions[int(np.argmax(sign * values))], fitted, len(rows),
+        history.campaign.stopped, kernel, features,
         factor, cho_solve(factor, means - mean), mean, centre, spread,
     )  # fmt: skip
 

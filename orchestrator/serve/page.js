@@ -122,6 +122,7 @@ function takeResults(sent) {
 
 function drawBest() {
   const { points, improvements, count } = results;
+  byId("best-outside").hidden = !results.range;
   const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
   const line = [...improvements, ...last];
   const few = points.length <= 300;
@@ -282,7 +283,7 @@ function sortBy(column) {
 async function loadTrials() {
   const query = new URLSearchParams({ order: sorting.column, descending: sorting.isDescending ? "1" : "0", text: byId("text").value, page });
   const sent = await ask(`${base}/trials?${query}`);
-  const columns = [["trial", "trial"], ["status", "status"], ["value", "value", "number"], ["took", "seconds", "number"], ...sent.parameters.map((parameter) => [parameter, parameter])];
+  const columns = [["trial", "trial"], ["status", "status"], ["value", "value", "number"], ["took", "seconds", "number"], ...sent.parameters.map((parameter) => [parameter, parameter, sent.rows.some((row) => typeof row.parameters[parameter] === "number") ? "number" : ""])];
   const heads = columns.map(([text, column, className = ""]) => {
     const head = element("th", "", { scope: "col", className });
     head.append(element("button", text, { type: "button", onclick: () => sortBy(column) }));

@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from objectives.objective import EvaluationStopped
+from objectives.objective import EvaluationStopped, Report
 from objectives.parameters import Range
 from orchestrator.api import Campaign, Result, load, tune
 from orchestrator.campaign.events import ReportsArrived, TrialStopped
+from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 
@@ -344,3 +345,17 @@ def test_a_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
     assert sum(row["status"] == "succeeded" for row in result.rows()) == 10
     with open_run(result.folder).store() as store:
         assert verify(store, result.folder.name).problems == ()
+
+
+def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
+    def train(x: float, report: Report) -> float:
+        for step in range(1, 10):
+            report(x, step)
+        return x
+
+    made = settings(tmp_path, early_stopping={"rule": "median"})
+    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=made)
+    pictures = {figure.name: figure for figure in figures(result._history)}
+    stopped = result._history.campaign.stopped
+    assert stopped > 1
+    assert f"Without the {stopped} trials that stopped early." in pictures["best"].caption

@@ -1,5 +1,7 @@
 """The model behind the pictures of the landscape: it predicts, ranks parameters, and shows what it was given."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,10 @@ def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
     low, high = figure.layout["yaxis"]["range"]
     assert -10 < low < high < 10
     assert "Outlying values lie outside" in figure.caption
+
+
+def test_the_caption_says_that_stopped_trials_are_left_out() -> None:
+    history = SyntheticLog(trials=60, failure_share=0.0).history()
+    history.campaign = dataclasses.replace(history.campaign, stopped=3)
+    pictures = {figure.name: figure for figure in landscape(fit_surrogate(history), True)}
+    assert "fitted to 60 results, without 3 trials that stopped early." in pictures["importance"].caption
