@@ -28,6 +28,8 @@ from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration, is_wall_clock
 from workers.output_files import written_attempts
 
+_FIRST_REPORTS, _LAST_REPORTS = 5, 20  # of a trial, that are printed
+
 
 def verify(
     folder: RunFolder,
@@ -111,7 +113,7 @@ def _lines_of(trial: Plain) -> Iterator[str]:
             yield from (f"  {name}: {value}" for name, value in trial[title].items())
     if trial["reports"]:
         yield "reports:"
-        yield from (f"  step {step}: {value}" for step, value in trial["reports"])
+        yield from _report_lines([f"  step {step}: {value}" for step, value in trial["reports"]])
     for one in trial["attempts"]:
         where = one["worker"] or "an unknown worker"
         yield f"attempt {one['attempt']}: {one['ended']} after {one['seconds']} on {where}, begun {one['started']}"
@@ -119,6 +121,14 @@ def _lines_of(trial: Plain) -> Iterator[str]:
     if not trial["attempts"]:
         yield "no attempt has ended yet"
     yield from (f"note: {note}" for note in trial["notes"])
+
+
+def _report_lines(lines: list[str]) -> list[str]:
+    """The first and last reports, with the number of those between."""
+    if len(lines) <= _FIRST_REPORTS + _LAST_REPORTS + 1:
+        return lines
+    between = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
+    return [*lines[:_FIRST_REPORTS], f"  … {between:,} more, which --json has", *lines[-_LAST_REPORTS:]]
 
 
 def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:

@@ -1,11 +1,12 @@
 """The commands that show a run's log: when its process was last seen."""
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
 from orchestrator.store.event_store import EventStore
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
 
@@ -34,3 +35,15 @@ def test_last_sign_of_life_is_the_heartbeat_where_an_evaluation_takes_hours(bbkb
     assert " s ago" in shown
     assert "5 h" not in shown.partition("last sign of life")[2].partition("ago")[0]
     assert "no evaluation of this campaign has ended yet" in shown
+
+
+def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time())
+    writer = store.claim("c", "somebody", "{}")
+    reports = tuple((0, 1, step, step / 2) for step in range(1, 61))
+    writer.append([ReportsArrived(time=time.time(), reports=reports)])
+    lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
+    steps = [line for line in lines if line.startswith("  step") or "more" in line]
+    assert steps[4:7] == ["  step 5: 2.5", "  … 35 more, which --json has", "  step 41: 20.5"]
+    assert steps[-1] == "  step 60: 30.0"
+    assert len(json.loads(bbkb(tmp_path, "status", "c", "--trial", "0", "--json").stdout)["reports"]) == 60
