@@ -28,6 +28,7 @@ from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # results before the first fit
+EARLY_FIT = 8  # the same where no arm is pulled twice: a short start
 GROWTH = 1.3  # results at a fit over those at the fit before
 MOST_ARMS = 400  # distinct arms in a fit, which bounds its time
 STEPS = 25

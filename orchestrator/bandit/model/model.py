@@ -24,6 +24,7 @@ from orchestrator.bandit.model.curve_fitting import (
 )
 from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.fitting import (
+    EARLY_FIT,
     FIRST_FIT,
     Evidence,
     Fitted,
@@ -97,9 +98,11 @@ class Model:
         Doc("λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`."),
     ] = None
     first_fit: Annotated[
-        int,
-        Ge(2),
-        Doc("Results at the first fit, and at the first growth of the candidates, ≥ 2; before it the prior decides."),
+        Annotated[int, Ge(2)] | None,
+        Doc(
+            "Results at the first fit, and at the first growth of the candidates, ≥ 2; before it the prior decides. "
+            "None: 8 where no arm is pulled twice, 16 elsewhere."
+        ),
     ] = FIRST_FIT
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -115,6 +118,12 @@ class Model:
         """Whether anything is fitted."""
         return self.fit is Fitting.AUTO
 
+    def results_at_first_fit(self, layout: Layout) -> int:
+        """The number of results at which the model of arms with this layout is fitted first."""
+        if self.first_fit is not None:
+            return self.first_fit
+        return FIRST_FIT if layout.repeats else EARLY_FIT
+
     def begin(self, layout: Layout) -> Fitted:
         """The values before any fit."""
         return prior(layout, self.noise)
@@ -129,7 +138,7 @@ class Model:
 
         `look_up` gives the features of arms.
         """
-        if not self.is_fitted or not is_due(pulls.total, fitted, self.first_fit):
+        if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
         scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])

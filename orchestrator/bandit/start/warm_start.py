@@ -22,7 +22,7 @@ from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
-SHORTEST, LONGEST = 8, 16  # of a spread start whose length depends on the number of parameters
+SHORTEST, LONGEST = 8, 16  # of a spread start whose length depends on the space
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
@@ -85,7 +85,10 @@ class SpreadStart:
 
     pulls: Annotated[
         Annotated[int, Ge(1)] | None,
-        Doc("Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 16."),
+        Doc(
+            "Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 16, "
+            "where no arm is pulled twice; 16 elsewhere."
+        ),
     ] = 16
     name: Literal["spread"] = "spread"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -104,7 +107,9 @@ class SpreadStart:
     def _pulls(self, layout: Layout | None) -> int:
         if self.pulls is not None:
             return self.pulls
-        return LONGEST if layout is None else min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
+        if layout is None or layout.repeats:
+            return LONGEST
+        return min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
 
 
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:

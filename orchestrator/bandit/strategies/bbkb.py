@@ -283,9 +283,9 @@ class BBKB(SparseStrategy[SparseState]):
 
     def growth(self, state: SparseState) -> Growth | None:
         """See `Grows`."""
-        if state.calibration is None or self.model is None:
+        if state.calibration is None or self.model is None or state.layout is None:
             return None
-        if not is_growth_due(state.pulls.total, state.grown_at, self.model.first_fit):
+        if not is_growth_due(state.pulls.total, state.grown_at, self.model.results_at_first_fit(state.layout)):
             return None
         pulled = state.pulls.arms
         best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]

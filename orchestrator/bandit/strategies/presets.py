@@ -31,8 +31,8 @@ class Preset(StrEnum):
 
 
 _CALIBRATED: Mapping[str, object] = {
-    "model": Model(),
-    "warm_start": SpreadStart(),
+    "model": Model(first_fit=None),
+    "warm_start": SpreadStart(pulls=None),
     "width": WIDTH,
     "wait": Waiting.NEVER,
     "mode": "async",

@@ -44,6 +44,8 @@ def test_an_option_that_a_recorded_strategy_lacks_is_off(name: str) -> None:
     assert getattr(rebuilt, "coverage", 0.0) == 0.0
     model = model_of(rebuilt)
     assert model is None or model.first_fit == FIRST_FIT
+    longer = {**older, "warm_start": {"name": "spread", "pulls": 16}} if "warm_start" in older else older
+    assert dump_strategy(build_strategy(longer)).get("warm_start") == longer.get("warm_start")
 
 
 def test_a_file_that_names_some_options_gets_the_newest_defaults() -> None:

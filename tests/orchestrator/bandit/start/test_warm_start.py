@@ -128,7 +128,8 @@ def test_a_start_without_pulls_is_refused(build: Callable[[], object], message: 
 @pytest.mark.parametrize(("parameters", "pulls"), [(1, 8), (6, 8), (9, 11), (14, 16), (30, 16)])
 def test_a_spread_start_may_depend_on_the_number_of_parameters(parameters: int, pulls: int) -> None:
     features = np.random.default_rng(0).random((64, parameters))
-    layout = Arms.of(features, is_sequence=True).layout
+    layout = Arms.of(features, repeats=False, is_sequence=True).layout
     of, rng = SparseModel(RBF(0.5), features, 0.1), np.random.default_rng(0)
     assert SpreadStart(pulls=None).draw(of, rng, layout) == tuple(range(pulls))
     assert len(SpreadStart().draw(of, rng, layout)) == 16
+    assert len(SpreadStart(pulls=None).draw(of, rng, Arms.of(features).layout)) == 16
