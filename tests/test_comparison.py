@@ -152,6 +152,10 @@ SHOWN_BY = {
         "orchestrator/cli/commands/test_note.py",
         "test_runs_are_found_by_the_tags_of_their_file_and_those_added_later",
     ),
+    "Callbacks for training libraries (Keras, Lightning, XGBoost)": (
+        "orchestrator/public/integrations/test_callbacks.py",
+        "test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_stop_does",
+    ),
     "Callbacks from Python": (
         "orchestrator/api/test_campaign.py",
         "test_an_error_in_a_callback_is_raised_and_loses_nothing",
