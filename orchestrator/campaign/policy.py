@@ -171,7 +171,8 @@ def _backlog_size(state: CampaignState) -> int:
 
 def _is_learning_due(state: CampaignState) -> bool:
     """Whether the strategy is to learn the results that have arrived."""
-    return bool(state.stalled) or _is_refresh_due(state) or _is_refresh_cheap(state)
+    is_needed = bool(state.stalled) or state.training.is_removal_untold
+    return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
 def _is_refresh_due(state: CampaignState) -> bool:

@@ -174,13 +174,18 @@ class Training:
 
     def superfluous(self, rule: TrainingRule, sign: float, unlearned: Iterable[int]) -> tuple[int, ...]:
         """Stopped trials whose checkpoints are not kept: those of the worst optimistic forecasts beyond the number
-        to be kept. Only trials that were stopped before the newest forecasts; the others are `unlearned`."""
+        to be kept. Only trials that were stopped before the newest forecasts count; the others are `unlearned`."""
         if rule.keep_checkpoints is None or not self.forecasts:
             return ()
         judged = set(self.told_paused).intersection(self.paused).difference(unlearned)
         hopes = {trial: sign * self.forecasts[trial].high for trial in judged if trial in self.forecasts}
         worst_first = sorted(judged, key=lambda trial: (hopes.get(trial, -math.inf), trial))
-        return tuple(sorted(worst_first[: max(0, len(self.paused) - rule.keep_checkpoints)]))
+        return tuple(sorted(worst_first[: max(0, len(judged) - rule.keep_checkpoints)]))
+
+    @property
+    def is_removal_untold(self) -> bool:
+        """Whether the strategy may still choose to continue a trial whose checkpoint was removed."""
+        return bool(self.removed) and not self.removed.isdisjoint(self.told_paused)
 
     def remove(self, trials: Sequence[int]) -> "Training":
         """After the checkpoints of these stopped trials were removed."""

@@ -1,12 +1,15 @@
 """Tests of orchestrator/campaign/training.py and of what a campaign decides by it: which trials the rest of a budget is
 for, and what a trial that is taken up again costs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.campaign.commands import Ask, Finish
+from orchestrator.campaign.commands import Ask, Finish, RemoveCheckpoints, Tell
 from orchestrator.campaign.events import (
+    CheckpointsRemoved,
+    ComputingBegan,
     ContinuedTrial,
     Event,
     Forecast,
@@ -141,3 +144,33 @@ def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: t
         if stop_cause(state, 0) is not None:
             break
     assert (stop_cause(state, 0), state.training.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
+
+
+def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
+    """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is to be kept."""
+    rule = opened(None, finish=1)
+    rule.settings["early_stopping"].update(keep_checkpoints=1)  # type: ignore[attr-defined]
+    state = fold(rule, *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values[:3])))
+    forecasts = [Forecast(trial=trial, mean=value, low=0.0, high=value) for trial, value in enumerate(values[:3])]
+    learned = replace(refreshed(*forecasts), trials=(0, 1, 2))
+    waits = [replace(batch(4, []), limit=1, time=2.0)] * stalled
+    refreshing = ComputingBegan(time=1.5, what="refreshing")
+    return fold_from(state, refreshing, learned, *waits, stop(3, values[3], 4))
+
+
+def test_a_trial_without_a_forecast_costs_no_better_trial_its_checkpoint() -> None:
+    state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
+    assert decide(state, 2.0) == RemoveCheckpoints((0, 1))
+
+
+def test_the_strategy_learns_that_checkpoints_were_removed_before_it_chooses() -> None:
+    """Also when a process dies after the event: the strategy of the next session would continue the trial for ever."""
+    state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
+    removed = CheckpointsRemoved(time=2.0, trials=(0, 1))
+    again = SessionOpened(time=3.0, epoch=2, executor="inline", slots=16, settings=opened(None).settings)
+    state = fold_from(state, removed, again)
+    command = decide(state, 3.0)
+    assert isinstance(command, Tell)
+    learned = ModelRefreshed(time=4.0, round=2, trials=(3,), dictionary_size=1, record={}, seconds=0.0)
+    state = fold_from(state, ComputingBegan(time=3.5, what="refreshing"), learned)
+    assert isinstance(decide(state, 4.0), Ask)
