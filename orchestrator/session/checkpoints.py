@@ -34,7 +34,8 @@ class Checkpoints:
 
 
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
-    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning.
+    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning, and so does all of a
+    folder that a trial has replaced by a link to another place.
 
     Args:
         trials: the run's folder of trials; nothing happens where there is none on this machine.
@@ -45,8 +46,11 @@ def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
         return
     for number in numbers:
         folder = trial_folder(trials, number)
+        if folder.is_symlink():
+            _LOGGER.warning("a checkpoint of trial %d is not removed: %s is a link to another place", number, folder)
+            continue
         try:
-            for entry in _entries(folder):
+            for entry in _checkpoints(_list(folder)) if folder.exists() else []:
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
                 else:
@@ -64,8 +68,15 @@ def checkpoints_in(trials: Path) -> Checkpoints:
 def _size(folder: os.DirEntry[str]) -> int:
     if not folder.is_dir(follow_symlinks=False):
         return 0
-    files = [path for entry in _entries(Path(folder.path)) for path in _files(entry)]
-    return sum(file.stat(follow_symlinks=False).st_size for file in files)
+    return sum(_file_size(file) for entry in _checkpoints(_scan(Path(folder.path))) for file in _files(entry))
+
+
+def _file_size(file: os.DirEntry[str]) -> int:
+    """0 for a file that was removed or renamed after its folder was read, as a running trial does with a draft."""
+    try:
+        return file.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
 
 
 def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
@@ -76,14 +87,19 @@ def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
         yield entry
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
     """What is in a trial's folder besides the output of its attempts."""
-    return [entry for entry in _scan(folder) if not is_output(entry.name)]
+    return [entry for entry in entries if not is_output(entry.name)]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing where it is missing or cannot be read."""
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return _list(folder)
+    except OSError:
         return []
+
+
+def _list(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)

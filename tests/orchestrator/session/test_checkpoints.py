@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,33 @@ def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
     found = checkpoints_in(tmp_path)
     assert found == Checkpoints(trials=2, size=10)
     assert found.text == "10 bytes in the folders of 2 trials"
+
+
+def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill(tmp_path / "shared", weights_pt="1")
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "000003").symlink_to(tmp_path / "shared")
+    remove_checkpoints(tmp_path / "trials", [3])
+    assert (tmp_path / "shared" / "weights.pt").exists()
+    assert "trial 3 is not removed" in caplog.text
+
+
+def test_a_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As running trials do with the draft of a checkpoint."""
+    fill(tmp_path / "000000", weights_pt="12345", draft_pt="12")
+    scan = os.scandir
+
+    def renaming(path: str) -> Any:
+        found = list(scan(path))
+        for entry in found:
+            if entry.name == "draft.pt":
+                Path(entry.path).unlink()
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", renaming)
+    assert checkpoints_in(tmp_path) == Checkpoints(trials=1, size=5)
 
 
 def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path: Path) -> None:
