@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -128,7 +129,10 @@ def pickle_function(function: Callable[..., object], folder: Path) -> PickledFun
         _warn_of_size(function, len(content), folder)
     sha256 = hashlib.sha256(content).hexdigest()
     path = folder / f"{sha256[:16]}.pkl"
-    if not path.exists():
+    if path.exists():
+        with suppress(OSError):  # it may be another user's
+            os.utime(path)  # needed from now on: see `_remove_unneeded`
+    else:
         _remove_unneeded(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_suffix(f".{os.getpid()}.tmp")

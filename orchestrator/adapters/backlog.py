@@ -135,4 +135,6 @@ class Backlog:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+        # version 0.2.0 kept pairs of a configuration and a value
+        self._results = deque(one if isinstance(one, Result) else Result(*one) for one in self._results)
         self._begin()

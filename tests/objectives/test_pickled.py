@@ -91,3 +91,15 @@ def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
         pickle_function(lambda x: x + 1, folder)
     assert {"needed.pkl", "new.pkl", "small.pkl"} < {path.name for path in folder.glob("*.pkl")}
     assert not (folder / "unneeded.pkl").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*takes 0 MB")
+def test_a_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run names it yet when another program removes what is old."""
+    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+    again = functools.partial(max, 0.0)
+    path = Path(pickle_function(again, tmp_path / "functions").path)
+    os.utime(path, (1.0, 1.0))
+    pickle_function(again, tmp_path / "functions")
+    pickle_function(lambda x: x + 1, tmp_path / "functions")
+    assert path.exists()
