@@ -149,7 +149,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
         possible_gain=state.gains.possible,
-        last_gain=None if state.gains.best is None else done - state.gains.risen_at,
+        last_gain=None if state.gains.best is None else max(0, done - state.gains.risen_at),
         goals=_goals_status(state),
     )
 

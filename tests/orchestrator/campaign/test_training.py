@@ -21,8 +21,9 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, stop_cause, trials_to_finish
+from orchestrator.campaign.status import status_of
 from orchestrator.campaign.training import StopCause
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, settings_of
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, settings_of, success
 
 END = 10
 
@@ -174,3 +175,11 @@ def test_the_strategy_learns_that_checkpoints_were_removed_before_it_chooses() -
     learned = ModelRefreshed(time=4.0, round=2, trials=(3,), dictionary_size=1, record={}, seconds=0.0)
     state = fold_from(state, ComputingBegan(time=3.5, what="refreshing"), learned)
     assert isinstance(decide(state, 4.0), Ask)
+
+
+def test_the_last_gain_is_not_in_the_future_after_trials_were_continued() -> None:
+    """A continued trial does not count as ended any more."""
+    state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
+    again = [ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in range(3)]
+    continued = fold_from(state, TrialsContinued(time=2.0, trials=tuple(again), reason="finish"))
+    assert [status_of("run", one, 2.0).last_gain for one in (state, continued)] == [0, 0]
