@@ -2,8 +2,7 @@
 
 An attempt has at most one entry: what it reported and the coordinator has not taken yet, at most `BUFFERED` values. So
 a coordinator that is slow or away loses intermediate values, never a result, and an evaluation that reports nothing
-costs nothing. Both sides look every `LOOK_SECONDS`. A report after a pause is sent at once, so that a training with
-long steps is stopped at the next one.
+costs nothing. Both sides look every `LOOK_SECONDS`.
 """
 
 import pickle
@@ -43,13 +42,11 @@ class ReportSender:
         self._points: deque[tuple[int, float]] = deque(maxlen=BUFFERED)
         self._is_stopped = False
         self._over = threading.Event()
-        self._has_points = threading.Event()  # or is over
         self._thread: threading.Thread | None = None
 
     def __call__(self, step: int, value: float) -> bool:
         """Take this value on its way. True: the campaign stops the trial."""
         self._points.append((step, value))
-        self._has_points.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._send, name="bbkb reports", daemon=True)
             self._thread.start()
@@ -58,19 +55,15 @@ class ReportSender:
     def close(self) -> None:
         """Send what is left, and no more."""
         self._over.set()
-        self._has_points.set()
         if self._thread is not None:
             self._thread.join(LOOK_SECONDS)
 
     def _send(self) -> None:
         sent: _Points = ()
-        is_over = is_quiet = False
+        is_over = False
         while not is_over:
-            (self._has_points if is_quiet else self._over).wait(LOOK_SECONDS)  # nothing is sent twice in less than this
-            self._has_points.clear()
-            is_over = self._over.is_set()
+            is_over = self._over.wait(LOOK_SECONDS)
             points = tuple(self._points.popleft() for _ in range(len(self._points)))
-            is_quiet = not points
             try:
                 if points:
                     waiting = sent if _internal_kv_exists(self._key, namespace=NAMESPACE) else ()
