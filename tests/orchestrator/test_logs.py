@@ -1,5 +1,6 @@
 """The operator's log: one line for each event, whatever its text; nothing is printed unless it is requested."""
 
+import errno
 import json
 import logging
 import subprocess
@@ -72,4 +73,19 @@ def test_a_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> Non
         pytest.raises(RunError, match=r"run\.log cannot be written: Is a directory"),
         log_into(tmp_path, "c", "info", "text"),
     ):
+        pass
+
+
+def test_a_disk_that_is_full_when_the_log_closes_does_not_hide_how_the_session_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(handler: logging.FileHandler) -> None:
+        real(handler)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = logging.FileHandler.close
+    monkeypatch.setattr(logging.FileHandler, "close", close)
+    with pytest.raises(KeyError), log_into(tmp_path, "c", "info", "text"):
+        raise KeyError("the session's own error")
+    with log_into(tmp_path, "c", "info", "text"):
         pass
