@@ -2,8 +2,13 @@
 do."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.warm_start import SpreadStart
+from orchestrator.bandit.strategies.presets import COVERAGE
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionOpened
@@ -83,8 +88,8 @@ def prepare(
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     """The settings with what the run's settings `old` decide: existing data, whose source is read only once because it
-    may have changed, `workers.retries` where the new settings leave it open, because its default has changed, and what
-    the first session decided about trainings."""
+    may have changed, `workers.retries` and options of the strategy where the new settings leave them open, because
+    their defaults have changed, and what the first session decided about trainings."""
     recorded, workers = from_mapping(old), settings.workers
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
@@ -95,8 +100,31 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
         if rule.continues is True:
             workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(
-        update={"existing_data": recorded.existing_data, "workers": workers, "early_stopping": rule}
+        update={
+            "existing_data": recorded.existing_data,
+            "workers": workers,
+            "early_stopping": rule,
+            "strategy": _as_begun(old.get("strategy"), recorded.strategy, settings.strategy),
+        }
     )
+
+
+def _as_begun(old: object, before: Any, strategy: Any) -> Any:
+    """The strategy with the start and the coverage that it was begun with by an older version, whose recorded options
+    `old` lack `coverage` or `model.first_fit`; unchanged where the new settings give other values than the defaults."""
+    if not isinstance(old, Mapping) or type(before) is not type(strategy):
+        return strategy
+    changed: dict[str, object] = {}
+    if "coverage" not in old and getattr(strategy, "coverage", None) == COVERAGE:
+        changed["coverage"] = before.coverage
+    model = old.get("model")
+    if isinstance(model, Mapping) and "first_fit" not in model and isinstance(strategy.model, Model):
+        if strategy.model.first_fit is None:
+            changed["model"] = replace(strategy.model, first_fit=before.model.first_fit)
+        start = getattr(strategy, "warm_start", None)
+        if isinstance(start, SpreadStart) and start.pulls is None:
+            changed["warm_start"] = before.warm_start
+    return replace(strategy, **changed) if changed else strategy
 
 
 def check_changes(

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,3 +123,23 @@ def test_a_resume_keeps_the_recorded_retries_where_the_new_settings_leave_them_o
     assert with_recorded(old, from_mapping({**tree, "workers": {"retries": 1}})).workers.retries == 1
     unset = from_mapping(tree).resolved()
     assert with_recorded(unset, from_mapping(tree)).workers.retries is None
+
+
+def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_strategy_open() -> None:
+    tree = {
+        "name": "sine",
+        "objective": {"name": "sine"},
+        "candidates": {"size": 50},
+        "budget": {"evaluations": 8},
+    }
+    new = from_mapping(tree).resolved()
+    assert with_recorded(new, from_mapping(tree)) == from_mapping(tree)
+    older: Any = {key: value for key, value in new["strategy"].items() if key != "coverage"}
+    older["warm_start"] = {"name": "spread", "pulls": 16}
+    older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
+    old = {**new, "strategy": older}
+    begun = from_mapping(old).resolved()["strategy"]
+    assert (begun["coverage"], begun["model"]["first_fit"]) == (0.0, 16)
+    assert with_recorded(old, from_mapping(tree)).resolved()["strategy"] == begun
+    other = from_mapping({**tree, "strategy": {"name": "bbkb", "coverage": 0.5}})
+    assert with_recorded(old, other).resolved()["strategy"]["coverage"] == 0.5
