@@ -70,6 +70,20 @@ def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, mon
         pickle_function(lambda x: x + small[0], tmp_path / "functions")
 
 
+def test_a_large_function_with_a_variable_that_has_no_value_is_pickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+
+    def objective(x: float) -> float:
+        return x if x < 1.0 else later
+
+    if not tmp_path.exists():
+        later = 1.0
+    with pytest.warns(UserWarning, match="takes 0 MB"):
+        assert Path(pickle_function(objective, tmp_path / "functions").path).exists()
+
+
 def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
