@@ -38,8 +38,8 @@ def optimizer(study: optuna.Study) -> Optimizer:
 
 def curves(study: optuna.Study) -> tuple[TrialCurve, ...]:
     state = optimizer(study)._search.learner.before
-    known: tuple[TrialCurve, ...] = state.curves.trials
-    return known
+    learned: tuple[TrialCurve, ...] = (state.told or state.curves).trials  # now or with the next result
+    return learned
 
 
 def test_a_study_moves_to_the_best_parameters() -> None:
@@ -226,7 +226,11 @@ def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    "pruner", [optuna.pruners.HyperbandPruner(1, 27, 3), optuna.pruners.SuccessiveHalvingPruner(1, 3)], ids=repr
+    "pruner",
+    [
+        pytest.param(optuna.pruners.HyperbandPruner(1, 27, 3), id="hyperband"),
+        pytest.param(optuna.pruners.SuccessiveHalvingPruner(1, 3), id="successive halving"),
+    ],
 )
 def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.pruners.BasePruner) -> None:
     """Good trials begin slowly here, so their values at early steps mislead a search that takes them for final ones."""

@@ -208,8 +208,8 @@ def test_an_argument_section_names_every_parameter() -> None:
 def curves(searcher: BBKBSearch) -> tuple[TrialCurve, ...]:
     assert searcher._backlog is not None
     state = searcher._backlog._optimizer._search.learner.before
-    known: tuple[TrialCurve, ...] = state.curves.trials
-    return known
+    learned: tuple[TrialCurve, ...] = (state.told or state.curves).trials  # now or with the next result
+    return learned
 
 
 def test_results_of_running_stopped_and_finished_trials_are_learned() -> None:
