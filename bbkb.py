@@ -1,11 +1,11 @@
 """The public names of the project: `import bbkb`, the `bbkb` command and `python -m bbkb`.
 
-    from bbkb import Campaign, Optimizer, load, tune
-    from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
-    from bbkb.integrations.xgboost import TrialCallback  # for trainings; also lightgbm, keras, lightning, huggingface
+    from bbkb import Campaign, Optimizer, load, tune from bbkb import strategy, adapters  # for
+    strategies of your own; for Optuna and Ray Tune from bbkb.integrations.xgboost import
+    TrialCallback  # for trainings; also lightgbm, keras, lightning, huggingface
 
-What is imported from here, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` is kept stable between minor
-versions; the packages below are free to change.
+What is imported from here, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` is kept stable
+between minor versions; the packages below are free to change.
 """
 
 import importlib
@@ -112,12 +112,15 @@ def __dir__() -> list[str]:
 
 
 def import_own_packages() -> None:
-    """Import our packages from beside this file, though a user's folder of the same name stands first on `sys.path`.
+    """Import our packages from beside this file, though a user's folder of the same name stands
+    first on `sys.path`.
 
-    Importing this module does it; so does a worker process of Ray that starts where there is such a folder.
+    Importing this module does it; so does a worker process of Ray that starts where there is such a
+    folder.
 
     Raises:
-        ImportError: when another package of that name was imported before, or this project's is missing.
+        ImportError: when another package of that name was imported before, or this project's is
+            missing.
 
     """
     for name in ("objectives", "workers", "orchestrator"):

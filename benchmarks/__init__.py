@@ -1,1 +1,2 @@
-"""Measurements of this project: the papers' experiments, comparisons and speed. They are not installed."""
+"""Measurements of this project: the papers' experiments, comparisons and speed. They are not
+installed."""

@@ -1,8 +1,9 @@
 """`make bench`: one page of short measurements, as ratios to another commit, in about ten minutes.
 
-Each measurement runs in a process of its own, in this working tree and in a checkout of the other commit in turns, so
-that what else the machine does meets both alike. The page has processor seconds (medians) and their ratio, says whether
-both made the same picks, and names the machine and its load. Without another commit it has the seconds only.
+Each measurement runs in a process of its own, in this working tree and in a checkout of the other
+commit in turns, so that what else the machine does meets both alike. The page has processor seconds
+(medians) and their ratio, says whether both made the same picks, and names the machine and its
+load. Without another commit it has the seconds only.
 
     python -m benchmarks.bench --base HEAD~1 --data DATA
 """
@@ -93,7 +94,8 @@ class CommandMeasurement:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What one process took: processor `seconds`, and a digest of its `picks` (empty when there are none)."""
+    """What one process took: processor `seconds`, and a digest of its `picks` (empty when there are
+    none)."""
 
     seconds: float
     picks: str = ""
@@ -196,7 +198,8 @@ def _row(what: str, taken: Sequence[Sequence[Seconds]], trees: int) -> str:
 
     Args:
         what: words for the measurement.
-        taken: for each repetition the seconds in this tree and, if there is one, in the other; empty without data.
+        taken: for each repetition the seconds in this tree and, if there is one, in the other;
+            empty without data.
         trees: 1, or 2 with another commit.
 
     """
@@ -223,7 +226,8 @@ def _measure(measurement: Measurement, tree: Path, data: Path | None) -> Seconds
 
 
 def _run(command: CommandMeasurement, tree: Path, folder: Path) -> Seconds:
-    """The processor seconds of one command in `folder`, after the campaign that it reads was run there once."""
+    """The processor seconds of one command in `folder`, after the campaign that it reads was run
+    there once."""
     is_run = command.command[0] == "run"
     if is_run and folder.exists():
         shutil.rmtree(folder)
@@ -237,7 +241,8 @@ def _run(command: CommandMeasurement, tree: Path, folder: Path) -> Seconds:
 
 
 def _bbkb(arguments: Sequence[str], tree: Path, folder: Path) -> float:
-    """The processor seconds of `bbkb` with `arguments`. Raises BbkbError with the end of its output if it fails."""
+    """The processor seconds of `bbkb` with `arguments`. Raises BbkbError with the end of its output
+    if it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "bbkb", *arguments],

@@ -1,4 +1,5 @@
-"""The command line of a benchmark: a mistake of the user is reported in one line, without a traceback."""
+"""The command line of a benchmark: a mistake of the user is reported in one line, without a
+traceback."""
 
 import sys
 

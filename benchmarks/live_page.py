@@ -1,8 +1,10 @@
-"""The times of the live page's server with a very long campaign: fold, first page, one update, pictures, a trial.
+"""The times of the live page's server with a very long campaign: fold, first page, one update,
+pictures, a trial.
 
     python -m benchmarks.live_page --evaluations 1000000 --store sqlite:////tmp/long.sqlite
 
-The log is synthetic: batches of 50, each evaluated and learned. It is written once, and found by its name later.
+The log is synthetic: batches of 50, each evaluated and learned. It is written once, and found by
+its name later.
 """
 
 import argparse

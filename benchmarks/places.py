@@ -1,12 +1,14 @@
 """Worker actors on a cluster that grows from 2 to 6 places and shrinks to 3 during a campaign.
 
-Measures the utilisation, the number of worker processes, and the time between two evaluations of a worker:
+Measures the utilisation, the number of worker processes, and the time between two evaluations of a
+worker:
 
     python -m benchmarks.places --seconds 2
 
-All nodes are on this machine (Ray's multi-node test harness), so evaluations sleep. The steady state begins when six
-evaluations run at the same time for the first time. It ends one evaluation before three nodes are removed, because the
-log has no times of the evaluations that run at that moment.
+All nodes are on this machine (Ray's multi-node test harness), so evaluations sleep. The steady
+state begins when six evaluations run at the same time for the first time. It ends one evaluation
+before three nodes are removed, because the log has no times of the evaluations that run at that
+moment.
 """
 
 import argparse
@@ -44,7 +46,8 @@ _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 
 def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
-    """An evaluation that sleeps for `seconds`; returns `x`, the number of the worker actor and its process id."""
+    """An evaluation that sleeps for `seconds`; returns `x`, the number of the worker actor and its
+    process id."""
     time.sleep(seconds)
     name = ray.get_runtime_context().get_actor_name() or ""
     return {"value": x, "pid": os.getpid(), "number": int(name.rpartition(" ")[2])}
@@ -52,9 +55,9 @@ def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """The course of a campaign. `slots`: the number of places after each change; `gaps`: seconds between two
-    evaluations of a worker; `least_in_flight`: the smallest number of evaluations in flight after a dispatch in the
-    steady state.
+    """The course of a campaign. `slots`: the number of places after each change; `gaps`: seconds
+    between two evaluations of a worker; `least_in_flight`: the smallest number of evaluations in
+    flight after a dispatch in the steady state.
     """
 
     first: int

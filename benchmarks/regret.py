@@ -1,4 +1,5 @@
-"""Regret: the loss compared with pulling the best arm always. All values are noise-free, on the maximised scale."""
+"""Regret: the loss compared with pulling the best arm always. All values are noise-free, on the
+maximised scale."""
 
 import numpy as np
 
@@ -16,6 +17,7 @@ def simple_regret(optimum: float, values: Floats) -> Floats:
 
 
 def regret_ratio(regret: Floats, uniform_regret: Floats) -> Floats:
-    """R_t over the uniform policy's R_t, (T,) each (BBKB §6); 1: no better than that policy; NaN where both are 0."""
+    """R_t over the uniform policy's R_t, (T,) each (BBKB §6); 1: no better than that policy; NaN
+    where both are 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(regret, np.float64) / np.asarray(uniform_regret, np.float64)

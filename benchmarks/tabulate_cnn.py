@@ -1,15 +1,17 @@
-"""`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller CNN problem than that of Salgia et al. 2021 (D.3).
+"""`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller CNN problem than that of Salgia
+et al. 2021 (D.3).
 
-Trains each setting of a coarser grid once and writes the accuracies, so that repetitions of the experiment run on the
-simulated executor in seconds. Two files are written:
+Trains each setting of a coarser grid once and writes the accuracies, so that repetitions of the
+experiment run on the simulated executor in seconds. Two files are written:
 
-* `mnist_cnn.csv`: for `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and learning rate are
-  given by their logarithms, because a table's numbers are scaled linearly and the paper scales these two
-  logarithmically;
-* `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy", "seconds")`.
+* `mnist_cnn.csv`: for `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and
+  learning rate are given by their logarithms, because a table's numbers are scaled linearly and the
+  paper scales these two logarithmically;
+* `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy",
+"seconds")`.
 
-Each training is appended to the second file when it ends. The same command, started again, continues after the last
-one.
+Each training is appended to the second file when it ends. The same command, started again,
+continues after the last one.
 """
 
 import csv
@@ -34,14 +36,15 @@ _PLAIN, _TIMED = "mnist_cnn.csv", "mnist_cnn_timed.csv"
 
 
 def grid(options: ConvolutionalNetwork) -> Candidates:
-    """The paper's settings with every second batch size and three numbers of hidden units: 1152 instead of 23808."""
+    """The paper's settings with every second batch size and three numbers of hidden units: 1152
+    instead of 23808."""
     coarser = {"batch_size": Ordered((8, 32, 128, 512)), "hidden": Ordered((10, 25, 40))}
     return make_candidates({**options.default_space(), **coarser}, size=None)
 
 
 def tabulate(objective: Objective, candidates: Candidates, seed: int, first: int = 0) -> Iterator[Row]:
-    """One row for each candidate from number `first` on, each trained with another seed; a training that diverged has
-    the accuracy 0."""
+    """One row for each candidate from number `first` on, each trained with another seed; a training
+    that diverged has the accuracy 0."""
     for arm in range(first, len(candidates)):
         yield _row(objective, candidates.parameters(arm), seed + arm)
 
@@ -65,7 +68,8 @@ def _ignore_report(value: float, step: int | None = None) -> None: ...
 
 
 def write(rows: Iterator[Row], folder: Path) -> list[Row]:
-    """Append each of `rows` to the timed table in `folder`, then write the other table; returns all rows.
+    """Append each of `rows` to the timed table in `folder`, then write the other table; returns all
+    rows.
 
     The folder is created when it does not exist.
     """

@@ -1,5 +1,6 @@
-"""What is optimised: objectives, their search spaces and the sources of their data. Imports no package of this project.
+"""What is optimised: objectives, their search spaces and the sources of their data. Imports no
+package of this project.
 
-Limits, times and repetitions of evaluations belong in `workers`. The names of objectives in a campaign file belong in
-`orchestrator.settings`.
+Limits, times and repetitions of evaluations belong in `workers`. The names of objectives in a
+campaign file belong in `orchestrator.settings`.
 """

@@ -84,15 +84,15 @@ HPOBENCH_MLP_SPACE: Space = {
 
 @dataclass(frozen=True)
 class RecordedGrid:
-    """Every configuration of a space with the results of its repeats: `target` (A, repeats), NaN where one is missing,
-    in the order in which the last parameter of `space` varies fastest."""
+    """Every configuration of a space with the results of its repeats: `target` (A, repeats), NaN
+    where one is missing, in the order in which the last parameter of `space` varies fastest."""
 
     space: Space
     target: Floats
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """One of the repeats, drawn by `seed`; metric `noise_free` (their mean).
+        """Return one of the repeats, drawn by `seed`; metric `noise_free` (their mean).
 
         Raises ValueError when a parameter is missing or has a value that was not recorded.
         """
@@ -104,7 +104,7 @@ class RecordedGrid:
         return recorded_evaluation(self.target[row], np.random.default_rng(seed))
 
     def optimum(self, maximize: bool) -> float:
-        """The largest (smallest) mean over repeats in the table."""
+        """Return the largest (smallest) mean over repeats in the table."""
         means = np.nanmean(self.target, axis=1)
         return float(means.max() if maximize else means.min())
 
@@ -118,11 +118,11 @@ class _GridOptions:
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def default_space(self) -> Space:
-        """Every configuration that was recorded."""
+        """Return every configuration that was recorded."""
         return self.space
 
     def load(self, source: DataSource) -> RecordedGrid:
-        """The table; raises ObjectiveError when the file is not in the data folder."""
+        """Return the table; raises ObjectiveError when the file is not in the data folder."""
         return _grid(source, self.folder, self.dataset, self.space)
 
 
@@ -161,8 +161,8 @@ class HpobenchMlp(_GridOptions):
 
 @dataclass(frozen=True, slots=True)
 class NasBench101:
-    """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello et al. 2020,
-    appendix D.2). One training a cell was recorded.
+    """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello
+    et al. 2020, appendix D.2). One training a cell was recorded.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -173,11 +173,11 @@ class NasBench101:
     encoding: Annotated[Encoding, Doc("What the features of a cell are.")] = Encoding.ADJACENCY
 
     def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
+        """Return None: the table brings its own candidates."""
         return None
 
     def load(self, source: DataSource) -> Table:
-        """The table; raises ObjectiveError when the file is not in the data folder."""
+        """Return the table; raises ObjectiveError when the file is not in the data folder."""
         return read_archive(source, "nasbench101/nasbench101_30001.npz", self._table)
 
     def _table(self, arrays: Arrays) -> Table:
@@ -216,14 +216,15 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
 
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
-    """The values of each ordered parameter and each choice of `space`, in order."""
+    """Return the values of each ordered parameter and each choice of `space`, in order."""
     return {name: one.levels for name, one in space.items() if isinstance(one, Ordered | Choice)}
 
 
 def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
-    """`make` of the arrays in the NumPy archive `name` of the data folder.
+    """Return `make` of the arrays in the NumPy archive `name` of the data folder.
 
-    Raises ObjectiveError when there is no such file, or when `make` cannot read it as what it should be.
+    Raises ObjectiveError when there is no such file, or when `make` cannot read it as what it
+    should be.
     """
     path: Path | None = source.file(name)
     if path is None:

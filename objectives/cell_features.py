@@ -1,10 +1,13 @@
-"""Features of NAS-Bench-101's cells for a model: the papers' encoding, and one that is invariant to isomorphism.
+"""Features of NAS-Bench-101's cells for a model: the papers' encoding, and one that is invariant to
+isomorphism.
 
-* `adjacency` (Ying et al. 2019; Calandriello et al. 2020, appendix D.2): the bits of the adjacency matrix's upper
-  triangle and the operation of each inner vertex. It depends on how the inner vertices are numbered.
-* `edge_types`: how often each kind of edge occurs (from which operation to which), how often each operation, number of
-  edges, longest and shortest path, logarithm of the number of paths, most 3×3 convolutions on a path. It does not
-  depend on the numbers, but some different cells have the same features.
+* `adjacency` (Ying et al. 2019; Calandriello et al. 2020, appendix D.2): the bits of the adjacency
+  matrix's upper triangle and the operation of each inner vertex. It depends on how the inner
+  vertices are numbered.
+* `edge_types`: how often each kind of edge occurs (from which operation to which), how often each
+  operation, number of edges, longest and shortest path, logarithm of the number of paths, most 3×3
+  convolutions on a path. It does not depend on the numbers, but some different cells have the same
+  features.
 """
 
 from enum import StrEnum
@@ -27,13 +30,14 @@ class Encoding(StrEnum):
 
 
 def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np.intp]]:
-    """Features (n, d), and for each of them the number of the parameter that it belongs to."""
+    """Return features (n, d), and for each of them the number of the parameter that it belongs
+    to."""
     return _adjacency(cells) if Encoding(encoding) is Encoding.ADJACENCY else _edge_types(cells)
 
 
 def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
-    """Edges and operations, each half scaled so that no cell's norm is above 1, as the paper has it; of two operations
-    a single bit says which."""
+    """Return edges and operations, each half scaled so that no cell's norm is above 1, as the paper
+    has it; of two operations a single bit says which."""
     upper, choices = np.triu_indices(cells.vertices, 1), len(cells.names)
     inner = cells.operations.shape[1]
     edges = cells.adjacency[:, upper[0], upper[1]] / np.sqrt(MOST_EDGES)
@@ -75,7 +79,8 @@ def _one_hot(cells: CellSet) -> Floats:
 
 
 def _longest(cells: CellSet, weights: Floats) -> Floats:
-    """(n, 1): the largest sum of inner vertices' `weights` (n, V − 2) along a path from input to output."""
+    """Return (n, 1): the largest sum of inner vertices' `weights` (n, V − 2) along a path from
+    input to output."""
     last = cells.vertices - 1
     best = np.zeros((len(cells), cells.vertices))
     for vertex in range(1, cells.vertices):
@@ -85,7 +90,7 @@ def _longest(cells: CellSet, weights: Floats) -> Floats:
 
 
 def _path_count(cells: CellSet) -> Floats:
-    """(n, 1): paths from input to output."""
+    """Return (n, 1): paths from input to output."""
     count = np.zeros((len(cells), cells.vertices))
     count[:, 0] = 1.0
     for vertex in range(1, cells.vertices):

@@ -1,9 +1,11 @@
-"""NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs whose inner vertices have an operation.
+"""NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs whose inner vertices
+have an operation.
 
-A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one the output; every vertex lies on a
-path from input to output; edges go from lower to higher numbers. Two cells that differ in the numbers of their inner
-vertices only are the same cell, and one of them is listed: that gives 1, 6, 84, 2441, 62 010 and 359 082 cells with 2
-to 7 vertices, 423 624 in all, as published.
+A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one the output; every
+vertex lies on a path from input to output; edges go from lower to higher numbers. Two cells that
+differ in the numbers of their inner vertices only are the same cell, and one of them is listed:
+that gives 1, 6, 84, 2441, 62 010 and 359 082 cells with 2 to 7 vertices, 423 624 in all, as
+published.
 """
 
 import itertools
@@ -22,7 +24,8 @@ MOST_VERTICES, MOST_EDGES = 7, 9
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `edges` (u, v) with u < v in ascending order, and the operation of each inner vertex.
+    """One cell: `edges` (u, v) with u < v in ascending order, and the operation of each inner
+    vertex.
 
     Raises ValueError when it is not in the space.
     """
@@ -52,7 +55,7 @@ class Cell:
         return len(self.operations) + 2
 
     def before(self, vertex: int) -> list[int]:
-        """The vertices with an edge into `vertex`, ascending."""
+        """Return the vertices with an edge into `vertex`, ascending."""
         return [u for u, v in self.edges if v == vertex]
 
     def __str__(self) -> str:
@@ -60,7 +63,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The cell that `str` wrote: `0-1 0-2 1-2 maxpool3x3`. Raises ValueError."""
+        """Return the cell that `str` wrote: `0-1 0-2 1-2 maxpool3x3`. Raises ValueError."""
         words = text.split()
         pairs = [word.split("-") for word in words if word[:1].isdigit()]
         if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
@@ -71,8 +74,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellSet:
-    """n cells with equally many vertices V: `adjacency` (n, V, V) bool, strictly upper triangular, and `operations`
-    (n, V − 2), numbers of `names`."""
+    """n cells with equally many vertices V: `adjacency` (n, V, V) bool, strictly upper triangular,
+    and `operations` (n, V − 2), numbers of `names`."""
 
     adjacency: NDArray[np.bool_]
     operations: NDArray[np.intp]
@@ -87,12 +90,13 @@ class CellSet:
         return int(self.adjacency.shape[1])
 
     def cell(self, number: int) -> Cell:
-        """One of them."""
+        """Return one of them."""
         edges = tuple((int(u), int(v)) for u, v in np.argwhere(self.adjacency[number]))
         return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
 
     def canonical(self) -> "CellSet":
-        """The same cells, each with the numbers of its inner vertices under which it is listed."""
+        """Return the same cells, each with the numbers of its inner vertices under which it is
+        listed."""
         permutations = _permutations(self.vertices)
         codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
         colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
@@ -110,7 +114,8 @@ _NO_CODE = 2**40  # larger than every code, and small enough for a product witho
 
 
 def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
-    """All different cells with so many vertices and these operations, in an order that never changes."""
+    """Return all different cells with so many vertices and these operations, in an order that never
+    changes."""
     graphs = _graphs(vertices)
     permutations = _permutations(vertices)
     inner = vertices - 2
@@ -127,14 +132,16 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
 
 @cache
 def _graphs(vertices: int) -> NDArray[np.bool_]:
-    """One of each class of graphs (n, V, V) that differ in the inner vertices' numbers only, smallest code first."""
+    """Return one of each class of graphs (n, V, V) that differ in the inner vertices' numbers only,
+    smallest code first."""
     upper = np.triu_indices(vertices, 1)
     codes = np.arange(2 ** len(upper[0]), dtype=np.int64)
     bits = (codes[:, None] >> np.arange(len(upper[0]))[::-1]) & 1 == 1
     bits = bits[bits.sum(axis=1) <= MOST_EDGES]
     adjacency = np.zeros((len(bits), vertices, vertices), dtype=bool)
     adjacency[:, upper[0], upper[1]] = bits
-    # edges lead to higher numbers, so a vertex with an edge in and an edge out is on a path from input to output
+    # edges lead to higher numbers, so a vertex with an edge in and an edge out is on a path from
+    # input to output
     goes_on = np.all(np.any(adjacency[:, :-1], axis=2), axis=1)
     adjacency = adjacency[goes_on & np.all(np.any(adjacency[:, :, 1:], axis=1), axis=1)]
     code = _code(adjacency)
@@ -147,7 +154,7 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
 
 @cache
 def _permutations(vertices: int) -> tuple[tuple[int, ...], ...]:
-    """Orders of the vertices in which input and output keep their places."""
+    """Return orders of the vertices in which input and output keep their places."""
     inner = itertools.permutations(range(1, vertices - 1))
     return tuple((0, *order, vertices - 1) for order in inner)
 
@@ -161,7 +168,8 @@ def _inner(order: tuple[int, ...]) -> list[int]:
 
 
 def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The bits of the upper triangle as one number (n,); the largest there is where an edge goes downwards."""
+    """Return the bits of the upper triangle as one number (n,); the largest there is where an edge
+    goes downwards."""
     upper, lower = np.triu_indices(adjacency.shape[1], 1), np.tril_indices(adjacency.shape[1])
     weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]
     codes = adjacency[:, upper[0], upper[1]] @ weights

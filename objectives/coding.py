@@ -2,18 +2,20 @@
 
 Every parameter has a *code*, one number a configuration, NaN where the parameter does not exist:
 
-* a real `Range`: its position in [0, 1] on its scale, linear or logarithmic, which is also its feature;
+* a real `Range`: its position in [0, 1] on its scale, linear or logarithmic, which is also its
+feature;
 * any other kind: the index of the value among the parameter's values, from 0.
 
-Features are what the kernel sees, in [0, 1], so that one prior of lengthscales suits every parameter:
+Features are what the kernel sees, in [0, 1], so that one prior of lengthscales suits every
+parameter:
 
 * `Range` is one feature, where the value lies on its scale, integers and steps too;
 * `Ordered` is one feature, equally spaced in [0, 1];
 * `Choice` is one-hot divided by √2, so that two different choices are at distance 1;
 * `Constant`, and a choice of one, is no feature.
 
-Where a parameter does not exist its features are half of their largest value: constant, and as far from one value as
-from its opposite.
+Where a parameter does not exist its features are half of their largest value: constant, and as far
+from one value as from its opposite.
 """
 
 import math
@@ -37,7 +39,7 @@ _SAME = 1e-9  # relative difference up to which a given number equals one of the
 
 
 def count(parameter: Parameter) -> float:
-    """How many values a parameter can take; infinity for a real range."""
+    """Return how many values a parameter can take; infinity for a real range."""
     match parameter:
         case Range(stride=None):
             return math.inf
@@ -48,19 +50,20 @@ def count(parameter: Parameter) -> float:
 
 
 def is_real(parameter: Parameter) -> bool:
-    """Whether a parameter takes any real number of a range."""
+    """Return whether a parameter takes any real number of a range."""
     return isinstance(parameter, Range) and parameter.stride is None
 
 
 def width(parameter: Parameter) -> int:
-    """How many features a parameter has."""
+    """Return how many features a parameter has."""
     if count(parameter) == 1:
         return 0
     return len(parameter.choices) if isinstance(parameter, Choice) else 1
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
-    """Codes (A,) at `positions` (A,) in [0, 1]: equal shares of the scale for all values, weighted for choices."""
+    """Return codes (A,) at `positions` (A,) in [0, 1]: equal shares of the scale for all values,
+    weighted for choices."""
     if isinstance(parameter, Range):
         return _range_codes(parameter, positions)
     number = len(parameter.levels)
@@ -71,7 +74,8 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
 
 
 def spread_codes(parameter: Parameter, number: int) -> Codes:
-    """Return at most `number` codes spread evenly over the parameter's scale, both ends included."""
+    """Return at most `number` codes spread evenly over the parameter's scale, both ends
+    included."""
     if is_real(parameter):
         return np.linspace(0.0, 1.0, number)
     total = int(count(parameter))
@@ -83,7 +87,7 @@ def spread_codes(parameter: Parameter, number: int) -> Codes:
 
 
 def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
-    """Values (A,) of `codes` (A,), None where a code is NaN."""
+    """Return values (A,) of `codes` (A,), None where a code is NaN."""
     exists = ~np.isnan(codes)
     if exists.all():
         return _values(parameter, codes)
@@ -105,7 +109,7 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
 
 
 def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
-    """Codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
+    """Return codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
     exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
     if None in parameter.levels:
         exists = np.ones(len(column), bool)
@@ -124,14 +128,15 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
 
 
 def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
-    """The array (A,) that `values` gave, rebuilt from its elements."""
+    """Return the array (A,) that `values` gave, rebuilt from its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
     return values(parameter, encode(parameter, column))
 
 
 def code_of(parameter: Parameter, value: object) -> float:
-    """The code of a value given by the user. Raises ValueError, a predicate, when the parameter cannot take it."""
+    """Return the code of a value given by the user. Raises ValueError, a predicate, when the
+    parameter cannot take it."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -152,7 +157,7 @@ def code_of(parameter: Parameter, value: object) -> float:
 
 
 def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
-    """Features (A, `width`) of `codes` (A,)."""
+    """Return features (A, `width`) of `codes` (A,)."""
     size = width(parameter)
     if size == 0:
         return np.empty((len(codes), 0))
@@ -168,7 +173,8 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
 
 
 def places(parameter: OneFeature, codes: Codes) -> Codes:
-    """Return the positions (A,) in [0, 1] of `codes` (A,), none of them NaN, on the parameter's scale."""
+    """Return the positions (A,) in [0, 1] of `codes` (A,), none of them NaN, on the parameter's
+    scale."""
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
@@ -177,7 +183,8 @@ def places(parameter: OneFeature, codes: Codes) -> Codes:
 
 
 def nearest(parameter: OneFeature, places: Codes) -> Codes:
-    """Codes (A,) of the values that lie nearest to `places` (A,) in [0, 1] on the parameter's scale."""
+    """Return codes (A,) of the values that lie nearest to `places` (A,) in [0, 1] on the
+    parameter's scale."""
     if not isinstance(parameter, Range):
         return np.rint(places * (count(parameter) - 1.0))
     if parameter.stride is None:
@@ -189,7 +196,8 @@ def nearest(parameter: OneFeature, places: Codes) -> Codes:
 def _range_codes(parameter: Range, positions: Codes) -> Codes:
     if parameter.stride is None:
         return np.array(positions, np.float64)
-    # each value gets half a step on both sides, also the first and last; on a log scale at most half of the way to 0
+    # each value gets half a step on both sides, also the first and last; on a log scale at most
+    # half of the way to 0
     half = parameter.stride / 2.0
     low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
     scaler = _unit_scaler(low, parameter.high + half, parameter.log)
@@ -203,14 +211,15 @@ def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
 
 def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
     # imported here: ConfigSpace brings scipy.stats, half of the time that `bbkb status` would take.
-    # The scaler is used without a hyperparameter, because a hyperparameter rounds its bounds to 13 decimals
+    # The scaler is used without a hyperparameter, because a hyperparameter rounds its bounds to 13
+    # decimals
     from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
     return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)
 
 
 def _digits(number: float) -> int:
-    """The number of decimals of `number` as it is written."""
+    """Return the number of decimals of `number` as it is written."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
@@ -221,7 +230,8 @@ def _list_allowed(allowed: Sequence[Scalar]) -> str:
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Levels as an array that keeps the exact values: numpy would turn (True, 2) into integers."""
+    """Return levels as an array that keeps the exact values: numpy would turn (True, 2) into
+    integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
     array = np.empty(len(allowed), dtype=object)

@@ -1,8 +1,9 @@
 """A shell command as an objective, run in its own process group, which ends with the evaluation.
 
-Three things end the whole group, so that no child keeps computing: the command's end, any exception in the worker (a
-time-out, an interrupt), and the worker's death. The last needs no cooperation: the group holds the reading end of a
-pipe whose writing end only the worker has, and a watcher in it kills the group when that pipe closes.
+Three things end the whole group, so that no child keeps computing: the command's end, any exception
+in the worker (a time-out, an interrupt), and the worker's death. The last needs no cooperation: the
+group holds the reading end of a pipe whose writing end only the worker has, and a watcher in it
+kills the group when that pipe closes.
 """
 
 import json
@@ -32,8 +33,8 @@ KEPT_BYTES = 65536  # of each output stream, its end
 KEPT_LINES, KEPT_CHARACTERS = 20, 4000  # of standard error in a failure's message, its end
 DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outside of the process group keeps open
 
-# $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher reads the lifeline,
-# which arrives as standard input, and the command never sees either.
+# $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher
+# reads the lifeline, which arrives as standard input, and the command never sees either.
 WRAPPER = """
 exec 3<&0 </dev/null
 (trap "" TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
@@ -49,20 +50,22 @@ class CommandFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, as one word; it is left empty where a
-    conditional parameter does not exist.
+    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, as one word; it is
+    left empty where a conditional parameter does not exist.
 
-    A value reaches the shell in an environment variable and is never a part of the command's text, so nothing in it is
-    run or split. A placeholder inside quotes is refused: the shell would not take it as one word there. `{name:.3g}`
-    formats as Python does, `{{` and `}}` are braces. It gets BBKB_PARAMETERS (JSON), BBKB_SEED,
-    BBKB_RESULT (the path of a JSON file it may write) and, where trials have folders, BBKB_FOLDER (the trial's own).
-    Its value is that file's number or `value`, other entries being metrics; without the file, the last non-empty line
-    of standard output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
+    A value reaches the shell in an environment variable and is never a part of the command's text,
+    so nothing in it is run or split. A placeholder inside quotes is refused: the shell would not
+    take it as one word there. `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It
+    gets BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may write) and,
+    where trials have folders, BBKB_FOLDER (the trial's own). Its value is that file's number or
+    `value`, other entries being metrics; without the file, the last non-empty line of standard
+    output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
 
-    It runs on each machine of an evaluation that takes several, and the value is that of the first. `{machine}`,
-    `{machines}`, `{address}` and `{port}` stand for its number from 0, the number of machines, and the address and a
-    free port of the first one. MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK and WORLD_SIZE are set for one process on each
-    machine, and BBKB_HOSTFILE is the path of a file with one address on each line.
+    It runs on each machine of an evaluation that takes several, and the value is that of the first.
+    `{machine}`, `{machines}`, `{address}` and `{port}` stand for its number from 0, the number of
+    machines, and the address and a free port of the first one. MASTER_ADDR, MASTER_PORT, NODE_RANK,
+    RANK and WORLD_SIZE are set for one process on each machine, and BBKB_HOSTFILE is the path of a
+    file with one address on each line.
 
     Raises ObjectiveError when the text is no valid template.
     """
@@ -80,7 +83,8 @@ class ShellCommand:
         self._pieces()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError when a placeholder is not a parameter or the working directory does not exist."""
+        """Raise ObjectiveError when a placeholder is not a parameter or the working directory does
+        not exist."""
         known = list(parameters)
         for _, name, _ in self._pieces():
             if name is not None and name not in known and name not in PLACEHOLDERS:
@@ -95,7 +99,8 @@ class ShellCommand:
             raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Run the command. Raises CommandFailedError on a non-zero status, InvalidValueError when it gave no number."""
+        """Run the command. Raises CommandFailedError on a non-zero status, InvalidValueError when
+        it gave no number."""
         self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
@@ -122,7 +127,7 @@ class ShellCommand:
         return (machine or single_machine()).placeholders()
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
-        """(literal text, placeholder or None, format) in order."""
+        """Return (literal text, placeholder or None, format) in order."""
         try:
             pieces = list(string.Formatter().parse(self.command))
         except ValueError as error:
@@ -153,7 +158,8 @@ class ShellCommand:
                 )
 
     def _substitute(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
-        """The command with an environment variable in the place of each placeholder, and the variables' values."""
+        """Return the command with an environment variable in the place of each placeholder, and the
+        variables' values."""
         text, values = "", dict[str, str]()
         for literal, name, form in self._pieces():
             text += literal
@@ -164,7 +170,7 @@ class ShellCommand:
         return text, values
 
     def _run(self, text: str, variables: Mapping[str, str], report: Report) -> str:
-        """The end of the command's standard output."""
+        """Return the end of the command's standard output."""
         limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
         process = subprocess.Popen(
             ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],
@@ -212,8 +218,8 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 class _Tail:
-    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it. `takers` are called with each
-    piece of output."""
+    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it. `takers`
+    are called with each piece of output."""
 
     def __init__(self, stream: IO[bytes] | None, *takers: Callable[[bytes], None] | None) -> None:
         self._stream = stream
@@ -234,7 +240,7 @@ class _Tail:
         self._thread.join(seconds)
 
     def text(self) -> str:
-        """The last part of the output, known at the stream's end."""
+        """Return the last part of the output, known at the stream's end."""
         self.wait(DRAIN_SECONDS)
         return self._kept.decode("utf-8", errors="replace")
 

@@ -1,9 +1,10 @@
 """Conditions between parameters: when one of them exists, and which combinations are forbidden.
 
-A *clause* maps names of parameters to tests, and holds where all of its tests hold; several clauses hold where any of
-them does. A test is a tuple of values, one of which the parameter must have, or a `Comparison` with a number or with
-another parameter. A test of a parameter that does not exist in a configuration (its own condition does not hold) never
-holds. Campaign files may write a single value for a tuple of one, and one clause for a list of one.
+A *clause* maps names of parameters to tests, and holds where all of its tests hold; several clauses
+hold where any of them does. A test is a tuple of values, one of which the parameter must have, or a
+`Comparison` with a number or with another parameter. A test of a parameter that does not exist in a
+configuration (its own condition does not hold) never holds. Campaign files may write a single value
+for a tuple of one, and one clause for a list of one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,8 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 
 def clauses_of(written: When) -> tuple[Clause, ...]:
-    """Clauses in the form that this module uses. Raises ValueError when they are not allowed."""
+    """Return clauses in the form that this module uses. Raises ValueError when they are not
+    allowed."""
     several = written if isinstance(written, list | tuple) else (written,)
     clauses = tuple(_clause(clause) for clause in several)
     if not clauses:
@@ -84,7 +86,8 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One test of a clause: `name` is compared by `operator` with `bound`; `in` has a tuple of values as bound."""
+    """One test of a clause: `name` is compared by `operator` with `bound`; `in` has a tuple of
+    values as bound."""
 
     name: str
     operator: str
@@ -97,7 +100,7 @@ class Operand:
 
 
 def operands(clause: Clause) -> Iterator[Operand]:
-    """The single tests of `clause`."""
+    """Yield the single tests of `clause`."""
     for name, test in clause.items():
         if isinstance(test, tuple):
             yield Operand(name, "in", test)
@@ -107,13 +110,13 @@ def operands(clause: Clause) -> Iterator[Operand]:
 
 
 def names_in(clauses: Sequence[Clause]) -> list[str]:
-    """The parameters that `clauses` mention, each once, in their order."""
+    """Return the parameters that `clauses` mention, each once, in their order."""
     names = [name for clause in clauses for operand in operands(clause) for name in (operand.name, operand.other)]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def wording(clauses: Sequence[Clause]) -> str:
-    """`clauses` as text: `model is svm and depth > 3, or …`."""
+    """Return `clauses` as text: `model is svm and depth > 3, or …`."""
     return ", or ".join(" and ".join(map(_words, operands(clause))) for clause in clauses)
 
 

@@ -1,7 +1,8 @@
 """Search spaces written by ConfigSpace, JSON or YAML, in the form that campaign files have.
 
-Conditions become `when`, forbidden clauses `forbid` (`objectives.conditions`). A hyperparameter with a normal or beta
-distribution becomes the range it is bounded to, evenly spread; a default value is no part of a space here.
+Conditions become `when`, forbidden clauses `forbid` (`objectives.conditions`). A hyperparameter
+with a normal or beta distribution becomes the range it is bounded to, evenly spread; a default
+value is no part of a space here.
 """
 
 import json
@@ -53,10 +54,10 @@ _RELATIONS: Mapping[type[ForbiddenRelation], str] = {
 
 
 def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
-    """The `space` and `forbid` of a campaign file out of a ConfigSpace file.
+    """Return the `space` and `forbid` of a campaign file out of a ConfigSpace file.
 
-    Raises ObjectiveError when it cannot be read, is not a ConfigSpace file, or contains something that has no
-    counterpart here.
+    Raises ObjectiveError when it cannot be read, is not a ConfigSpace file, or contains something
+    that has no counterpart here.
     """
     if path.suffix not in ENDINGS:
         raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
@@ -77,7 +78,8 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
 
 
 def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[dict[str, Plain], list[Plain]]:
-    """The `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no counterpart here."""
+    """Return the `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no
+    counterpart here."""
     parameters = {name: _parameter(parameter) for name, parameter in space.items()}
     for condition in space.conditions:
         child = condition.child
@@ -103,7 +105,7 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
-    """The clauses of which one must hold."""
+    """Return the clauses of which one must hold."""
     if isinstance(condition, ConfigSpace.OrConjunction):
         return [clause for part in condition.components for clause in _any_of(part)]
     if isinstance(condition, ConfigSpace.AndConjunction):
@@ -124,7 +126,7 @@ def _any_of(condition: Condition | Conjunction) -> list[Plain]:
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
-    """The clauses of which none may hold."""
+    """Return the clauses of which none may hold."""
     match forbidden:
         case ConfigSpace.ForbiddenOrConjunction():
             return [clause for part in forbidden.components for clause in _forbidden(part)]
@@ -143,7 +145,7 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
 
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
-    """Clauses that hold where one clause of each part holds."""
+    """Return clauses that hold where one clause of each part holds."""
     return [_merge(combination) for combination in product(*parts)]
 
 
@@ -164,7 +166,8 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
 
 
 def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """A comparison; of ordered values, which ConfigSpace compares by their order, the list of those that pass."""
+    """Return a comparison; of ordered values, which ConfigSpace compares by their order, the list
+    of those that pass."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
     levels = _levels(parameter)

@@ -1,8 +1,9 @@
-"""Evaluates clauses in a space: which parameters exist in a configuration, and which configurations are forbidden.
+"""Evaluates clauses in a space: which parameters exist in a configuration, and which configurations
+are forbidden.
 
 Configurations are rows of codes (A, P), with one column for each parameter in the space's order
-(`objectives.coding`). `mistakes` finds values that a parameter cannot have, names that are not parameters, and
-conditions that form a cycle.
+(`objectives.coding`). `mistakes` finds values that a parameter cannot have, names that are not
+parameters, and conditions that form a cycle.
 """
 
 import heapq
@@ -32,14 +33,16 @@ _COMPARE: Mapping[str, Callable[[Codes, Codes], Mask]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake in a space: `keys` is its place (below `space` or `forbid`), `rule` a predicate or sentence."""
+    """A mistake in a space: `keys` is its place (below `space` or `forbid`), `rule` a predicate or
+    sentence."""
 
     keys: tuple[str | int, ...]
     rule: str
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
-    """All mistakes between the parameters of `space` and in `forbid`; keys begin with either word."""
+    """Return all mistakes between the parameters of `space` and in `forbid`; keys begin with either
+    word."""
     problems = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()
@@ -94,7 +97,8 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """The parameters, each after those that its conditions mention, else in their order; those in a cycle are left out.
+    """Return the parameters, each after those that its conditions mention, else in their order;
+    those in a cycle are left out.
 
     Args:
         space: parameters whose conditions name parameters of the space only.
@@ -143,7 +147,7 @@ def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, i
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:
-    """Values as floats, NaN where there is none."""
+    """Return values as floats, NaN where there is none."""
     exists = ~np.isnan(codes)
     numbers = np.full(len(codes), np.nan)
     numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)
@@ -162,5 +166,5 @@ def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
 
 
 def is_conditional(parameter: Parameter) -> bool:
-    """Whether a parameter may not exist."""
+    """Return whether a parameter may not exist."""
     return parameter.when is not None

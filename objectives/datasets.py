@@ -1,8 +1,10 @@
-"""The sources of data, in this order: a folder given by the user, data sets in scikit-learn, an explicit download.
+"""The sources of data, in this order: a folder given by the user, data sets in scikit-learn, an
+explicit download.
 
-The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8), `abalone/abalone.csv` and
-`cadata/cal_housing.csv.gz` (a header line and the target last). Nothing is downloaded unless the user allowed it.
-scikit-learn is imported where it is used: it costs a second, and a worker that gets its data needs none of it.
+The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8),
+`abalone/abalone.csv` and `cadata/cal_housing.csv.gz` (a header line and the target last). Nothing
+is downloaded unless the user allowed it. scikit-learn is imported where it is used: it costs a
+second, and a worker that gets its data needs none of it.
 """
 
 import csv
@@ -30,20 +32,21 @@ SEX_CODES = {"M": 1.0, "F": 2.0, "I": 3.0}  # Abalone's only text column: male, 
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The user's data folder, if any, and whether a data set that is not there may be downloaded."""
+    """The user's data folder, if any, and whether a data set that is not there may be
+    downloaded."""
 
     folder: Path | None = None
     may_download: bool = False
 
     @classmethod
     def find(cls, folder: Path | None = None, may_download: bool = False) -> "DataSource":
-        """`folder`, or the one in the environment variable BBKB_DATA when none is given."""
+        """Return `folder`, or the one in the environment variable BBKB_DATA when none is given."""
         named = folder or os.environ.get(FOLDER_VARIABLE) or None
         return cls(Path(named).expanduser() if named else None, may_download)
 
     def file(self, name: str) -> Path | None:
-        """The path of `name` in the folder, or None when it is not there. Raises ObjectiveError when a folder is named
-        and there is none: other data must not replace it."""
+        """Return the path of `name` in the folder, or None when it is not there. Raises
+        ObjectiveError when a folder is named and there is none: other data must not replace it."""
         if self.folder is not None and not self.folder.is_dir():
             raise ObjectiveError(
                 f"data.folder (or {FOLDER_VARIABLE} in the environment) must name a folder, and there is none at "
@@ -88,7 +91,8 @@ class Regression:
 
 
 def load_mnist(source: DataSource) -> LabelledImages:
-    """MNIST's 60000 training images, in the original order. Raises ObjectiveError when they cannot be had."""
+    """Return MNIST's 60000 training images, in the original order. Raises ObjectiveError when they
+    cannot be had."""
     name = "mnist/mnist.npz"
     if path := source.file(name):
         pixels, labels = _read(path, _read_images)
@@ -99,7 +103,8 @@ def load_mnist(source: DataSource) -> LabelledImages:
 
 
 def load_digits() -> LabelledImages:
-    """The 1797 8×8 digits that scikit-learn bundles (from UCI's optical recognition of handwritten digits)."""
+    """Return the 1797 8×8 digits that scikit-learn bundles (from UCI's optical recognition of
+    handwritten digits)."""
     from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
@@ -108,7 +113,8 @@ def load_digits() -> LabelledImages:
 
 
 def load_abalone(source: DataSource) -> Regression:
-    """UCI's Abalone: 4177 shells, d = 8 with sex coded 1 (male), 2 (female), 3 (infant); the target is rings."""
+    """Return UCI's Abalone: 4177 shells, d = 8 with sex coded 1 (male), 2 (female), 3 (infant); the
+    target is rings."""
     name = "abalone/abalone.csv"
     if path := source.file(name):
         names, table = _read(path, _read_table)
@@ -122,7 +128,8 @@ def load_abalone(source: DataSource) -> Regression:
 
 
 def load_cadata(source: DataSource) -> Regression:
-    """California housing as published (Pace & Barry 1997): 20640 blocks, d = 8 raw counts; the target is in dollars."""
+    """Return California housing as published (Pace & Barry 1997): 20640 blocks, d = 8 raw counts;
+    the target is in dollars."""
     name = "cadata/cal_housing.csv.gz"
     if path := source.file(name):
         names, table = _read(path, _read_table)
@@ -132,10 +139,11 @@ def load_cadata(source: DataSource) -> Regression:
 
 
 def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Regression:
-    """The published counts from scikit-learn's version, which divides three of them by the households.
+    """Return the published counts from scikit-learn's version, which divides three of them by the
+    households.
 
-    `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude, Longitude; `target` (n,)
-    is in 100 000 dollars.
+    `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude,
+    Longitude; `target` (n,) is in 100 000 dollars.
     """
     income, age, rooms, bedrooms, population, occupation, latitude, longitude = ratios.T
     households = np.rint(population / occupation)
@@ -153,7 +161,8 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
 
 
 def check_archive(path: Path) -> None:
-    """Raise ValueError when a file is no NumPy archive; NumPy takes any such file for pickled objects."""
+    """Raise ValueError when a file is no NumPy archive; NumPy takes any such file for pickled
+    objects."""
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is damaged, or no NumPy archive (.npz)")
 
@@ -166,7 +175,7 @@ def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
 
 
 def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """The eight features' names and the numbers (n, 9), the target last."""
+    """Return the eight features' names and the numbers (n, 9), the target last."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
@@ -177,7 +186,8 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 
 def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
-    """What `fetch` brings if the user allowed it; raises ObjectiveError with the remedies otherwise."""
+    """Return what `fetch` brings if the user allowed it; raises ObjectiveError with the remedies
+    otherwise."""
     looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
     remedy = (
         f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "

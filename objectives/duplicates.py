@@ -1,4 +1,5 @@
-"""Rows of a user's table that are equal in every parameter: merged into one candidate, unless they are to be kept."""
+"""Rows of a user's table that are equal in every parameter: merged into one candidate, unless they
+are to be kept."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Groups:
         return len(self.of) - len(self.first)
 
     def remark(self, table: object) -> str:
-        """A remark on the merged rows; empty when there are none."""
+        """Return a remark on the merged rows; empty when there are none."""
         if not self.repeated:
             return ""
         again = next(row for row, group in enumerate(self.of) if self.first[group] != row)
@@ -39,7 +40,7 @@ class Groups:
         )
 
     def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The `values` (rows,) as (A, most in a group), NaN where a group has fewer."""
+        """Return the `values` (rows,) as (A, most in a group), NaN where a group has fewer."""
         order = np.argsort(self.of, kind="stable")
         counts = np.bincount(self.of, minlength=len(self.first))
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)

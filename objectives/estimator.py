@@ -1,16 +1,18 @@
 """Cross-validation of any scikit-learn estimator on any table: the objective `sklearn`.
 
-The estimator is a class by its dotted name, scikit-learn's or one that follows its conventions; the parameters of the
-space are those of its constructor. The data are a CSV or Parquet file, or a data set that scikit-learn bundles.
+The estimator is a class by its dotted name, scikit-learn's or one that follows its conventions; the
+parameters of the space are those of its constructor. The data are a CSV or Parquet file, or a data
+set that scikit-learn bundles.
 
 Columns are prepared inside each fold, so that nothing is learned from the rows that score:
 
-* numbers: a missing one becomes the median of its column, a column of 0 and 1 says where one was missing, and all are
-  scaled to mean 0 and variance 1;
-* text: one column of 0 and 1 for each of the 64 most frequent values, of which a missing cell is one, and one for all
-  others.
+* numbers: a missing one becomes the median of its column, a column of 0 and 1 says where one was
+  missing, and all are scaled to mean 0 and variance 1;
+* text: one column of 0 and 1 for each of the 64 most frequent values, of which a missing cell is
+  one, and one for all others.
 
-Cells that are empty or hold ?, NA, N/A, NaN, nan or null are missing. The target must not have gaps.
+Cells that are empty or hold ?, NA, N/A, NaN, nan or null are missing. The target must not have
+gaps.
 
 scikit-learn is imported when it is used: it costs a second.
 """
@@ -38,9 +40,11 @@ MOST_VALUES = 64  # of a text column that get a column of their own
 
 @dataclass(frozen=True, slots=True)
 class SklearnEstimator:
-    """An estimator of scikit-learn, whose parameters are its hyper-parameters, under cross-validation.
+    """An estimator of scikit-learn, whose parameters are its hyper-parameters, under
+    cross-validation.
 
-    Raises ValueError when names or numbers cannot be right; what is imported or read is checked by `load`.
+    Raises ValueError when names or numbers cannot be right; what is imported or read is checked by
+    `load`.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -77,7 +81,7 @@ class SklearnEstimator:
         return bool(Path(self.data).suffix)
 
     def with_absolute_paths(self, folder: Path) -> "SklearnEstimator":
-        """The same with a relative path of `data` below `folder`."""
+        """Return the same with a relative path of `data` below `folder`."""
         return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
 
     def default_space(self) -> Space:
@@ -85,15 +89,16 @@ class SklearnEstimator:
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """What is wrong with parameters of these `names`, by name. Raises ObjectiveError when the estimator cannot be
-        had."""
+        """Return what is wrong with parameters of these `names`, by name. Raises ObjectiveError
+        when the estimator cannot be had."""
         known = sorted(_make(self.estimator).get_params())
         rule, listed = f"is not a parameter of {self.estimator}", f"; there are {', '.join(known)}"
         return {name: rule + (did_you_mean(name, known) or listed) for name in names if name not in known}
 
     def load(self, source: DataSource) -> "CrossValidation":
-        """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when the table has a
-        mistake (with its line), when `scoring` is unknown and when a class has fewer rows than there are folds."""
+        """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when
+        the table has a mistake (with its line), when `scoring` is unknown and when a class has
+        fewer rows than there are folds."""
         from sklearn.base import is_classifier
 
         made = _make(self.estimator)
@@ -106,7 +111,8 @@ class SklearnEstimator:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """`numbers` (n, p), NaN where one is missing, `texts` (n, q), None where one is missing, and `target` (n,)."""
+    """`numbers` (n, p), NaN where one is missing, `texts` (n, q), None where one is missing, and
+    `target` (n,)."""
 
     numbers: NDArray[np.float64]
     texts: NDArray[np.object_]
@@ -120,7 +126,8 @@ class LabelledTable:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """The objective: the mean score of the estimator over folds that are the same for all evaluations."""
+    """The objective: the mean score of the estimator over folds that are the same for all
+    evaluations."""
 
     table: LabelledTable
     options: SklearnEstimator
@@ -136,7 +143,8 @@ class CrossValidation:
         )
 
     def check_folds(self) -> None:
-        """Raise ObjectiveError when the rows do not go into the folds, or a regression has a target of text."""
+        """Raise ObjectiveError when the rows do not go into the folds, or a regression has a target
+        of text."""
         target, folds = self.table.target, self.options.folds
         if not self.is_classifier and target.dtype.kind not in "iufb":
             raise ObjectiveError(
@@ -149,11 +157,11 @@ class CrossValidation:
             raise ObjectiveError(f"objective.options.folds must be at most the {what} of {self.options.data}, {fewest}")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Mean score over the folds; metrics `mean` (the same), `std` over the folds and `fit_seconds` of all fits. The
-        mean of the folds so far is reported after each fold.
+        """Return mean score over the folds; metrics `mean` (the same), `std` over the folds and
+        `fit_seconds` of all fits. The mean of the folds so far is reported after each fold.
 
-        `seed` becomes the estimator's `random_state`, where it has one that the space does not give. Raises what the
-        estimator raises.
+        `seed` becomes the estimator's `random_state`, where it has one that the space does not
+        give. Raises what the estimator raises.
         """
         from sklearn.metrics import check_scoring
 
@@ -178,7 +186,7 @@ class CrossValidation:
         return splitter.split(self.table.numbers, self.table.target)
 
     def _pipeline(self, parameters: Parameters, seed: int) -> Any:
-        """Preparation of the columns and the estimator with `parameters`."""
+        """Return preparation of the columns and the estimator with `parameters`."""
         from sklearn.pipeline import make_pipeline
 
         estimator = _make(self.options.estimator)
@@ -206,7 +214,7 @@ def _preparation(numbers: int, texts: int) -> Any:
 
 
 def _make(name: str) -> Any:
-    """The estimator with its defaults. Raises ObjectiveError."""
+    """Return the estimator with its defaults. Raises ObjectiveError."""
     module, _, attribute = name.rpartition(".")
     cls: Any = import_reference(f"{module}:{attribute}")
     if not all(callable(getattr(cls, method, None)) for method in ("fit", "get_params", "set_params")):
@@ -239,7 +247,7 @@ def _load_bundled(name: str) -> LabelledTable:
 
 
 def _read_file(path: Path, target: str) -> LabelledTable:
-    """The columns of a table; the target must not have gaps."""
+    """Return the columns of a table; the target must not have gaps."""
 
     def only_target(names: Iterable[str]) -> list[str]:
         known = list(names)

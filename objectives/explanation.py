@@ -1,4 +1,5 @@
-"""Describes a search space in lines of text: parameters, conditions, forbidden clauses, number of arms."""
+"""Describes a search space in lines of text: parameters, conditions, forbidden clauses, number of
+arms."""
 
 from objectives import coding
 from objectives.conditions import wording
@@ -8,7 +9,8 @@ from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 
 
 def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
-    """One line for each parameter and each forbidden clause, and one with the number of arms and of configurations."""
+    """Return one line for each parameter and each forbidden clause, and one with the number of arms
+    and of configurations."""
     lines = [f"{name}: {parameter_text(parameter)}" for name, parameter in space.parameters.items()]
     lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
     number = len(space.conditional)
@@ -18,7 +20,7 @@ def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
 
 
 def parameter_text(parameter: Parameter) -> str:
-    """The values of a parameter, and its condition."""
+    """Return the values of a parameter, and its condition."""
     when = conditions(parameter)
     return parameter.wording + (f"; only when {wording(when)}" if when else "")
 

@@ -1,7 +1,7 @@
 """The user's own objectives: any importable function, any shell command.
 
-Both are specifications in text, which the worker resolves: it must be able to import the module or run the program.
-`check` resolves them early, for `bbkb validate`.
+Both are specifications in text, which the worker resolves: it must be able to import the module or
+run the program. `check` resolves them early, for `bbkb validate`.
 """
 
 import functools
@@ -33,16 +33,18 @@ SUPPLIED = (
 class PythonCallable:
     """A function that is imported where it runs.
 
-    It is called with the parameters as keywords, and with `seed`, `report`, `folder` (the trial's own, a Path) and
-    `machine` (a `Machine`) when its signature names them and no parameter is called so. It returns a number, or a
-    mapping with `value` and further numbers, which become metrics.
+    It is called with the parameters as keywords, and with `seed`, `report`, `folder` (the trial's
+    own, a Path) and `machine` (a `Machine`) when its signature names them and no parameter is
+    called so. It returns a number, or a mapping with `value` and further numbers, which become
+    metrics.
     """
 
     path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError when it returns no number."""
+        """Call the function; raises what it raises, and InvalidValueError when it returns no
+        number."""
         return call_with(_looked_up(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
@@ -50,12 +52,12 @@ class PythonCallable:
         _looked_up(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
-        """Raise ObjectiveError unless the function can be imported and called with these parameters, and without those
-        that are `conditional`."""
+        """Raise ObjectiveError unless the function can be imported and called with these
+        parameters, and without those that are `conditional`."""
         check_signature(self.function(), parameters, f"objective.callable {self.path!r}", conditional)
 
     def function(self) -> Callable[..., object]:
-        """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
+        """Return what `path` names. Raises ObjectiveError when it cannot be imported, or called."""
         try:
             found = import_reference(self.path, self.search_paths)
         except ObjectiveError as error:
@@ -68,17 +70,18 @@ class PythonCallable:
 
 @functools.lru_cache(maxsize=8)
 def _looked_up(named: PythonCallable) -> Callable[..., object]:
-    """The function, imported once for each process."""
+    """Return the function, imported once for each process."""
     return named.function()
 
 
 def call_with(
     function: Callable[..., object], parameters: Parameters, seed: int, report: Report, origin: str
 ) -> Evaluation:
-    """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its signature names.
+    """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its
+    signature names.
 
-    `origin` names the function in messages. Raises what the function raises, and InvalidValueError when it returns
-    no number.
+    `origin` names the function in messages. Raises what the function raises, and InvalidValueError
+    when it returns no number.
     """
     folder = report.folder if isinstance(report, HasFolder) else None
     supplied = {"seed": seed, "report": report, "folder": folder}
@@ -91,7 +94,8 @@ def call_with(
 
 
 def takes_argument(objective: object, name: str) -> bool:
-    """Whether a function that is an objective names the argument `name`, one of `SUPPLIED`; False for other objectives.
+    """Return whether a function that is an objective names the argument `name`, one of `SUPPLIED`;
+    False for other objectives.
 
     Raises ObjectiveError when the function cannot be found.
     """
@@ -105,14 +109,14 @@ class HasFunction(Protocol):
     """An objective that calls a function."""
 
     def function(self) -> Callable[..., object]:
-        """The function."""
+        """Return the function."""
 
 
 def check_signature(
     function: Callable[..., object], parameters: Iterable[str], origin: str, conditional: Collection[str] = ()
 ) -> None:
-    """Raise ObjectiveError unless `function` can be called with these parameters, and without those that are
-    `conditional`, and its call returns its value; `origin` begins the message."""
+    """Raise ObjectiveError unless `function` can be called with these parameters, and without those
+    that are `conditional`, and its call returns its value; `origin` begins the message."""
     _check_returns_at_once(function, origin)
     named = _named_arguments(function)
     given = set(parameters)
@@ -147,7 +151,8 @@ def _check_returns_at_once(function: Callable[..., object], origin: str) -> None
 
 
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """The arguments of `function`; `**anything` when it was written in C and does not tell."""
+    """Return the arguments of `function`; `**anything` when it was written in C and does not
+    tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):

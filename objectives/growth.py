@@ -1,13 +1,14 @@
 """New candidates around the best ones: how a pool of arms grows during a search.
 
-Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the best with one parameter
-drawn again, a quarter cross two of them. A step has the standard deviation c · min(ℓ, 1) in units of features, with the
-parameter's lengthscale ℓ and c log-uniform in [`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves
-every real number and every number of many values; of the other parameters it moves one or two (none to two where
-there are such numbers too), an ordered one by at least one value, a choice to any other.
+Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the
+best with one parameter drawn again, a quarter cross two of them. A step has the standard deviation
+c · min(ℓ, 1) in units of features, with the parameter's lengthscale ℓ and c log-uniform in
+[`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves every real number and every
+number of many values; of the other parameters it moves one or two (none to two where there are such
+numbers too), an ordered one by at least one value, a choice to any other.
 
-Parameters that the parent does not have are drawn, because their conditions may hold now. Forbidden configurations,
-and those that are candidates already, are dropped.
+Parameters that the parent does not have are drawn, because their conditions may hold now. Forbidden
+configurations, and those that are candidates already, are dropped.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ def grow(
     count: int,
     rng: np.random.Generator,
 ) -> Candidates | None:
-    """At most `count` new arms of `space`; None when every configuration drawn is a candidate already, or forbidden.
+    """Return at most `count` new arms of `space`; None when every configuration drawn is a
+    candidate already, or forbidden.
 
     Args:
         space: the space that the candidates were drawn from.
@@ -57,7 +59,7 @@ def grow(
 
 
 def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Candidates:
-    """`candidates`, and `more` after them."""
+    """Return `candidates`, and `more` after them."""
     columns = {
         name: np.concatenate(_comparable(candidates.columns[name], appended.columns[name])) for name in space.parameters
     }
@@ -69,14 +71,15 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Both as objects when one of them is: joining numbers with None would make objects of another kind."""
+    """Return both as objects when one of them is: joining numbers with None would make objects of
+    another kind."""
     if first.dtype == object or second.dtype == object:
         return first.astype(object), second.astype(object)
     return first, second
 
 
 def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
-    """min(ℓ, 1) of every parameter (P,), 1 for those without features."""
+    """Return min(ℓ, 1) of every parameter (P,), 1 for those without features."""
     values = iter(lengthscales)
     return np.array(
         [min(next(values), 1.0) if coding.width(parameter) else 1.0 for parameter in space.parameters.values()]
@@ -84,7 +87,8 @@ def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
 
 
 class _Children:
-    """Draws configurations from `parents` (n, P), codes of the best arms; `steps` (P,) scale Gaussian steps."""
+    """Draws configurations from `parents` (n, P), codes of the best arms; `steps` (P,) scale
+    Gaussian steps."""
 
     def __init__(self, space: SearchSpace, parents: Codes, steps: Codes, rng: np.random.Generator) -> None:
         self._space, self._parents, self._steps, self._rng = space, parents, steps, rng
@@ -93,7 +97,7 @@ class _Children:
         self._fine = np.array([isinstance(kind, Range) and coding.count(kind) >= FINE for kind in self._kinds])
 
     def draw(self, count: int) -> Codes:
-        """Allowed configurations (≤ count, P), some of them perhaps equal."""
+        """Return allowed configurations (≤ count, P), some of them perhaps equal."""
         allowed = np.empty((0, len(self._kinds)))
         for _ in range(_ROUNDS):
             missing = count - len(allowed)
@@ -109,13 +113,14 @@ class _Children:
         return np.concatenate(parts)
 
     def _choose(self, count: int) -> tuple[Codes, Mask]:
-        """Parents (count, P) with what they do not have drawn, and which of their codes they have."""
+        """Return parents (count, P) with what they do not have drawn, and which of their codes they
+        have."""
         codes = self._parents[self._rng.integers(len(self._parents), size=count)]
         has: Mask = ~np.isnan(codes)
         return np.where(has, codes, self._fresh(count)), has
 
     def _fresh(self, count: int) -> Codes:
-        """New codes (count, P) for all parameters."""
+        """Return new codes (count, P) for all parameters."""
         positions = self._rng.random((count, len(self._kinds)))
         return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
 
@@ -130,7 +135,8 @@ class _Children:
         return codes
 
     def _coarse(self, has: Mask) -> Mask:
-        """Draw the parameters of few values that move (count, P): one or two in each row, or none if others move."""
+        """Draw the parameters of few values that move (count, P): one or two in each row, or none
+        if others move."""
         eligible = has & self._varying & ~self._fine
         number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
         order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
@@ -139,7 +145,8 @@ class _Children:
         return moved
 
     def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
-        """`codes` (n,) after `steps` (n,) on the parameter's scale, by one value at least where `is_coarse`."""
+        """Return `codes` (n,) after `steps` (n,) on the parameter's scale, by one value at least
+        where `is_coarse`."""
         if coding.is_real(kind):
             return np.clip(codes + steps, 0.0, 1.0)
         largest = coding.count(kind) - 1.0

@@ -1,4 +1,5 @@
-"""The machines of one evaluation that takes several: what an objective needs to connect the processes on them."""
+"""The machines of one evaluation that takes several: what an objective needs to connect the
+processes on them."""
 
 import socket
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ class Machine:
     """One of the machines of an evaluation.
 
     Args:
-        rank: the number of this machine, from 0. The value of the evaluation is what rank 0 returns.
+        rank: the number of this machine, from 0. The value of the evaluation is what rank 0
+            returns.
         count: the number of machines.
         addresses: the address of each machine, in the order of ranks.
         port: a TCP port that was free on the machine of rank 0 when the evaluation began.
@@ -27,12 +29,14 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Return where the processes meet, `tcp://address:port` of rank 0, as `torch.distributed` takes it."""
+        """Return where the processes meet, `tcp://address:port` of rank 0, as `torch.distributed`
+        takes it."""
         address = self.addresses[0]
         return f"tcp://[{address}]:{self.port}" if ":" in address else f"tcp://{address}:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables by which one process on each machine finds the others."""
+        """Return the environment variables by which one process on each machine finds the
+        others."""
         return {
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(self.port),
@@ -75,7 +79,8 @@ class HasMachine(Protocol):
 
 
 def machine_of(report: object) -> Machine | None:
-    """Return the machine that the evaluation with this `report` is on; None where it takes one machine."""
+    """Return the machine that the evaluation with this `report` is on; None where it takes one
+    machine."""
     return report.machine if isinstance(report, HasMachine) else None
 
 

@@ -1,7 +1,8 @@
 """The table of named objectives.
 
-A listed class is a frozen dataclass of options. It is a new file plus one line here; `package.module:Name` in a
-campaign file works as well, with no edit at all. A name is resolved when it is used, so a long table has no cost.
+A listed class is a frozen dataclass of options. It is a new file plus one line here;
+`package.module:Name` in a campaign file works as well, with no edit at all. A name is resolved when
+it is used, so a long table has no cost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,7 @@ class ObjectiveOptions(Protocol):
     """The interface of a listed class: its fields are the options of the campaign file."""
 
     def load(self, source: DataSource) -> Objective:
-        """The objective with its data.
+        """Return the objective with its data.
 
         Args:
             source: where data sets are, and whether they may be downloaded.
@@ -47,7 +48,8 @@ class ObjectiveOptions(Protocol):
         """
 
     def default_space(self) -> Space | None:
-        """The space used when the campaign file gives none; None when the objective brings its own candidates."""
+        """Return the space used when the campaign file gives none; None when the objective brings
+        its own candidates."""
 
 
 @runtime_checkable
@@ -55,7 +57,7 @@ class ReadsFiles(Protocol):
     """Options that name files."""
 
     def with_absolute_paths(self, folder: Path) -> "ObjectiveOptions":
-        """The same options with absolute paths.
+        """Return the same options with absolute paths.
 
         Args:
             folder: what relative paths are below: that of the campaign file.
@@ -68,7 +70,7 @@ class KnowsParameters(Protocol):
     """Options of an objective that knows which parameters a space may have."""
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """What is wrong with parameters, by name: a rule such as `is not a parameter of …`.
+        """Return what is wrong with parameters, by name: a rule such as `is not a parameter of …`.
 
         Args:
             names: the parameters of a space.
@@ -80,7 +82,7 @@ class KnowsParameters(Protocol):
 
 
 def find_objective(name: str) -> type[ObjectiveOptions]:
-    """The class of an objective's options.
+    """Return the class of an objective's options.
 
     Args:
         name: of the table, or `package.module:Name`.

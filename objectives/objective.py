@@ -1,7 +1,8 @@
 """The protocol of every objective, and its argument and result types.
 
-An objective turns parameters into an `Evaluation`; `Candidates` is the finite set of arms it can be asked for.
-Nothing here knows about workers, Ray or the bandit: features are plain arrays, parameters are plain mappings.
+An objective turns parameters into an `Evaluation`; `Candidates` is the finite set of arms it can be
+asked for. Nothing here knows about workers, Ray or the bandit: features are plain arrays,
+parameters are plain mappings.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ Parameters = Mapping[str, Any]  # values of whatever types the space has
 
 
 class ObjectiveError(Exception):
-    """An objective, space or data set cannot be built as asked: a user's mistake, its message names the remedy."""
+    """An objective, space or data set cannot be built as asked: a user's mistake, its message names
+    the remedy."""
 
 
 class InvalidValueError(ValueError):
@@ -27,8 +29,8 @@ class InvalidValueError(ValueError):
 class EvaluationStopped(BaseException):
     """Raised by `report` when the campaign stops a trial early.
 
-    An objective may catch it to clean up; what it returns afterwards is not used. Not an `Exception`, so that `except
-    Exception` around a training loop does not swallow it.
+    An objective may catch it to clean up; what it returns afterwards is not used. Not an
+    `Exception`, so that `except Exception` around a training loop does not swallow it.
     """
 
 
@@ -54,8 +56,8 @@ class HasFolder(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """For checkpoints and artefacts, the same for all attempts of the trial. None unless the campaign file says
-        `workers.trial_folders: true`."""
+        """For checkpoints and artefacts, the same for all attempts of the trial. None unless the
+        campaign file says `workers.trial_folders: true`."""
 
 
 @runtime_checkable
@@ -64,7 +66,8 @@ class HasOutput(Protocol):
 
     @property
     def write_output(self) -> Callable[[bytes], None] | None:
-        """Appends bytes, from any thread, to what the attempt printed. None where no output is kept."""
+        """Appends bytes, from any thread, to what the attempt printed. None where no output is
+        kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,10 @@ class Evaluation:
 
     Args:
         value: the result on the user's scale; the campaign's `direction` says whether high is good.
-        metrics: further named numbers. Two names have a meaning: `noise_free`, the value without its noise, where the
-            objective knows it (regret curves are drawn from it), and `seconds`, how long the evaluation takes in the
-            world that a table recorded (simulated time is drawn from it).
+        metrics: further named numbers. Two names have a meaning: `noise_free`, the value without
+            its noise, where the objective knows it (regret curves are drawn from it), and
+            `seconds`, how long the evaluation takes in the world that a table recorded (simulated
+            time is drawn from it).
         left_out: metrics that are no numbers, and why.
     """
 
@@ -90,13 +94,15 @@ class Candidates:
 
     Args:
         features: (A, d) float64, kept read-only: a row is an arm's feature vector.
-        columns: by each parameter's name an array (A,) of its values, so that a million candidates cost no Python
-            objects; None stands where a parameter of `conditional` does not exist.
-        parameter_of: (d,) the number of each feature's parameter, from 0: the one-hot columns of a choice share theirs.
-            Without it every feature is a parameter of its own.
-        repeats: whether an arm may be worth a second evaluation, which on a continuous space a neighbour gives as well.
+        columns: by each parameter's name an array (A,) of its values, so that a million candidates
+            cost no Python objects; None stands where a parameter of `conditional` does not exist.
+        parameter_of: (d,) the number of each feature's parameter, from 0: the one-hot columns of a
+            choice share theirs. Without it every feature is a parameter of its own.
+        repeats: whether an arm may be worth a second evaluation, which on a continuous space a
+            neighbour gives as well.
         conditional: names of the parameters that do not exist for every arm.
-        is_sequence: whether the first arms cover the space, as those of a low-discrepancy sequence do.
+        is_sequence: whether the first arms cover the space, as those of a low-discrepancy sequence
+            do.
         remark: what a person should know of how they were made; empty when there is nothing.
 
     Raises:
@@ -139,7 +145,8 @@ class Candidates:
         return len(self.features)
 
     def parameters(self, arm: int) -> dict[str, Any]:
-        """The parameters that exist for an arm, as plain Python values (numpy scalars unwrapped), ready for JSON.
+        """Return the parameters that exist for an arm, as plain Python values (numpy scalars
+        unwrapped), ready for JSON.
 
         Args:
             arm: its number, >= 0 and < A.
@@ -155,13 +162,16 @@ def _plain(value: object) -> object:
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is optimised. Pickled once per campaign and shipped to the workers, so it holds its data as arrays.
+    """What is optimised. Pickled once per campaign and shipped to the workers, so it holds its data
+    as arrays.
 
-    `evaluate` may raise anything: the worker turns that into a failure. It must not change the objective.
+    `evaluate` may raise anything: the worker turns that into a failure. It must not change the
+    objective.
     """
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Evaluate once; the same parameters and seed give the same evaluation where that is possible.
+        """Evaluate once; the same parameters and seed give the same evaluation where that is
+        possible.
 
         Args:
             parameters: the configuration, by name.
@@ -173,7 +183,8 @@ class Objective(Protocol):
 
 @runtime_checkable
 class HasPreparation(Protocol):
-    """An objective that has something to do once in each process, such as an import, which can be done in advance."""
+    """An objective that has something to do once in each process, such as an import, which can be
+    done in advance."""
 
     def prepare(self) -> None:
         """Do it now. May raise anything: the evaluation then tries again and raises it."""
@@ -181,15 +192,17 @@ class HasPreparation(Protocol):
 
 @runtime_checkable
 class HasCandidates(Protocol):
-    """An objective that brings its own candidates (a table); the campaign file then needs no space."""
+    """An objective that brings its own candidates (a table); the campaign file then needs no
+    space."""
 
     def candidates(self) -> Candidates:
-        """The arms, in the table's order."""
+        """Return the arms, in the table's order."""
 
 
 @runtime_checkable
 class HasDescription(Protocol):
-    """An objective that describes itself and its data; a resume is refused when the description has changed."""
+    """An objective that describes itself and its data; a resume is refused when the description has
+    changed."""
 
     @property
     def description(self) -> str:
@@ -201,7 +214,7 @@ class HasOptimum(Protocol):
     """An objective whose best noise-free value is known; regret can be drawn."""
 
     def optimum(self, maximize: bool) -> float:
-        """The best noise-free value over everything that can be asked.
+        """Return the best noise-free value over everything that can be asked.
 
         Args:
             maximize: whether that is the largest one; else it is the smallest.

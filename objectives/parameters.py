@@ -1,10 +1,11 @@
 """The kinds of parameters a search space is made of.
 
-Plain frozen dataclasses, so that they cost nothing to import where evaluations run. They follow pydantic's conventions
-for standard dataclasses (a campaign file's mapping becomes one of them, unknown keys are refused) without importing it.
-Each kind has `when`: the conditions under which the parameter exists (`objectives.conditions`), None for always; its
-`levels`, the values that it lists; and its `wording`. A new kind that lists its values is a class here, a member of
-`OneFeature`, and a key in `orchestrator.settings.spaces.PARAMETERS`.
+Plain frozen dataclasses, so that they cost nothing to import where evaluations run. They follow
+pydantic's conventions for standard dataclasses (a campaign file's mapping becomes one of them,
+unknown keys are refused) without importing it. Each kind has `when`: the conditions under which the
+parameter exists (`objectives.conditions`), None for always; its `levels`, the values that it lists;
+and its `wording`. A new kind that lists its values is a class here, a member of `OneFeature`, and a
+key in `orchestrator.settings.spaces.PARAMETERS`.
 """
 
 import math
@@ -28,8 +29,8 @@ _WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
 class Range:
     """Numbers from `low` to `high`, both included.
 
-    Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all whole for `integer`;
-    high − low a whole number of steps.
+    Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all
+    whole for `integer`; high − low a whole number of steps.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -100,7 +101,8 @@ class Range:
 class Choice:
     """One of `choices`, which have no order: any two different ones are equally far apart.
 
-    Raises ValueError when there is none, two are equal, or weights are not one positive number a choice.
+    Raises ValueError when there is none, two are equal, or weights are not one positive number a
+    choice.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -192,7 +194,8 @@ Space = Mapping[str, Parameter]
 
 
 def conditions(parameter: Parameter) -> tuple[Clause, ...]:
-    """The clauses of `when`, of which one must hold for `parameter` to exist; empty for always."""
+    """Return the clauses of `when`, of which one must hold for `parameter` to exist; empty for
+    always."""
     return () if parameter.when is None else clauses_of(parameter.when)
 
 
@@ -210,7 +213,8 @@ def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
 
 
 def _number(name: str, value: object) -> float:
-    """A number of Python or NumPy as Python's. Raises ValueError when it is none, or beyond any float."""
+    """Return a number of Python or NumPy as Python's. Raises ValueError when it is none, or beyond
+    any float."""
     plain = getattr(value, "item", lambda: value)() if isinstance(value, Real) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise ValueError(f"{name} must be a number, got {value!r}")
@@ -222,7 +226,8 @@ def _number(name: str, value: object) -> float:
 
 
 def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
-    """The values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they are plain values."""
+    """Return the values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they
+    are plain values."""
     is_single = getattr(values, "ndim", 1) == 0  # NumPy arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")

@@ -1,7 +1,8 @@
-"""A function of the caller's program as an objective: pickled by value, so that a lambda or a closure works too.
+"""A function of the caller's program as an objective: pickled by value, so that a lambda or a
+closure works too.
 
-The file is written by the Python API (`orchestrator.api`). Loading it runs code, as importing a module does: its digest
-is part of the campaign's settings, so a file that was exchanged is refused.
+The file is written by the Python API (`orchestrator.api`). Loading it runs code, as importing a
+module does: its digest is part of the campaign's settings, so a file that was exchanged is refused.
 """
 
 import functools
@@ -42,7 +43,8 @@ class PickledFunction:
     ] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError when it returns no number."""
+        """Call the function; raises what it raises, and InvalidValueError when it returns no
+        number."""
         function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
@@ -51,14 +53,15 @@ class PickledFunction:
         _load_once(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
-        """Raise ObjectiveError unless the function can be loaded and called with these parameters, and without those
-        that are `conditional`."""
+        """Raise ObjectiveError unless the function can be loaded and called with these parameters,
+        and without those that are `conditional`."""
         function = self.function()
         origin = f"the function {getattr(function, '__qualname__', self.path)!r}"
         check_signature(function, parameters, origin, conditional)
 
     def function(self) -> Callable[..., object]:
-        """The function itself. Raises ObjectiveError when its file is missing, was changed or cannot be loaded."""
+        """Return the function itself. Raises ObjectiveError when its file is missing, was changed
+        or cannot be loaded."""
         try:
             content = Path(self.path).read_bytes()
         except OSError as error:
@@ -82,22 +85,23 @@ class PickledFunction:
 
 @functools.lru_cache(maxsize=8)
 def _load_once(pickled: PickledFunction) -> Callable[..., object]:
-    """The function, loaded once for each process."""
+    """Return the function, loaded once for each process."""
     return pickled.function()
 
 
 def has_equal_code(one: Callable[..., object], other: Callable[..., object]) -> bool:
-    """Whether two functions have the same instructions and constants, wherever in a file they stand.
+    """Return whether two functions have the same instructions and constants, wherever in a file
+    they stand.
 
-    Pickles cannot be compared: the same function may have other bytes in another process. What a function calls, and
-    the values of other names in it, are not compared.
+    Pickles cannot be compared: the same function may have other bytes in another process. What a
+    function calls, and the values of other names in it, are not compared.
     """
     return _essence(_code_of(one)) == _essence(_code_of(other))
 
 
 def _code_of(function: Callable[..., object]) -> CodeType | None:
-    """The code of a function, of the one inside a partial, or of a callable object; None for one that is not written in
-    Python."""
+    """Return the code of a function, of the one inside a partial, or of a callable object; None for
+    one that is not written in Python."""
     if isinstance(function, functools.partial):
         return _code_of(function.func)
     own = getattr(function, "__code__", None)
@@ -106,7 +110,7 @@ def _code_of(function: Callable[..., object]) -> CodeType | None:
 
 
 def _essence(value: object) -> object:
-    """Code without its place in a file, and what is not code as it is written."""
+    """Return code without its place in a file, and what is not code as it is written."""
     if not isinstance(value, CodeType):
         return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)  # 1 is not True here
     return (value.co_code, value.co_names, value.co_varnames, *map(_essence, value.co_consts))
@@ -115,8 +119,8 @@ def _essence(value: object) -> object:
 def pickle_function(function: Callable[..., object], folder: Path) -> PickledFunction:
     """Write `function` into `folder` under a name made of its content.
 
-    Raises ObjectiveError when it cannot be pickled (it holds a lock, an open file, a connection …), OSError when it
-    cannot be written.
+    Raises ObjectiveError when it cannot be pickled (it holds a lock, an open file, a connection …),
+    OSError when it cannot be written.
     """
     try:
         content = cloudpickle.dumps(function)
@@ -156,7 +160,8 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
 
 
 def _taken_along(function: Callable[..., object]) -> dict[str, object]:
-    """What is pickled with a function, by name: variables around it, arguments of a partial, an object's attributes."""
+    """Return what is pickled with a function, by name: variables around it, arguments of a partial,
+    an object's attributes."""
     if isinstance(function, functools.partial):
         arguments = {f"argument {number}": value for number, value in enumerate(function.args, 1)}
         return {**_taken_along(function.func), **arguments, **function.keywords}
@@ -173,7 +178,7 @@ def _taken_along(function: Callable[..., object]) -> dict[str, object]:
 
 
 def _size_of(value: object) -> int:
-    """The bytes of a value's pickle; 0 where it cannot be pickled by itself."""
+    """Return the bytes of a value's pickle; 0 where it cannot be pickled by itself."""
     try:
         return len(cloudpickle.dumps(value))
     except Exception:
@@ -185,8 +190,8 @@ def _megabytes(size: int) -> str:
 
 
 def _remove_unneeded(folder: Path) -> None:
-    """Remove large pickles that no run beside `folder` names and that are a week old: a program may be about to begin
-    a run with a newer one. Nothing is removed where a run cannot be read."""
+    """Remove large pickles that no run beside `folder` names and that are a week old: a program may
+    be about to begin a run with a newer one. Nothing is removed where a run cannot be read."""
     try:
         old = [
             path
@@ -204,7 +209,8 @@ def _remove_unneeded(folder: Path) -> None:
 
 
 def _folders() -> list[str]:
-    """The folder of the caller's script, where it finds its own modules; empty without one."""
+    """Return the folder of the caller's script, where it finds its own modules; empty without
+    one."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return [str(Path(file).resolve().parent)] if file else []

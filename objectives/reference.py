@@ -1,4 +1,5 @@
-"""Names of Python things written in a campaign file: `package.module:attribute`, or `path/to/file.py:attribute`."""
+"""Names of Python things written in a campaign file: `package.module:attribute`, or
+`path/to/file.py:attribute`."""
 
 import difflib
 import hashlib
@@ -13,16 +14,18 @@ from objectives.objective import ObjectiveError
 
 
 def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object:
-    """The attribute that a reference names.
+    """Return the attribute that a reference names.
 
     Args:
-        reference: `package.module:attribute`, or `path/to/file.py:attribute`. A file is found whatever packages of the
-            same name are installed; a relative path is looked for in `search_paths`, else in the working directory.
-        search_paths: folders that are put in front of `sys.path`, the first one first, and stay there.
+        reference: `package.module:attribute`, or `path/to/file.py:attribute`. A file is found
+            whatever packages of the same name are installed; a relative path is looked for in
+            `search_paths`, else in the working directory.
+        search_paths: folders that are put in front of `sys.path`, the first one first, and stay
+            there.
 
     Raises:
-        ObjectiveError: when the reference is not written that way, its module or file is missing, is hidden by another
-            module of the same name, cannot be imported or lacks the attribute.
+        ObjectiveError: when the reference is not written that way, its module or file is missing,
+            is hidden by another module of the same name, cannot be imported or lacks the attribute.
 
     """
     place, _, attribute = reference.rpartition(":")
@@ -55,7 +58,8 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        # an existing module that fails to import another one is a different mistake than a misspelt name
+        # an existing module that fails to import another one is a different mistake than a misspelt
+        # name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
             similar = did_you_mean(error.name, _modules_in(search_paths)) if error.name == name else ""
@@ -67,7 +71,8 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
 
 
 def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> ModuleType:
-    """The file as a module of its own; its folder is searched for what it imports, as if it were run as a script."""
+    """Return the file as a module of its own; its folder is searched for what it imports, as if it
+    were run as a script."""
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in search_paths)) or [Path.cwd()]
     file = next((folder / place for folder in folders if (folder / place).is_file()), None)
     if file is None:
@@ -94,7 +99,7 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The Python files in a folder; none when it cannot be read."""
+    """Return the Python files in a folder; none when it cannot be read."""
     try:
         return sorted(folder.glob("*.py"))
     except OSError:
@@ -106,7 +111,8 @@ def _modules_in(folders: Iterable[str]) -> list[str]:
 
 
 def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
-    """Raise ObjectiveError when the module lies in one of `folders`, but another of its name is imported already."""
+    """Raise ObjectiveError when the module lies in one of `folders`, but another of its name is
+    imported already."""
     top = name.partition(".")[0]
     imported = sys.modules.get(top)
     for folder in folders:
@@ -120,7 +126,7 @@ def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
 
 
 def _is_at(module: ModuleType, place: Path) -> bool:
-    """Whether the module is `place`, a folder or a file without its `.py`."""
+    """Return whether the module is `place`, a folder or a file without its `.py`."""
     places = [Path(path) for path in getattr(module, "__path__", ())]
     if not places and module.__file__:
         places = [Path(module.__file__).with_suffix("")]
@@ -142,7 +148,8 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 
 def _hidden_import(error: Exception) -> str:
-    """The remedy when a user's own package could not be imported because ours has its name."""
+    """Return the remedy when a user's own package could not be imported because ours has its
+    name."""
     top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     imported = sys.modules.get(top)
     for folder in sys.path if top and imported is not None else ():
@@ -155,8 +162,8 @@ def _hidden_import(error: Exception) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` with the known word nearest to `word`, or nothing. Of equally near words the one with the
-    same letters is taken."""
+    """`; did you mean 'x'?` with the known word nearest to `word`, or nothing. Of equally near
+    words the one with the same letters is taken."""
     nearest = difflib.get_close_matches(word, list(choices))
     same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
     return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""

@@ -1,4 +1,5 @@
-"""Intermediate values of a shell command: lines `BBKB_REPORT step value` on its standard output, read while it runs."""
+"""Intermediate values of a shell command: lines `BBKB_REPORT step value` on its standard output,
+read while it runs."""
 
 import os
 import signal
@@ -13,7 +14,8 @@ STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the
 
 
 class ReportLines:
-    """Finds the reports in the output of the process group `group`, and ends the group when `report` says so.
+    """Finds the reports in the output of the process group `group`, and ends the group when
+    `report` says so.
 
     A line that is not a report is ignored, also one that only resembles a report.
     """
@@ -39,7 +41,8 @@ class ReportLines:
         return self._stopped is not None
 
     def finish(self) -> None:
-        """End the reading, after the command's end. Raises EvaluationStopped when the campaign stopped it."""
+        """End the reading, after the command's end. Raises EvaluationStopped when the campaign
+        stopped it."""
         if self._kill is not None:
             self._kill.cancel()
         if self._stopped is not None:

@@ -1,4 +1,5 @@
-"""Converts the return value of a user's code to an evaluation, with strict rules for numbers and clear messages."""
+"""Converts the return value of a user's code to an evaluation, with strict rules for numbers and
+clear messages."""
 
 import math
 from collections.abc import Mapping
@@ -21,11 +22,12 @@ class MissingValueError(InvalidValueError):
 
 
 def as_evaluation(returned: object, origin: str) -> Evaluation:
-    """What an objective called `origin` returned, as an evaluation: a number, or a mapping with `value` in it.
+    """Return what an objective called `origin` returned, as an evaluation: a number, or a mapping
+    with `value` in it.
 
-    NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named in the evaluation.
-    Raises InvalidValueError when the value is no number, saying what was returned, MissingValueError when the mapping
-    has none.
+    NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named
+    in the evaluation. Raises InvalidValueError when the value is no number, saying what was
+    returned, MissingValueError when the mapping has none.
     """
     if not isinstance(returned, Mapping):
         return Evaluation(as_number(returned, origin))
@@ -47,8 +49,8 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
 
 
 def as_number(value: object, origin: str) -> float:
-    """Convert what an objective called `origin` returned to a float; InvalidValueError for anything that is no
-    number."""
+    """Convert what an objective called `origin` returned to a float; InvalidValueError for anything
+    that is no number."""
     number = number_of(value)
     if number is None:
         got = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
@@ -57,13 +59,15 @@ def as_number(value: object, origin: str) -> float:
 
 
 def number_of(value: object) -> float | None:
-    """Convert a number to a float: Python's and NumPy's numbers, arrays and tensors without dimensions, and any other
-    object with `__float__` or `__index__`; None for everything else."""
-    # bool and text would convert, but are more likely a mistake (a comparison returned, a value not parsed)
+    """Convert a number to a float: Python's and NumPy's numbers, arrays and tensors without
+    dimensions, and any other object with `__float__` or `__index__`; None for everything else."""
+    # bool and text would convert, but are more likely a mistake (a comparison returned, a value not
+    # parsed)
     is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
     if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
         try:
-            # the number of a tensor that has a gradient is taken without it: PyTorch warns about `float(tensor)`
+            # the number of a tensor that has a gradient is taken without it: PyTorch warns about
+            # `float(tensor)`
             return float(value.detach()) if hasattr(value, "detach") else float(value)
         except (TypeError, ValueError, OverflowError):
             return None
@@ -71,7 +75,8 @@ def number_of(value: object) -> float | None:
 
 
 def remedy_for(value: object) -> str:
-    """Say what to write instead of `value`, as the end of a message; empty where that cannot be known."""
+    """Say what to write instead of `value`, as the end of a message; empty where that cannot be
+    known."""
     if value is None:
         return "; does a return statement lack?"
     if isinstance(value, bool | np.bool_ | str):
@@ -82,7 +87,8 @@ def remedy_for(value: object) -> str:
 
 
 def _short(value: object, length: int = 80) -> str:
-    """A representation that stays short and never fails (Python refuses to print integers of 4300 digits)."""
+    """Return a representation that stays short and never fails (Python refuses to print integers of
+    4300 digits)."""
     try:
         text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
     except Exception:

@@ -1,8 +1,9 @@
-"""Finds out where in a shell command a placeholder is: a plain word, or a place where the shell would not read it as
-one.
+"""Finds out where in a shell command a placeholder is: a plain word, or a place where the shell
+would not read it as one.
 
-A small reader of POSIX shell syntax: quotes, backslashes, comments, command substitution, arithmetic, here-documents.
-It need not understand a command, only know which of these a position is in.
+A small reader of POSIX shell syntax: quotes, backslashes, comments, command substitution,
+arithmetic, here-documents. It need not understand a command, only know which of these a position is
+in.
 """
 
 import re
@@ -23,7 +24,8 @@ _PLAIN = ("plain", "parenthesis")
 
 
 def places(literals: Sequence[str]) -> list[str]:
-    """What surrounds each placeholder of a command, which stand between these pieces of its text; "" for a plain word.
+    """Return what surrounds each placeholder of a command, which stand between these pieces of its
+    text; "" for a plain word.
 
     A command of n placeholders has n + 1 pieces.
     """
@@ -47,7 +49,7 @@ class _Reader:
         self._line = ""
 
     def place(self) -> str:
-        """The construct around the present position; "" for a plain word."""
+        """Return the construct around the present position; "" for a plain word."""
         if self._is_escaped:
             return _NAMES["backslash"]
         if "back" in self.stack:  # what quotes mean inside differs from shell to shell
@@ -109,7 +111,8 @@ class _Reader:
         return 1
 
     def _expansion(self, text: str, at: int) -> int:
-        """An expansion that begins at `at`, the same in quotes and out of them; 0 when there is none."""
+        """Return an expansion that begins at `at`, the same in quotes and out of them; 0 when there
+        is none."""
         if text.startswith("$((", at):
             self.stack.append("arithmetic")
             return 3

@@ -1,17 +1,17 @@
 """A search space becomes candidates: the finite set of arms a bandit chooses from.
 
-A sampler draws positions in the unit interval, one for each parameter; positions become codes, codes become values and
-features (`objectives.coding`). Parameters whose conditions do not hold are taken out, forbidden configurations and
-repeats dropped (`objectives.constraints`).
+A sampler draws positions in the unit interval, one for each parameter; positions become codes,
+codes become values and features (`objectives.coding`). Parameters whose conditions do not hold are
+taken out, forbidden configurations and repeats dropped (`objectives.constraints`).
 
 How many arms come out, `size` being what was asked for:
 
-* a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at most
-  `LARGEST_WHOLE_SET` arms;
-* `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come up twice
-  (coarse integers) are kept once, so fewer may remain;
-* `grid` takes choices and ordered values in full and splits every range into the largest equal number of levels
-  whose arms stay within `size` (a range has no more levels than values).
+* a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at
+  most `LARGEST_WHOLE_SET` arms;
+* `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come
+  up twice (coarse integers) are kept once, so fewer may remain;
+* `grid` takes choices and ordered values in full and splits every range into the largest equal
+  number of levels whose arms stay within `size` (a range has no more levels than values).
 """
 
 import math
@@ -55,9 +55,11 @@ class _MissingError(ObjectiveError):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Parameters by name, and clauses (`objectives.conditions`) of which none may hold in a configuration.
+    """Parameters by name, and clauses (`objectives.conditions`) of which none may hold in a
+    configuration.
 
-    Raises ObjectiveError when conditions or forbidden clauses do not fit the parameters, or nothing varies.
+    Raises ObjectiveError when conditions or forbidden clauses do not fit the parameters, or nothing
+    varies.
     """
 
     parameters: Space
@@ -94,7 +96,7 @@ class SearchSpace:
         return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
 
     def allowed(self, codes: Codes) -> Mask:
-        """Which (A,) of the configurations `codes` (A, P) no clause forbids."""
+        """Return which (A,) of the configurations `codes` (A, P) no clause forbids."""
         return ~holds(self.parameters, self.forbid, codes)
 
     def existing(self, codes: Codes) -> Codes:
@@ -102,14 +104,17 @@ class SearchSpace:
         return without_inactive(self.parameters, self.order, codes)
 
     def count(self, most: int) -> int | None:
-        """How many configurations there are; None when there are more than `most`, or cannot be counted within it."""
+        """Return how many configurations there are; None when there are more than `most`, or cannot
+        be counted within it."""
         codes = self.enumerate(dict.fromkeys(self.parameters, math.inf), most)
         return None if codes is None else len(codes)
 
     def enumerate(self, levels: Mapping[str, float], most: int) -> Codes | None:
-        """List the allowed configurations (A, P) with at most `levels` values per parameter; None above about `most`.
+        """List the allowed configurations (A, P) with at most `levels` values per parameter; None
+        above about `most`.
 
-        The last parameter of `order` runs fastest. Nothing much larger than the answer is made on the way.
+        The last parameter of `order` runs fastest. Nothing much larger than the answer is made on
+        the way.
         """
         due = {clause: set(names_in([self.forbid[clause]])) for clause in range(len(self.forbid))}
         rows, defined = np.full((1, len(self.parameters)), np.nan), set[str]()
@@ -129,12 +134,14 @@ class SearchSpace:
         return rows if len(rows) <= most else None
 
     def _exists(self, name: str, codes: Codes) -> Mask:
-        """Return a mask (A,) of the rows of `codes` in which the conditions of parameter `name` hold."""
+        """Return a mask (A,) of the rows of `codes` in which the conditions of parameter `name`
+        hold."""
         clauses = conditions(self.parameters[name])
         return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
     def _expand(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
-        """`rows` (A, P), each as often as parameter `name` has levels where it `exists` (A,)."""
+        """Return `rows` (A, P), each as often as parameter `name` has levels where it `exists`
+        (A,)."""
         codes = coding.spread_codes(self.parameters[name], number)
         times = np.where(exists, len(codes), 1)
         larger = np.repeat(rows, times, axis=0)
@@ -144,17 +151,18 @@ class SearchSpace:
         return larger
 
     def candidates(self, codes: Codes) -> Candidates:
-        """Arms of these configurations (A, P): allowed ones, each once."""
+        """Return arms of these configurations (A, P): allowed ones, each once."""
         return self.candidates_of(self.columns_of(codes))
 
     def candidate(self, configuration: Mapping[str, object]) -> Candidates:
-        """The one arm of a configuration that a person gives, with the very numbers given; raises as `code_of` does."""
+        """Return the one arm of a configuration that a person gives, with the very numbers given;
+        raises as `code_of` does."""
         columns = self.columns_of(self.code_of(configuration))
         self.put(columns, 0, configuration)
         return self.candidates_of(columns)
 
     def columns_of(self, codes: Codes) -> dict[str, Column]:
-        """Values (A,) of each parameter in these configurations (A, P)."""
+        """Return values (A,) of each parameter in these configurations (A, P)."""
         return {
             name: coding.values(parameter, codes[:, index])
             for index, (name, parameter) in enumerate(self.parameters.items())
@@ -168,7 +176,8 @@ class SearchSpace:
                 columns[name][row] = float(value)
 
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
-        """Arms of these values (A,) a parameter, None where one does not exist: the same bits for the same values."""
+        """Return arms of these values (A,) a parameter, None where one does not exist: the same
+        bits for the same values."""
         widths = [coding.width(parameter) for parameter in self.parameters.values()]
         features = np.empty((len(next(iter(columns.values()))), self.width))
         for (name, parameter), end, width in zip(self.parameters.items(), np.cumsum(widths), widths, strict=True):
@@ -177,7 +186,8 @@ class SearchSpace:
         return Candidates(features, columns, numbers, self.is_finite, self.conditional)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
-        """Make the arms again from the values of each parameter, as JSON lists them: with the same bits as before."""
+        """Make the arms again from the values of each parameter, as JSON lists them: with the same
+        bits as before."""
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
     def _column(self, name: str, values: Sequence[Scalar]) -> Column:
@@ -188,16 +198,17 @@ class SearchSpace:
         return column if coding.is_real(parameter) and None in values else coding.restore_values(parameter, column)
 
     def encode(self, columns: Mapping[str, Column]) -> Codes:
-        """Codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""
+        """Return codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""
         return np.stack(
             [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
         )
 
     def code_of(self, configuration: object) -> Codes:
-        """Codes (1, P) of one configuration as a person gives it, constants and inactive parameters left out or not.
+        """Return codes (1, P) of one configuration as a person gives it, constants and inactive
+        parameters left out or not.
 
-        Raises ObjectiveError when a parameter is unknown, missing or has a value that it cannot take, or the
-        configuration is forbidden.
+        Raises ObjectiveError when a parameter is unknown, missing or has a value that it cannot
+        take, or the configuration is forbidden.
         """
         if not isinstance(configuration, Mapping):
             names = ", ".join(self.parameters)
@@ -226,10 +237,11 @@ class SearchSpace:
         return codes
 
     def completed(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
-        """The configuration with every parameter that it leaves out drawn, so that it is allowed; as it is when none is
-        missing. Values are drawn as those of candidates are.
+        """Return the configuration with every parameter that it leaves out drawn, so that it is
+        allowed; as it is when none is missing. Values are drawn as those of candidates are.
 
-        Raises ObjectiveError as `code_of` does, and when no allowed configuration with these values was found.
+        Raises ObjectiveError as `code_of` does, and when no allowed configuration with these values
+        was found.
         """
         try:
             self.code_of(configuration)
@@ -269,18 +281,20 @@ def make_candidates(
     first: Sequence[Mapping[str, object]] = (),
     points: int = DEFAULT_SIZE,
 ) -> Candidates:
-    """Candidates of `space`: features (A, d) in the unit cube, parameters in the space's order.
+    """Return candidates of `space`: features (A, d) in the unit cube, parameters in the space's
+    order.
 
     Args:
         space: parameters by name, or these with forbidden clauses.
         size: number of arms asked for (see the module's text for how many come out).
         sampler: how arms are drawn.
-        seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the same candidates.
+        seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the
+            same candidates.
         first: configurations that become the first arms, in their order, whatever else is drawn.
         points: number of arms drawn where no size is given and the space is not taken whole.
 
-    Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is unknown, no
-    configuration is allowed or one of `first` is not.
+    Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is
+    unknown, no configuration is allowed or one of `first` is not.
     """
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
     _check_size(size, sampler)
@@ -310,7 +324,7 @@ def make_candidates(
 
 
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices, ascending, of the `rows` (A, d) that equal no earlier row; NaN equals NaN."""
+    """Return indices, ascending, of the `rows` (A, d) that equal no earlier row; NaN equals NaN."""
     first = np.zeros(min(1, len(rows)), dtype=np.intp)
     group = np.zeros(len(rows), dtype=np.intp)
     for column in rows.T:
@@ -353,7 +367,8 @@ def _check_cells(cells: int) -> None:
 
 
 def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
-    """The first `size` allowed configurations (≤ size, P) that the sampler draws; fewer where hardly any is allowed."""
+    """Return the first `size` allowed configurations (≤ size, P) that the sampler draws; fewer
+    where hardly any is allowed."""
     varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
     most, codes, filled = size, np.empty((size, len(space.parameters))), 0
     while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
@@ -369,13 +384,15 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
 
 
 def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Codes (size, P) of points at `positions` (size,) of the parameters that vary, whether they exist or not."""
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
+    they exist or not."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are needed."""
+    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are
+    needed."""
     # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
     rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
     parts = (min(rows, most - low) for low in range(0, most, rows))
@@ -390,7 +407,8 @@ def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: in
 
 
 def _largest_grid(space: SearchSpace, size: int) -> Codes:
-    """The largest grid with at most `size` arms; raises ObjectiveError when not even two levels a range fit."""
+    """Return the largest grid with at most `size` arms; raises ObjectiveError when not even two
+    levels a range fit."""
 
     def levels_of(levels: int) -> dict[str, float]:
         return {

@@ -19,7 +19,8 @@ from objectives.parameters import Range, Space
 
 @dataclass(frozen=True, slots=True)
 class _Formula:
-    """The options of an objective with a formula, and what they do. Raises ValueError when one is out of range."""
+    """The options of an objective with a formula, and what they do. Raises ValueError when one is
+    out of range."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -32,11 +33,11 @@ class _Formula:
                 raise ValueError(f"{name} must be finite and >= 0, got {value}")
 
     def load(self, source: DataSource) -> Self:
-        """The objective itself."""
+        """Return the objective itself."""
         return self
 
     def _evaluation(self, value: float, seed: int) -> Evaluation:
-        """`value` with noise drawn from `seed`, after `seconds`."""
+        """Return `value` with noise drawn from `seed`, after `seconds`."""
         if self.seconds:
             time.sleep(self.seconds)
         noise = self.noise_std * float(np.random.default_rng(seed).standard_normal())
@@ -45,54 +46,59 @@ class _Formula:
 
 @dataclass(frozen=True, slots=True)
 class Sine(_Formula):
-    """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et al., equation 4.1).
+    """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et
+    al., equation 4.1).
 
-    The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020 have noise of
-    standard deviation 1.
+    The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020
+    have noise of standard deviation 1.
     """
 
     def default_space(self) -> Space:
-        """x in [0, 10]."""
+        """Return x in [0, 10]."""
         return {"x": Range(0.0, 10.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """f(x) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
+        """Return f(x) plus noise drawn from `seed`. Raises ValueError when a coordinate is
+        missing."""
         return self._evaluation(sine(*_coordinates(parameters, "x")), seed)
 
     def optimum(self, maximize: bool) -> float:
-        """The extreme value over [0, 10]."""
+        """Return the extreme value over [0, 10]."""
         values = [sine(x) for x in (0.0, 10.0, *_stationary_points())]
         return max(values) if maximize else min(values)
 
 
 @dataclass(frozen=True, slots=True)
 class Branin(_Formula):
-    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia et al. 2021).
+    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia
+    et al. 2021).
 
-    f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
-    noise has the paper's variance, 0.01.
+    f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5,
+    v = 15y. The default noise has the paper's variance, 0.01.
     """
 
     def default_space(self) -> Space:
-        """x and y in [0, 1]."""
+        """Return x and y in [0, 1]."""
         return {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """f(x, y) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
+        """Return f(x, y) plus noise drawn from `seed`. Raises ValueError when a coordinate is
+        missing."""
         return self._evaluation(branin(*_coordinates(parameters, "x", "y")), seed)
 
     def optimum(self, maximize: bool) -> float:
-        """The extreme value over [0, 1]²: where the square vanishes at u = π, or in the corner x = y = 0."""
+        """Return the extreme value over [0, 1]²: where the square vanishes at u = π, or in the
+        corner x = y = 0."""
         return branin((math.pi + 5) / 15, 2.275 / 15) if maximize else branin(0.0, 0.0)
 
 
 def sine(x: float) -> float:
-    """sin x + cos x + 0.1 x (Bedi, Sadler et al., equation 4.1)."""
+    """Return sin x + cos x + 0.1 x (Bedi, Sadler et al., equation 4.1)."""
     return math.sin(x) + math.cos(x) + 0.1 * x
 
 
 def branin(x: float, y: float) -> float:
-    """The scaled Branin function at (x, y) in [0, 1]² (Salgia et al. 2021, supplement)."""
+    """Return the scaled Branin function at (x, y) in [0, 1]² (Salgia et al. 2021, supplement)."""
     u, v = 15 * x - 5, 15 * y
     square = (v - 5.1 * u**2 / (4 * math.pi**2) + 5 * u / math.pi - 6) ** 2
     return -(square + (10 - 10 / (8 * math.pi)) * math.cos(u) - 44.81) / 51.95
@@ -106,7 +112,7 @@ def _coordinates(parameters: Parameters, *names: str) -> list[float]:
 
 
 def _stationary_points() -> list[float]:
-    """Where f' = cos x − sin x + 0.1 = √2 cos(x + π/4) + 0.1 vanishes on [0, 10]."""
+    """Return where f' = cos x − sin x + 0.1 = √2 cos(x + π/4) + 0.1 vanishes on [0, 10]."""
     angle = math.acos(-0.1 / math.sqrt(2))
     points = [sign * angle - math.pi / 4 + 2 * math.pi * turn for sign in (-1, 1) for turn in range(3)]
     return [x for x in points if 0 <= x <= 10]

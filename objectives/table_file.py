@@ -1,7 +1,9 @@
-"""A user's table, CSV or Parquet, as typed columns; a mistake is reported with file, line and column.
+"""A user's table, CSV or Parquet, as typed columns; a mistake is reported with file, line and
+column.
 
-The first line names the columns. A column is numeric when all its cells are numbers, text when none is; anything in
-between is a mistake, since one misspelt number would otherwise turn a scale into thousands of choices.
+The first line names the columns. A column is numeric when all its cells are numbers, text when none
+is; anything in between is a mistake, since one misspelt number would otherwise turn a scale into
+thousands of choices.
 """
 
 import csv
@@ -30,18 +32,21 @@ Cells = tuple[list[int], Sequence[object]]  # of a column: the lines of its cell
 
 
 def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, Column]:
-    """Columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and `.parquet` are known.
+    """Return columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and
+    `.parquet` are known.
 
     `needed` picks the columns out of all names; what the others hold does not matter.
 
-    Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
-    given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
+    Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name
+    that is missing or given twice, a ragged line, an empty cell, a number that is not finite and a
+    mixed column.
     """
     return {name: _as_typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
 def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
-    """The same with missing cells allowed: float64 with NaN for them, or text in an object array with None."""
+    """Return the same with missing cells allowed: float64 with NaN for them, or text in an object
+    array with None."""
     return {name: _typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
@@ -146,7 +151,7 @@ def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequenc
 
 
 def _number(cell: object) -> int | float | None:
-    """The number in a cell; None for text (and for other types of a Parquet file)."""
+    """Return the number in a cell; None for text (and for other types of a Parquet file)."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
     if not isinstance(cell, str):
@@ -163,10 +168,11 @@ def _number(cell: object) -> int | float | None:
 
 
 def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.float64]:
-    """Features (A, d): numbers scaled to [0, 1] by their least and greatest, text one-hot over √2 (as `Choice`).
+    """Return features (A, d): numbers scaled to [0, 1] by their least and greatest, text one-hot
+    over √2 (as `Choice`).
 
-    A column that never varies is no feature. Raises ObjectiveError when a text column has more than `most_choices`
-    different values, or nothing varies.
+    A column that never varies is no feature. Raises ObjectiveError when a text column has more than
+    `most_choices` different values, or nothing varies.
     """
     blocks = [_encode_column(name, column, most_choices) for name, column in columns.items()]
     features = np.hstack(blocks) if blocks else np.empty((0, 0))

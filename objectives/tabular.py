@@ -1,8 +1,9 @@
 """Objectives that are tables: an evaluation looks up the row of an arm.
 
-Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every row is an arm,
-the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print how features are scaled; they are
-standardised here. A user's own table becomes candidates, or, with a target column, an objective.
+Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every
+row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print
+how features are scaled; they are standardised here. A user's own table becomes candidates, or, with
+a target column, an objective.
 """
 
 import math
@@ -30,13 +31,14 @@ ROW = "row"  # the parameter that says which row of the table an arm is
 class Table:
     """A finite table of known rewards.
 
-    `features` (A, d) are the arms, `columns` (A,) their values for display. `target` is (A,), or (A, repeats) where
-    evaluations were repeated (NaN where one is missing): the seed then picks the repeat. N(0, `noise_std`²) drawn from
-    the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded. `remark`: a note on
-    how the table was read, for display.
+    `features` (A, d) are the arms, `columns` (A,) their values for display. `target` is (A,), or
+    (A, repeats) where evaluations were repeated (NaN where one is missing): the seed then picks the
+    repeat. N(0, `noise_std`²) drawn from the seed is added. `seconds` (A,) is how long the
+    evaluation took when the table was recorded. `remark`: a note on how the table was read, for
+    display.
 
-    Raises ObjectiveError when shapes differ, a row has no finite target or a column is called `row`; ValueError when
-    `noise_std` is negative.
+    Raises ObjectiveError when shapes differ, a row has no finite target or a column is called
+    `row`; ValueError when `noise_std` is negative.
     """
 
     features: NDArray[np.float64]
@@ -67,12 +69,14 @@ class Table:
         object.__setattr__(self, "target", target)
 
     def candidates(self) -> Candidates:
-        """The table's rows, in order; the parameter `row` tells them apart, the others are for people."""
+        """Return the table's rows, in order; the parameter `row` tells them apart, the others are
+        for people."""
         columns = {ROW: np.arange(len(self.features)), **self.columns}
         return Candidates(self.features, columns, self.parameter_of, remark=self.remark)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """The target of row `parameters["row"]`, noise added; metrics `noise_free` (mean over repeats), `seconds`.
+        """Return the target of row `parameters["row"]`, noise added; metrics `noise_free` (mean
+        over repeats), `seconds`.
 
         Raises ValueError when there is no such row.
         """
@@ -87,20 +91,22 @@ class Table:
         return Evaluation(found.value + self.noise_std * float(rng.standard_normal()), metrics)
 
     def optimum(self, maximize: bool) -> float:
-        """The largest (smallest) mean over repeats in the table."""
+        """Return the largest (smallest) mean over repeats in the table."""
         means = np.nanmean(self.target, axis=1)
         return float(means.max() if maximize else means.min())
 
 
 def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:
-    """One of the `repeats` (n,) of a configuration, NaN where one is missing; metric `noise_free` is their mean."""
+    """Return one of the `repeats` (n,) of a configuration, NaN where one is missing; metric
+    `noise_free` is their mean."""
     known = repeats[~np.isnan(repeats)]
     return Evaluation(float(rng.choice(known)), {"noise_free": float(known.mean())})
 
 
 @dataclass(frozen=True, slots=True)
 class _RegressionData(ABC):
-    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass reads the data."""
+    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass reads the
+    data."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -110,15 +116,15 @@ class _RegressionData(ABC):
         _check_noise(self.noise_std)
 
     def load(self, source: DataSource) -> Table:
-        """The table; raises ObjectiveError when the data cannot be had."""
+        """Return the table; raises ObjectiveError when the data cannot be had."""
         return _standardise(self._read(source), self.noise_std)
 
     @abstractmethod
     def _read(self, source: DataSource) -> Regression:
-        """The data set; raises ObjectiveError when it cannot be had."""
+        """Return the data set; raises ObjectiveError when it cannot be had."""
 
     def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
+        """Return None: the table brings its own candidates."""
         return None
 
 
@@ -132,15 +138,16 @@ class Abalone(_RegressionData):
 
 @dataclass(frozen=True, slots=True)
 class Cadata(_RegressionData):
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem."""
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit
+    problem."""
 
     def _read(self, source: DataSource) -> Regression:
         return load_cadata(source)
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
-    """Every row of a user's table as an arm whose parameters are all its columns; of equal rows the first, unless
-    `duplicates` are kept. Raises ObjectiveError."""
+    """Return every row of a user's table as an arm whose parameters are all its columns; of equal
+    rows the first, unless `duplicates` are kept. Raises ObjectiveError."""
     columns, remark = read_columns(path), ""
     if duplicates == "merge":
         groups = group(columns)
@@ -156,11 +163,12 @@ def table_objective(
     noise_std: float = 0.0,
     duplicates: Duplicates = "merge",
 ) -> Table:
-    """A user's table whose column `target` is the value; `seconds` may name the column of recorded durations.
+    """Return a user's table whose column `target` is the value; `seconds` may name the column of
+    recorded durations.
 
-    All other columns are features. Rows with equal ones are one arm, each evaluation of which draws one of their
-    values, and whose duration is their mean, unless `duplicates` are kept. Raises ObjectiveError when a named column
-    is missing or is not numeric.
+    All other columns are features. Rows with equal ones are one arm, each evaluation of which draws
+    one of their values, and whose duration is their mean, unless `duplicates` are kept. Raises
+    ObjectiveError when a named column is missing or is not numeric.
     """
     columns = read_columns(path)
     values = _numeric(path, columns, "target", target)

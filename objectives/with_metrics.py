@@ -1,4 +1,5 @@
-"""An objective whose metrics are objectives or constraints of a campaign: a result without them is a failure."""
+"""An objective whose metrics are objectives or constraints of a campaign: a result without them is
+a failure."""
 
 import math
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ _NAMED = 8  # metrics that a message lists
 
 @dataclass(frozen=True)
 class WithMetrics:
-    """`inner`, the value of whose evaluations is its metric `first`, and that must have all `needed` ones.
+    """`inner`, the value of whose evaluations is its metric `first`, and that must have all
+    `needed` ones.
 
-    `needed`: pairs of a metric's name and where in the campaign file it is named. Those come first among the metrics,
-    so that they are kept when there are too many. What `inner` returned as its value stays a metric, `value`, where it
-    is not the first one.
+    `needed`: pairs of a metric's name and where in the campaign file it is named. Those come first
+    among the metrics, so that they are kept when there are too many. What `inner` returned as its
+    value stays a metric, `value`, where it is not the first one.
     """
 
     inner: Objective

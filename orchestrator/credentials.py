@@ -1,8 +1,10 @@
-"""Credentials in the URL of a database: looked up when a connection is made, hidden when the URL is written or shown.
+"""Credentials in the URL of a database: looked up when a connection is made, hidden when the URL is
+written or shown.
 
-A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or PGPASSFILE, a service file),
-in an environment variable that the URL names as `${VAR}`, or in the URL itself. What is stored keeps `${VAR}` as it is
-and has `***` in the place of a password; `resolve_url` turns it into the URL that the driver needs.
+A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or
+PGPASSFILE, a service file), in an environment variable that the URL names as `${VAR}`, or in the
+URL itself. What is stored keeps `${VAR}` as it is and has `***` in the place of a password;
+`resolve_url` turns it into the URL that the driver needs.
 """
 
 import os
@@ -31,24 +33,27 @@ class UnsetVariableError(Exception):
 
 
 def redact(text: str) -> str:
-    """`text`, a URL or anything that holds some, with `***` for every password; `${VAR}` stays."""
+    """Return `text`, a URL or anything that holds some, with `***` for every password; `${VAR}`
+    stays."""
     return _SETTING.sub(_hide_value, _pattern(text).sub(_hide_password, text))
 
 
 def has_password(url: str) -> bool:
-    """Whether a password stands in the URL itself."""
+    """Return whether a password stands in the URL itself."""
     return any(secret != HIDDEN for secret in _literal_secrets(url))
 
 
 def has_variables(url: str) -> bool:
-    """Whether the URL names environment variables as `${VAR}`."""
+    """Return whether the URL names environment variables as `${VAR}`."""
     return _REFERENCE.search(url) is not None
 
 
 def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
-    """The URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq looks for one.
+    """Return the URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq
+    looks for one.
 
-    Raises UnsetVariableError, and SQLAlchemy's ArgumentError or a ValueError when the text is no URL.
+    Raises UnsetVariableError, and SQLAlchemy's ArgumentError or a ValueError when the text is no
+    URL.
     """
     if "://" in url:
         try:
@@ -60,8 +65,8 @@ def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL
 
 
 def mistake_in_url(url: str) -> str:
-    """What is wrong with a URL, without its passwords; empty for a good one, and where it names variables, which only
-    the process that connects knows."""
+    """Return what is wrong with a URL, without its passwords; empty for a good one, and where it
+    names variables, which only the process that connects knows."""
     if "://" not in url or _REFERENCE.search(url):
         return ""
     try:
@@ -72,7 +77,7 @@ def mistake_in_url(url: str) -> str:
 
 
 def without_secrets(message: str, url: str) -> str:
-    """A message about `url`, written by a driver, in which no password of it is left."""
+    """Return a message about `url`, written by a driver, in which no password of it is left."""
     secrets = set(_literal_secrets(url))
     try:
         parsed = resolve_url(url)
@@ -89,7 +94,8 @@ def without_secrets(message: str, url: str) -> str:
 
 
 def hide_address(url: str) -> str:
-    """An address that is a secret as a whole, a webhook's: its scheme and host, then `***`; `${VAR}` stays."""
+    """Return an address that is a secret as a whole, a webhook's: its scheme and host, then `***`;
+    `${VAR}` stays."""
     parts = urlsplit(url)
     return url if "${" in url else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{HIDDEN}"
 
@@ -111,12 +117,13 @@ def _hide_value(match: re.Match[str]) -> str:
 
 
 def _is_secret(setting: re.Match[str]) -> bool:
-    """Whether the key names a secret; a URL's keys may be percent-encoded."""
+    """Return whether the key names a secret; a URL's keys may be percent-encoded."""
     return unquote(setting["key"]).lower().endswith(_SECRET_ENDINGS)
 
 
 def _split(rest: str) -> tuple[str, str, str]:
-    """What follows `user:` as password, `@` and the rest. A password may contain `/`, and even an unescaped `@`."""
+    """Return what follows `user:` as password, `@` and the rest. A password may contain `/`, and
+    even an unescaped `@`."""
     password, at, rest = rest.partition("@")
     while at and "@" in (host := re.split(r"[/?]", rest, maxsplit=1)[0]):
         more, _, _ = host.partition("@")
@@ -134,7 +141,7 @@ def _literal_secrets(url: str) -> list[str]:
 
 
 def in_environment(text: str, environment: Mapping[str, str]) -> str:
-    """`text` with every `${VAR}` replaced. Raises UnsetVariableError."""
+    """Return `text` with every `${VAR}` replaced. Raises UnsetVariableError."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in environment:

@@ -1,4 +1,5 @@
-"""Every error that a user can get, in one tree. A message states the rule, the value, the place and the remedy.
+"""Every error that a user can get, in one tree. A message states the rule, the value, the place and
+the remedy.
 
     BbkbError
     ├── UserError            exit code 2: something to fix in a file, a flag or the environment
@@ -10,8 +11,8 @@
         ├── FencedError      another process has taken over the campaign
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
-`objectives.objective.ObjectiveError` is a user's mistake too; it is defined there because `objectives` imports no other
-package.
+`objectives.objective.ObjectiveError` is a user's mistake too; it is defined there because
+`objectives` imports no other package.
 """
 
 import traceback
@@ -25,7 +26,7 @@ class UserError(BbkbError):
     """Something that the user can fix. Shown without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message alone, as the terminal does."""
+        """Return what a notebook shows: the message alone, as the terminal does."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -42,7 +43,8 @@ class HeldError(RunError):
 
 
 class StoreError(UserError):
-    """The database cannot be used as requested. `is_transient`: a retry may help (it is unreachable, or busy)."""
+    """The database cannot be used as requested. `is_transient`: a retry may help (it is
+    unreachable, or busy)."""
 
     def __init__(self, message: str, is_transient: bool = False) -> None:
         super().__init__(message)

@@ -1,7 +1,8 @@
 """Files written whole or not at all: a draft beside the target, synced, then renamed onto it.
 
-All files of the project are written by these functions, so after a full disk, a kill or a second writer there is the
-old file or the new one, never a part. Drafts have different names, so two writers never use the same one.
+All files of the project are written by these functions, so after a full disk, a kill or a second
+writer there is the old file or the new one, never a part. Drafts have different names, so two
+writers never use the same one.
 """
 
 import contextlib
@@ -21,10 +22,11 @@ def write_text(path: Path, text: str, *, is_private: bool = True) -> None:
 
 
 def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
-    """Replace what `path` holds, durably. `is_private`: only its owner may read it; else as the umask says.
+    """Replace what `path` holds, durably. `is_private`: only its owner may read it; else as the
+    umask says.
 
-    A symbolic link keeps pointing to its target, which is replaced; a device or a pipe is written to directly. Raises
-    OSError when it cannot be written; the old content stays then, and no draft.
+    A symbolic link keeps pointing to its target, which is replaced; a device or a pipe is written
+    to directly. Raises OSError when it cannot be written; the old content stays then, and no draft.
     """
     target = Path(os.path.realpath(path))
     if _is_special(target):
@@ -43,8 +45,8 @@ def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
 
 
 def read_small(path: Path, most_bytes: int) -> bytes:
-    """The content of a regular file. Raises OSError when it cannot be read, is a pipe or a device, which might never
-    end, or has more than `most_bytes`."""
+    """Return the content of a regular file. Raises OSError when it cannot be read, is a pipe or a
+    device, which might never end, or has more than `most_bytes`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not blocking: a pipe without a writer
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -56,7 +58,8 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may read, unless there is a file already. Raises OSError."""
+    """Make an empty file that only its owner may read, unless there is a file already. Raises
+    OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
@@ -76,7 +79,8 @@ def _write_synced(path: Path, content: bytes, mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe there too."""
+    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe
+    there too."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,8 +1,9 @@
 """The operator's log: one line for each event that matters, with campaign, trial and attempt.
 
-Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`. Nothing is written
-unless `log_into` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The
-log is for people and log collectors; the campaign's results are in its event log, which is complete without it.
+Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`.
+Nothing is written unless `log_into` (the `bbkb` command and the coordinator) or the program that
+uses the library adds a handler. The log is for people and log collectors; the campaign's results
+are in its event log, which is complete without it.
 """
 
 import json
@@ -33,8 +34,9 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     """Append what this process logs to `run.log` in a run's folder.
 
     Args:
-        folder: the run's folder. Where it does not exist (a coordinator on another machine whose store is a database
-            server) the lines go to standard error, which Ray keeps among its logs.
+        folder: the run's folder. Where it does not exist (a coordinator on another machine whose
+            store is a database server) the lines go to standard error, which Ray keeps among its
+            logs.
         campaign: name that is written with each line.
         level: the least severe level that is written.
         format_: `text`, or `json` for one JSON object a line.
@@ -53,7 +55,8 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        # a disk that is full at the very end must not hide how the session ended: the log is for people only
+        # a disk that is full at the very end must not hide how the session ended: the log is for
+        # people only
         with suppress(OSError):
             handler.close()
 
@@ -69,14 +72,15 @@ def _handler(folder: Path) -> logging.Handler:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-03-01T14:05:09.250Z WARNING bbkb.session campaign=x trial=3 attempt=1: failed …`, always one line."""
+    """`2026-03-01T14:05:09.250Z WARNING bbkb.session campaign=x trial=3 attempt=1: failed …`,
+    always one line."""
 
     def __init__(self, campaign: str) -> None:
         super().__init__()
         self._campaign = campaign
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
+        """Return the record as one line."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
         text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
         return printable(text).translate(_ONE_LINE)
@@ -90,7 +94,7 @@ class JsonFormatter(logging.Formatter):
         self._campaign = campaign
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
+        """Return the record as one line."""
         head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
         return json.dumps({**head, **_fields(record, self._campaign), "message": _message(self, record)})
 

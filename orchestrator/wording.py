@@ -5,9 +5,10 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-# Characters that a terminal executes instead of showing: control characters of ASCII and Latin-1 except tab and line
-# feed; marks of the direction of writing; surrogates; and characters without width, which make two names look the same.
-# Joiners are kept: words of some scripts and composed emoji need them.
+# Characters that a terminal executes instead of showing: control characters of ASCII and Latin-1
+# except tab and line feed; marks of the direction of writing; surrogates; and characters without
+# width, which make two names look the same. Joiners are kept: words of some scripts and composed
+# emoji need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
@@ -17,7 +18,7 @@ _EPOCH_FROM = 1e9  # larger values are wall-clock times (2001 and later), smalle
 
 
 def duration(seconds: float) -> str:
-    """The two leading units: `0.214 s`, `1 min 5 s`, `2 h 3 min`, `12 d 4 h`."""
+    """Return the two leading units: `0.214 s`, `1 min 5 s`, `2 h 3 min`, `12 d 4 h`."""
     if round(seconds) < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)
@@ -28,43 +29,48 @@ def duration(seconds: float) -> str:
 
 
 def is_wall_clock(time: float) -> bool:
-    """Whether a time of an executor's clock is a wall-clock time; False for a virtual time."""
+    """Return whether a time of an executor's clock is a wall-clock time; False for a virtual
+    time."""
     return time >= _EPOCH_FROM
 
 
 def moment(time: float) -> str:
-    """A time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in seconds."""
+    """Return a time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in
+    seconds."""
     if not is_wall_clock(time):
         return f"{time:.1f} s (virtual)"
     return _in_utc(time).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(time: float) -> str:
-    """A time of an executor's clock as ISO 8601 in UTC, for programs: `2026-03-01T14:05:09.250000Z`.
+    """Return a time of an executor's clock as ISO 8601 in UTC, for programs:
+    `2026-03-01T14:05:09.250000Z`.
 
-    Virtual time counts from 1970-01-01T00:00:00.000000Z; a time after the year 9999 is written as the end of that year.
+    Virtual time counts from 1970-01-01T00:00:00.000000Z; a time after the year 9999 is written as
+    the end of that year.
     """
     return _in_utc(time).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _in_utc(time: float) -> datetime:
-    """The date, moved into the years that a `datetime` can have."""
+    """Return the date, moved into the years that a `datetime` can have."""
     return datetime.fromtimestamp(min(max(_FIRST, time), _LAST), UTC)
 
 
 def printable(text: str) -> str:
-    """`text` as it may be shown on a terminal or written into a log: control characters are escaped (`\\x1b`)."""
+    """Return `text` as it may be shown on a terminal or written into a log: control characters are
+    escaped (`\\x1b`)."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: object, limit: int) -> str:
-    """`text` with its white space joined, cut to at most `limit` characters."""
+    """Return `text` with its white space joined, cut to at most `limit` characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
-    """Names and texts as a small HTML table, escaped, for notebooks."""
+    """Return names and texts as a small HTML table, escaped, for notebooks."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in facts
@@ -73,7 +79,7 @@ def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes in a readable unit."""
+    """Return a number of bytes in a readable unit."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -82,5 +88,5 @@ def size_text(size: float) -> str:
 
 
 def plural(count: int, noun: str, ending: str = "s") -> str:
-    """`1 batch`, `2 batches`: the number and the noun that goes with it."""
+    """Return `1 batch`, `2 batches`: the number and the noun that goes with it."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"

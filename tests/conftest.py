@@ -1,4 +1,5 @@
-"""Fixtures that tests of several packages share: one quiet local Ray cluster, and the available databases.
+"""Fixtures that tests of several packages share: one quiet local Ray cluster, and the available
+databases.
 
 The environment is set before anything imports ray.
 """
@@ -43,9 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine is.
+    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine
+    is.
 
-    Every run tries the same examples, so a failure is one of the code. `make fuzz` (`-m fuzz`) looks for new ones.
+    Every run tries the same examples, so a failure is one of the code. `make fuzz` (`-m fuzz`)
+    looks for new ones.
     """
     if config.getoption("--quick"):
         os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
@@ -57,10 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def default_signal_handlers() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM as in the foreground, here and in child processes, which inherit what is ignored.
+    """Handle SIGINT and SIGTERM as in the foreground, here and in child processes, which inherit
+    what is ignored.
 
-    A background job of a non-interactive shell ignores SIGINT. Tests send both signals to themselves and to children.
-    SIGHUP stays ignored under `nohup`: the tests have to outlive the terminal.
+    A background job of a non-interactive shell ignores SIGINT. Tests send both signals to
+    themselves and to children. SIGHUP stays ignored under `nohup`: the tests have to outlive the
+    terminal.
     """
     before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     before_termination = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -71,7 +76,8 @@ def default_signal_handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """A local Ray with 4 logical CPUs and 2 logical GPUs that this process is connected to; its address."""
+    """A local Ray with 4 logical CPUs and 2 logical GPUs that this process is connected to; its
+    address."""
     import ray
 
     folder = tempfile.mkdtemp(prefix="bb", dir="/tmp")  # short: the path of a Unix socket ends at 107 bytes
@@ -100,7 +106,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `--quick` does not run, and what kills a PostgreSQL server where no server is installed."""
+    """Leave out what `--quick` does not run, and what kills a PostgreSQL server where no server is
+    installed."""
     left_out = {item for item in items if config.getoption("--quick") and _is_thorough(item)}
     if postgresql.binaries() is None:
         left_out |= {item for item in items if "postgresql_server" in _fixtures_of(item)}

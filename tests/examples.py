@@ -1,4 +1,5 @@
-"""How many examples a property test tries: with `make test`, which is quick, fewer than with `make test-all`."""
+"""How many examples a property test tries: with `make test`, which is quick, fewer than with `make
+test-all`."""
 
 import os
 
@@ -6,7 +7,8 @@ _SHARE = 4  # a quick run tries one example in so many
 
 
 def examples(count: int) -> int:
-    """Return the number of examples, for `hypothesis.settings(max_examples=...)`, of a property that is slow to try.
+    """Return the number of examples, for `hypothesis.settings(max_examples=...)`, of a property
+    that is slow to try.
 
     Args:
         count: examples of a complete run.

@@ -1,4 +1,5 @@
-"""The map of docs/ARCHITECTURE.md and the import rules cover every module; every room says what belongs in it."""
+"""The map of docs/ARCHITECTURE.md and the import rules cover every module; every room says what
+belongs in it."""
 
 import ast
 import re

@@ -68,7 +68,8 @@ def test_an_editor_completes_the_members_of_each_optimizer() -> None:
 
 
 def test_a_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> None:
-    """mypy checks `assert_type` with the rest of the tests; when they run, it returns its argument."""
+    """mypy checks `assert_type` with the rest of the tests; when they run, it returns its
+    argument."""
     search = assert_type(bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}), bbkb.Optimizer)
     search.save(tmp_path / "space.json")
     assert_type(bbkb.Optimizer.load(tmp_path / "space.json"), bbkb.Optimizer)
@@ -118,8 +119,8 @@ def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, sh
 
 
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of classes the public
-    methods too."""
+    """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of
+    classes the public methods too."""
     exported = [
         getattr(bbkb, name)
         for name in bbkb.__all__
@@ -144,7 +145,8 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def public_names(module: ModuleType) -> list[Callable[..., Any]]:
-    """The classes and functions of a module that users may use, but for those that they only catch."""
+    """The classes and functions of a module that users may use, but for those that they only
+    catch."""
     own = [one for name, one in vars(module).items() if not name.startswith("_")]
     own = [one for one in own if inspect.isfunction(one) or isinstance(one, type)]
     return [one for one in own if one.__module__ == module.__name__ and not is_error(one)]

@@ -1,4 +1,5 @@
-"""`.ci/run`: which failed tests run again, and what its last lines say. Its programs, `make` too, are stand-ins."""
+"""`.ci/run`: which failed tests run again, and what its last lines say. Its programs, `make` too,
+are stand-ins."""
 
 import subprocess
 import sys
@@ -17,7 +18,8 @@ esac
 
 
 def run_ci(folder: Path, failed: list[str], check: int, recheck: int = 0) -> tuple[int, list[str]]:
-    """Run the script with a `make` whose tests fail as told; its exit status and the lines that it printed."""
+    """Run the script with a `make` whose tests fail as told; its exit status and the lines that it
+    printed."""
     programs = folder / "programs"
     for place in (folder / ".ci", folder / ".venv" / "bin", programs):
         place.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The comparison with other projects is complete, and an existing test shows each feature that bbkb has."""
+"""The comparison with other projects is complete, and an existing test shows each feature that bbkb
+has."""
 
 import re
 from pathlib import Path
@@ -9,7 +10,8 @@ REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
 TABLE = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
 ROWS = TABLE[2:]
-# feature of bbkb: the file below tests/ and the test in it that shows the feature; `*` stands for all tests of the file
+# feature of bbkb: the file below tests/ and the test in it that shows the feature; `*` stands for
+# all tests of the file
 SHOWN_BY = {
     "Ask and tell, without a runner": (
         "orchestrator/ask_tell/test_space.py",

@@ -1,4 +1,5 @@
-"""README and documentation are true: their code runs, their campaign files are valid, their links lead somewhere."""
+"""README and documentation are true: their code runs, their campaign files are valid, their links
+lead somewhere."""
 
 import os
 import re
@@ -164,7 +165,8 @@ def test_the_page_of_commands_lists_every_command_and_no_other() -> None:
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of each `bbkb …` in a code span, or at the beginning of a line of code, without comments."""
+    """The words of each `bbkb …` in a code span, or at the beginning of a line of code, without
+    comments."""
     found = re.findall(r"(?:`|^(?: {4})?)bbkb +([a-z][^`\n]*)", text, re.MULTILINE)
     return [re.split(r"\s#", words)[0].split() for words in found]
 
@@ -215,7 +217,8 @@ def test_the_guide_names_every_key_of_the_campaign_file() -> None:
 
 
 def keys_of(section: type[BaseModel]) -> list[tuple[str, ...]]:
-    """The keys of a section, those of its own sections in their place; of some the page describes the section only."""
+    """The keys of a section, those of its own sections in their place; of some the page describes
+    the section only."""
     keys: list[tuple[str, ...]] = []
     for name, field in section.model_fields.items():
         kind = field.annotation

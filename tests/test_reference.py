@@ -1,4 +1,5 @@
-"""The reference lists the options of strategies from the annotations of their fields (docs/extensions/options.py)."""
+"""The reference lists the options of strategies from the annotations of their fields
+(docs/extensions/options.py)."""
 
 import importlib.util
 from pathlib import Path

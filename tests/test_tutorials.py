@@ -1,4 +1,5 @@
-"""The tutorials work as written: their files are created, and their commands run in the given order."""
+"""The tutorials work as written: their files are created, and their commands run in the given
+order."""
 
 import re
 import shlex

@@ -1,11 +1,12 @@
-"""Ends all processes that an evaluation has started when it ends, also those that detached themselves.
+"""Ends all processes that an evaluation has started when it ends, also those that detached
+themselves.
 
-Ray ends a worker's children when the worker dies, but a worker runs the next evaluation, and a process that the
-previous one left would continue beside it without end. A worker process therefore inherits the orphans below it
-(Linux's "child subreaper"), so everything an evaluation started can be found among its own children afterwards. When
-the worker itself dies, Ray does not find a child that has detached itself. A watcher process, which notices the end of
-a pipe, finds it by a mark in its environment. A process that was forked and did not start a program has no mark and is
-not found.
+Ray ends a worker's children when the worker dies, but a worker runs the next evaluation, and a
+process that the previous one left would continue beside it without end. A worker process therefore
+inherits the orphans below it (Linux's "child subreaper"), so everything an evaluation started can
+be found among its own children afterwards. When the worker itself dies, Ray does not find a child
+that has detached itself. A watcher process, which notices the end of a pipe, finds it by a mark in
+its environment. A process that was forked and did not start a program has no mark and is not found.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 
 MARK = "BBKB_WORKER"  # in the environment of all processes that a worker process starts
-# It runs in the background of a shell that ends immediately. A background process has no input unless it is passed.
+# It runs in the background of a shell that ends immediately. A background process has no input
+# unless it is passed.
 _WATCHER = """
 exec 3<&0
 (read -r _ <&3
@@ -37,7 +39,8 @@ _HARMLESS = b"resource_tracker"
 
 @contextlib.contextmanager
 def end_children() -> Iterator[None]:
-    """Kill, on exit, every process that was started inside. For worker processes, which run evaluations only."""
+    """Kill, on exit, every process that was started inside. For worker processes, which run
+    evaluations only."""
     _prepare()
     before = _children()
     try:
@@ -53,7 +56,8 @@ def end_children() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _prepare() -> None:
-    """Once for each process. Without a subreaper, only children that did not detach themselves are found."""
+    """Once for each process. Without a subreaper, only children that did not detach themselves are
+    found."""
     _watch()  # first, so that the watcher is not one of the children
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
@@ -72,7 +76,7 @@ def _watch() -> None:
 
 
 def _children() -> set[int]:
-    """Pids of this process's children. Costs a microsecond when there is none, as usual."""
+    """Return pids of this process's children. Costs a microsecond when there is none, as usual."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

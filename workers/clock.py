@@ -1,4 +1,5 @@
-"""Wall-clock time that passes steadily, also when the machine's clock is changed while a process runs."""
+"""Wall-clock time that passes steadily, also when the machine's clock is changed while a process
+runs."""
 
 import time
 
@@ -6,8 +7,8 @@ import time
 class SteadyClock:
     """Seconds since 1970: the machine's clock at construction, plus the time that has passed since.
 
-    A clock that is set, or stepped by a time server, neither ends a budget of hours nor gives an evaluation a negative
-    duration.
+    A clock that is set, or stepped by a time server, neither ends a budget of hours nor gives an
+    evaluation a negative duration.
     """
 
     def __init__(self) -> None:

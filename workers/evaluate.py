@@ -1,10 +1,12 @@
 """Runs one attempt under its limits and turns every result or failure into an `Outcome`.
 
-Every evaluation has soft limits and, in a worker process, a hard one. The soft limits raise in Python: an alarm in the
-main thread when the time-out passes, and `MemoryError` when an allocation is refused. The hard limit is a C thread that
-ends the process `grace_seconds` later, for objectives that block the interpreter or catch the exception; only a process
-that may die (`is_expendable`: a worker of a cluster) gets it, and only there is memory bounded, because the bound holds
-for the whole process. Processes that an evaluation starts in such a process end with it (`workers.children`).
+Every evaluation has soft limits and, in a worker process, a hard one. The soft limits raise in
+Python: an alarm in the main thread when the time-out passes, and `MemoryError` when an allocation
+is refused. The hard limit is a C thread that ends the process `grace_seconds` later, for objectives
+that block the interpreter or catch the exception; only a process that may die (`is_expendable`: a
+worker of a cluster) gets it, and only there is memory bounded, because the bound holds for the
+whole process. Processes that an evaluation starts in such a process end with it
+(`workers.children`).
 """
 
 import contextlib
@@ -58,17 +60,18 @@ class EndedWithOthersError(BaseException):
 
 
 class _DeadlineReached(BaseException):
-    """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not swallow it."""
+    """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not
+    swallow it."""
 
 
 def worker_name() -> str:
-    """Where this process runs: `host:pid`."""
+    """Return where this process runs: `host:pid`."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def grace_seconds(timeout_seconds: float, is_gang: bool = False) -> float:
-    """How long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s; `is_gang`: and the time
-    that the processes of an evaluation on several machines have to end."""
+    """Return how long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s;
+    `is_gang`: and the time that the processes of an evaluation on several machines have to end."""
     return min(30.0, max(2.0, 0.1 * timeout_seconds)) + (HARD_END_SECONDS if is_gang else 0.0)
 
 
@@ -83,16 +86,18 @@ def evaluate(
     publish: Publish | None = None,
     machine: Machine | None = None,
 ) -> Outcome:
-    """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome, `worker` (default
-    `host:pid`) is recorded in it. `publish` takes each intermediate value on its way, and says whether the attempt
-    should stop. `machine` is the one that this process is on, where the attempt takes several: SIGTERM then ends the
-    evaluation, and the value of a rank above 0 is NaN.
+    """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome,
+    `worker` (default `host:pid`) is recorded in it. `publish` takes each intermediate value on its
+    way, and says whether the attempt should stop. `machine` is the one that this process is on,
+    where the attempt takes several: SIGTERM then ends the evaluation, and the value of a rank above
+    0 is NaN.
 
     What it prints is kept (`workers.output`) where the attempt has a folder for it.
 
-    Never raises, except for a `HostInterruptError` in a process that is not expendable: any other exception of the
-    objective, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main
-    thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
+    Never raises, except for a `HostInterruptError` in a process that is not expendable: any other
+    exception of the objective, KeyboardInterrupt and SystemExit included, is a failure of this
+    attempt. The time-out needs the main thread (elsewhere no alarm can be raised) or an expendable
+    process; the memory limit needs the latter.
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
@@ -159,7 +164,8 @@ def _result(returned: object, machine: Machine | None) -> CheckedResult:
 
 
 def prepare(objective: HasPreparation, limits: Limits) -> None:
-    """Let the objective prepare in this process, which may die for it, within the limits of an evaluation.
+    """Let the objective prepare in this process, which may die for it, within the limits of an
+    evaluation.
 
     What it raises is left to the first evaluation, which tries again and records it.
     """
@@ -180,7 +186,8 @@ def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker
     )
 
 
-# --- what went wrong ---------------------------------------------------------------------------------------------
+# --- what went wrong
+# ---------------------------------------------------------------------------------------------
 
 
 def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
@@ -198,7 +205,7 @@ def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
 
 
 def _describe(error: BaseException) -> str:
-    """The summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
+    """Return the summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
     summary = summary_of(error)
     try:
         trace = "".join(_traceback_of(error).format()).rstrip()
@@ -208,7 +215,8 @@ def _describe(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> traceback.TracebackException:
-    """The traceback without the calls of this project that led to the user's code; whole where there is no other."""
+    """Return the traceback without the calls of this project that led to the user's code; whole
+    where there is no other."""
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
@@ -224,7 +232,8 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 
 
 def summary_of(error: BaseException) -> str:
-    """`Type: message` for any exception at all, also one with a huge or broken message; at most 500 characters."""
+    """Return `Type: message` for any exception at all, also one with a huge or broken message; at
+    most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
     return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
@@ -242,16 +251,18 @@ def _shorten(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without lone surrogates and NUL, which databases and JSON writers refuse."""
+    """Return `text` without lone surrogates and NUL, which databases and JSON writers refuse."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
-# --- limits ------------------------------------------------------------------------------------------------------
+# --- limits
+# ------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _host_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise `HostInterruptError` instead of KeyboardInterrupt, which an objective may raise too."""
+    """Let Ctrl-C raise `HostInterruptError` instead of KeyboardInterrupt, which an objective may
+    raise too."""
     is_default = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -281,8 +292,8 @@ class _Alarm:
 
 
 def _before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
-    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again every `again_seconds` if it
-    continues.
+    """Return what `call` returns; raises _DeadlineReached in it after `seconds`, and again every
+    `again_seconds` if it continues.
 
     Again, because what is raised inside a destructor or a callback of C code is printed and lost.
     """
@@ -311,7 +322,8 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 
 @contextlib.contextmanager
 def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
-    """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of several machines."""
+    """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of
+    several machines."""
     with (
         _hard_deadline(limits.timeout_seconds, is_gang),
         end_children(),
@@ -324,7 +336,8 @@ def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM raise `EndedWithOthersError` in the evaluation, once. The objective may have a handler of its own."""
+    """Let SIGTERM raise `EndedWithOthersError` in the evaluation, once. The objective may have a
+    handler of its own."""
     is_over = False
 
     def end(_signum: int, _frame: object) -> None:
@@ -343,7 +356,8 @@ def _ended_by_signal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
-    """End this process when the time-out and its grace are over; works while C code holds the interpreter."""
+    """End this process when the time-out and its grace are over; works while C code holds the
+    interpreter."""
     if timeout_seconds is None:
         yield
         return
@@ -376,14 +390,15 @@ def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
 
 
 def _raise_memory(limits: Limits, memory_factor: float) -> Limits:
-    """The limits of an attempt that may use this much more memory."""
+    """Return the limits of an attempt that may use this much more memory."""
     if limits.memory_bytes is None or memory_factor == 1.0:
         return limits
     return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))
 
 
 def _mapped_bytes() -> int | None:
-    """Private writable memory of this process, as RLIMIT_DATA counts it; None when the system does not provide it."""
+    """Return private writable memory of this process, as RLIMIT_DATA counts it; None when the
+    system does not provide it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[5]) * resource.getpagesize()
@@ -392,7 +407,8 @@ def _mapped_bytes() -> int | None:
 
 
 def is_out_of_descriptors(outcome: Outcome) -> bool:
-    """Whether the process of this outcome must be replaced because it has run out of file descriptors, which cannot be
-    closed. The message decides, so that another process can check it too.
+    """Return whether the process of this outcome must be replaced because it has run out of file
+    descriptors, which cannot be closed. The message decides, so that another process can check it
+    too.
     """
     return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message

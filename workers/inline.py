@@ -1,4 +1,5 @@
-"""Evaluates in this process, one at a time: for debugging, for tests and for machines without Ray."""
+"""Evaluates in this process, one at a time: for debugging, for tests and for machines without
+Ray."""
 
 import time
 from collections import OrderedDict
@@ -15,8 +16,9 @@ from workers.reporting import Publish
 class InlineExecutor:
     """One slot: `next_outcomes` itself evaluates the attempt that has waited longest.
 
-    Its `timeout` is therefore not the longest it can take. Only the time-out is enforced, and only in the main thread
-    (see `workers.evaluate`); a campaign in another thread that has one is refused.
+    Its `timeout` is therefore not the longest it can take. Only the time-out is enforced, and only
+    in the main thread (see `workers.evaluate`); a campaign in another thread that has one is
+    refused.
     """
 
     def __init__(self, objective: Objective, limits: Limits) -> None:
@@ -33,7 +35,7 @@ class InlineExecutor:
         return 1
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Nothing: no evaluation outlives this process."""
+        """Return nothing: no evaluation outlives this process."""
         return frozenset()
 
     def listen(self, take: TakeReports) -> None:
@@ -45,7 +47,8 @@ class InlineExecutor:
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """The outcomes of cancelled attempts if there are any, else the next attempt's, evaluated now."""
+        """Return the outcomes of cancelled attempts if there are any, else the next attempt's,
+        evaluated now."""
         if self._cancelled:
             outcomes, self._cancelled = self._cancelled, []
             return outcomes
@@ -77,7 +80,7 @@ class InlineExecutor:
         time.sleep(seconds)
 
     def now(self) -> float:
-        """Wall-clock seconds since the epoch, as `SteadyClock` counts them."""
+        """Return wall-clock seconds since the epoch, as `SteadyClock` counts them."""
         return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:

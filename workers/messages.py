@@ -1,7 +1,7 @@
 """The messages between the campaign and the workers: plain, serialisable values without Ray types.
 
-A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names one of them and is
-never used again, so that a result delivered twice, or late, can be recognised.
+A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names
+one of them and is never used again, so that a result delivered twice, or late, can be recognised.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from pathlib import Path
 
 
 class FailureKind(StrEnum):
-    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign.rules`)."""
+    """Why an attempt gave no value. Each kind has its own retry rule
+    (`orchestrator.campaign.rules`)."""
 
     ERROR = "error"  # the objective raised
     INVALID_VALUE = "invalid value"  # it returned no finite number
@@ -38,8 +39,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial. It may use `memory_factor` times the memory that the limits say. `share`: its resources
-    if its parameters give them; None for those that all trials have."""
+    """One execution of a trial. It may use `memory_factor` times the memory that the limits say.
+    `share`: its resources if its parameters give them; None for those that all trials have."""
 
     trial: int
     arm: int
@@ -72,7 +73,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """An attempt that returned a finite value. `started` and `finished` are seconds on the executor's clock."""
+    """An attempt that returned a finite value. `started` and `finished` are seconds on the
+    executor's clock."""
 
     trial: int
     attempt: int
@@ -88,7 +90,8 @@ class Success:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that did not. `message` is for display: a summary in the first line, then a traceback's tail."""
+    """An attempt that did not. `message` is for display: a summary in the first line, then a
+    traceback's tail."""
 
     trial: int
     attempt: int
@@ -122,7 +125,8 @@ Outcome = Success | Failure | Stopped
 
 
 def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
-    """The outcome of an attempt that was cancelled at the time `now`; `started` = `now` when it was still queued."""
+    """Return the outcome of an attempt that was cancelled at the time `now`; `started` = `now` when
+    it was still queued."""
     return Failure(
         trial=trial,
         attempt=attempt,

@@ -8,7 +8,8 @@ from objectives.returned import number_of
 
 
 def finite(name: str, value: object) -> float:
-    """`value` as a finite float; raises InvalidValueError, which begins with `name`, for anything else."""
+    """Return `value` as a finite float; raises InvalidValueError, which begins with `name`, for
+    anything else."""
     number = finite_or_not(name, value)
     if not isfinite(number):
         raise InvalidValueError(f"{name} must be a finite number, got {number}")
@@ -16,9 +17,11 @@ def finite(name: str, value: object) -> float:
 
 
 def finite_or_not(name: str, value: object) -> float:
-    """Convert `value` to a float, NaN and infinities included; raise InvalidValueError for what is no number.
+    """Convert `value` to a float, NaN and infinities included; raise InvalidValueError for what is
+    no number.
 
-    Whatever `objectives.returned.number_of` converts is a number: also a tensor without dimensions, or a Decimal.
+    Whatever `objectives.returned.number_of` converts is a number: also a tensor without dimensions,
+    or a Decimal.
     """
     number = number_of(value)
     if number is None:
@@ -29,7 +32,7 @@ def finite_or_not(name: str, value: object) -> float:
 
 
 def excerpt(value: object) -> str:
-    """A short text for any value, also one whose repr is huge, slow or broken."""
+    """Return a short text for any value, also one whose repr is huge, slow or broken."""
     if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
         return f"an int of {value.bit_length()} bits"
     try:

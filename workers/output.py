@@ -18,9 +18,10 @@ class Printed:
     """What an attempt prints.
 
     Attributes:
-        write: appends bytes to its output, such as those of a command; None where no output is kept.
-        unshared_end: the end of the output, known when the attempt is over, where the process does not share the run's
-            folder.
+        write: appends bytes to its output, such as those of a command; None where no output is
+            kept.
+        unshared_end: the end of the output, known when the attempt is over, where the process does
+            not share the run's folder.
 
     """
 
@@ -28,7 +29,7 @@ class Printed:
     unshared_end: str = ""
 
     def sent_with(self, outcome: Outcome) -> Outcome:
-        """The outcome with the output that has to travel with it."""
+        """Return the outcome with the output that has to travel with it."""
         return replace(outcome, output=self.unshared_end) if self.unshared_end else outcome
 
 
@@ -38,7 +39,8 @@ def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
 
     Args:
         attempt: what runs inside.
-        owns_process: whether the process runs nothing else meanwhile, so that its file descriptors are the attempt's.
+        owns_process: whether the process runs nothing else meanwhile, so that its file descriptors
+            are the attempt's.
 
     """
     if attempt.trials is None:
@@ -54,7 +56,8 @@ def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
 
 @contextlib.contextmanager
 def _of_process(attempt: Attempt, trials: Path) -> Iterator[Printed]:
-    """Keep the output of this process. An evaluation runs without that where the system refuses it."""
+    """Keep the output of this process. An evaluation runs without that where the system refuses
+    it."""
     printed = Printed()
     with contextlib.ExitStack() as kept:
         try:

@@ -1,8 +1,10 @@
-"""Where an attempt's output lies: `trials/000123/output-1.txt` in the run's folder, 1 being the attempt's number.
+"""Where an attempt's output lies: `trials/000123/output-1.txt` in the run's folder, 1 being the
+attempt's number.
 
-A file has at most `FILE_BYTES` and a little more. What is printed after that goes on in the same file, and the part
-before it is kept as `output-1.older.txt`, which replaces the part before that. Only an attempt that prints has a file.
-The first line of each file names the attempt, in `HEADER_BYTES` bytes.
+A file has at most `FILE_BYTES` and a little more. What is printed after that goes on in the same
+file, and the part before it is kept as `output-1.older.txt`, which replaces the part before that.
+Only an attempt that prints has a file. The first line of each file names the attempt, in
+`HEADER_BYTES` bytes.
 """
 
 import contextlib
@@ -25,27 +27,27 @@ _ANY_NAME = re.compile(r"output-[1-9][0-9]*(\.older)?\.txt")
 
 
 def trial_folder(trials: Path, trial: int) -> Path:
-    """The folder of one trial in `trials`, the run's folder of all of them."""
+    """Return the folder of one trial in `trials`, the run's folder of all of them."""
     return trials / f"{trial:06d}"
 
 
 def output_file(trials: Path, trial: int, attempt: int) -> Path:
-    """The file of what an attempt printed last."""
+    """Return the file of what an attempt printed last."""
     return trial_folder(trials, trial) / f"output-{attempt}.txt"
 
 
 def older_file(path: Path) -> Path:
-    """The file of what was printed before `path`, an output file, began."""
+    """Return the file of what was printed before `path`, an output file, began."""
     return path.with_name(f"{path.stem}.older.txt")
 
 
 def is_output(name: str) -> bool:
-    """Whether a file of this name in a trial's folder is what an attempt printed."""
+    """Return whether a file of this name in a trial's folder is what an attempt printed."""
     return _ANY_NAME.fullmatch(name) is not None
 
 
 def written_attempts(trials: Path, trial: int) -> list[int]:
-    """The attempts of a trial that have printed something, in order."""
+    """Return the attempts of a trial that have printed something, in order."""
     folder = trial_folder(trials, trial)
     if not folder.is_dir():
         return []
@@ -54,12 +56,13 @@ def written_attempts(trials: Path, trial: int) -> list[int]:
 
 
 def header(trial: int, attempt: int) -> bytes:
-    """The first line of an attempt's output file."""
+    """Return the first line of an attempt's output file."""
     return f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
 
 
 def open_output(path: Path) -> BinaryIO:
-    """An output file for reading. Raises OSError where it is none: in another user's run it may be a link or a pipe."""
+    """Return an output file for reading. Raises OSError where it is none: in another user's run it
+    may be a link or a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -68,8 +71,8 @@ def open_output(path: Path) -> BinaryIO:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """The last bytes of an output, `most` at most, from the beginning of a line where they hold one; empty where no
-    file is. Raises OSError when it cannot be read."""
+    """Return the last bytes of an output, `most` at most, from the beginning of a line where they
+    hold one; empty where no file is. Raises OSError when it cannot be read."""
     end = _last_bytes(path, most + 1)
     if len(end) <= most:
         end = _last_bytes(older_file(path), most + 1 - len(end)) + end
@@ -84,16 +87,18 @@ def _last_bytes(path: Path, most: int) -> bytes:
 
 
 def tail_of(printed: bytes) -> str:
-    """The last lines of an output, short enough for a failure's message."""
+    """Return the last lines of an output, short enough for a failure's message."""
     lines = printed.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
     return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
 class OutputFile:
-    """The output of one attempt, written by the process that runs the campaign. It is created with the first byte.
+    """The output of one attempt, written by the process that runs the campaign. It is created with
+    the first byte.
 
-    A piece is written when its line ends, so a process that dies loses the line that it was printing. When the file
-    cannot be written, a warning says so and the evaluation continues without it. `write` may be called from any thread.
+    A piece is written when its line ends, so a process that dies loses the line that it was
+    printing. When the file cannot be written, a warning says so and the evaluation continues
+    without it. `write` may be called from any thread.
     """
 
     def __init__(self, trials: Path, trial: int, attempt: int) -> None:

@@ -1,16 +1,19 @@
-"""Keeps what an attempt prints in a worker process, which runs one attempt at a time and may die with it.
+"""Keeps what an attempt prints in a worker process, which runs one attempt at a time and may die
+with it.
 
-While an attempt runs, the file descriptors 1 and 2 of the process are a file in the run's folder, so that everything
-is kept that Python, C code and subprocesses print, up to the moment when the process is killed: the data are in the
-file and in no buffer of this process. The same text is copied to where these descriptors led before (the logs of Ray).
+While an attempt runs, the file descriptors 1 and 2 of the process are a file in the run's folder,
+so that everything is kept that Python, C code and subprocesses print, up to the moment when the
+process is killed: the data are in the file and in no buffer of this process. The same text is
+copied to where these descriptors led before (the logs of Ray).
 
-An evaluation may take a millisecond, and most print nothing. So the file is opened once for each process, in
-`trials/.output`; its first line names the attempt. When something was printed it is moved to the attempt's own place
-(`workers.output_files`): at the attempt's end, a moment after the first byte while the attempt runs, or by the process
-that runs the campaign when this one has died (`recover`). Without a byte it serves the next attempt.
+An evaluation may take a millisecond, and most print nothing. So the file is opened once for each
+process, in `trials/.output`; its first line names the attempt. When something was printed it is
+moved to the attempt's own place (`workers.output_files`): at the attempt's end, a moment after the
+first byte while the attempt runs, or by the process that runs the campaign when this one has died
+(`recover`). Without a byte it serves the next attempt.
 
-Where the run's folder is not on this machine the file is in a temporary folder, and the end of the output returns with
-the outcome.
+Where the run's folder is not on this machine the file is in a temporary folder, and the end of the
+output returns with the outcome.
 """
 
 import contextlib
@@ -31,13 +34,14 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def prepare_folder(trials: Path) -> None:
-    """Make the folder of the files that belong to no attempt yet. Workers look for it to learn whether they share the
-    run's folder. Raises OSError when it cannot be made."""
+    """Make the folder of the files that belong to no attempt yet. Workers look for it to learn
+    whether they share the run's folder. Raises OSError when it cannot be made."""
     (trials / _FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def remove_folder(trials: Path) -> None:
-    """Remove it, with the empty files in it, when no worker is left; what was printed into a file is moved first."""
+    """Remove it, with the empty files in it, when no worker is left; what was printed into a file
+    is moved first."""
     folder = trials / _FOLDER
     for file in folder.glob("*.txt"):
         if not _move_to_its_attempt(file, trials):
@@ -62,7 +66,8 @@ def _first_line(file: Path) -> bytes:
 
 
 def _move_to_its_attempt(file: Path, trials: Path) -> bool:
-    """Move a file to the attempt that its first line names; False when it has nothing but that line, or is gone."""
+    """Move a file to the attempt that its first line names; False when it has nothing but that
+    line, or is gone."""
     words = _first_line(file).split()
     if len(words) != 4 or file.stat().st_size <= HEADER_BYTES:
         return False
@@ -108,7 +113,8 @@ class ProcessOutput:
                 self._complain(error)
 
     def unshared_end(self) -> str:
-        """The end of the last attempt's output where the run's folder is not on this machine; else empty."""
+        """Return the end of the last attempt's output where the run's folder is not on this
+        machine; else empty."""
         if self._is_shared or self._path == self._spare:
             return ""
         printed = read_end(self._path, SENT_BYTES)
@@ -198,8 +204,8 @@ class ProcessOutput:
         return place
 
     def _divide(self) -> None:
-        """Continue in a new file. A subprocess that still writes into the one before is bounded with it: that file is
-        emptied when it is replaced."""
+        """Continue in a new file. A subprocess that still writes into the one before is bounded
+        with it: that file is emptied when it is replaced."""
         older = older_file(self._path)
         if older.exists():
             os.truncate(older, 0)
@@ -214,7 +220,8 @@ class ProcessOutput:
 
 
 def _flush(*streams: object) -> None:
-    """Write what Python holds back. A stream that an objective has replaced or closed may refuse, which is no error."""
+    """Write what Python holds back. A stream that an objective has replaced or closed may refuse,
+    which is no error."""
     for stream in streams:
         flush = getattr(stream, "flush", None)
         if callable(flush):
@@ -226,7 +233,8 @@ _OUTPUTS: list[ProcessOutput] = []  # of this process; at most one
 
 
 def process_output(trials: Path) -> ProcessOutput:
-    """The output of this process for the campaign with this folder of trials. Raises OSError when it has no room."""
+    """Return the output of this process for the campaign with this folder of trials. Raises OSError
+    when it has no room."""
     if not _OUTPUTS or _OUTPUTS[0].trials != trials:
         output = ProcessOutput(trials)
         while _OUTPUTS:

@@ -1,4 +1,5 @@
-"""Intermediate values of one attempt: the `report` that an objective calls, which raises when the trial is stopped."""
+"""Intermediate values of one attempt: the `report` that an objective calls, which raises when the
+trial is stopped."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,11 +17,12 @@ Publish = Callable[[int, float], bool]
 
 
 class Reports:
-    """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where `publish` is given.
+    """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where
+    `publish` is given.
 
-    `folder` is the trial's own folder, None unless the campaign gives each trial one. `write_output` appends bytes to
-    the attempt's output, None where no output is kept. `machine` is the machine that the attempt is on, None unless it
-    takes several.
+    `folder` is the trial's own folder, None unless the campaign gives each trial one.
+    `write_output` appends bytes to the attempt's output, None where no output is kept. `machine` is
+    the machine that the attempt is on, None unless it takes several.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class Reports:
     def __call__(self, value: float, step: int | None = None) -> None:
         """Keep `value`, which may be NaN or infinite: a training that diverges may report it.
 
-        Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when `value` is no number.
+        Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when
+        `value` is no number.
         """
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else int(step)
@@ -52,7 +55,7 @@ class Reports:
             raise EvaluationStopped(f"stopped early at step {at}")
 
     def points(self) -> tuple[tuple[int, float], ...]:
-        """(step, value) in the order reported."""
+        """Return (step, value) in the order reported."""
         return tuple(self._kept)
 
     @property

@@ -1,7 +1,8 @@
-"""Converts the return value of an objective to what is stored: a finite value, and metrics within bounds.
+"""Converts the return value of an objective to what is stored: a finite value, and metrics within
+bounds.
 
-A value that is not a finite number makes the evaluation fail. A metric that is not one, or exceeds the bounds, is left
-out with a remark.
+A value that is not a finite number makes the evaluation fail. A metric that is not one, or exceeds
+the bounds, is left out with a remark.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ _NAMED = 3  # metrics that a remark names
 
 @dataclass(frozen=True, slots=True)
 class CheckedResult:
-    """A value and its metrics. `remark`: what was left out and why, in one short line; empty when nothing was."""
+    """A value and its metrics. `remark`: what was left out and why, in one short line; empty when
+    nothing was."""
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -25,7 +27,8 @@ class CheckedResult:
 
 
 def check_result(evaluation: object) -> CheckedResult:
-    """The stored result of an evaluation. Raises InvalidValueError when it has no finite value."""
+    """Return the stored result of an evaluation. Raises InvalidValueError when it has no finite
+    value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
@@ -73,5 +76,5 @@ def _remark(left_out: list[str]) -> str:
 
 
 def _text(name: object) -> str:
-    """A metric's name without characters that databases refuse."""
+    """Return a metric's name without characters that databases refuse."""
     return str(name).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")

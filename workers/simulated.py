@@ -1,7 +1,8 @@
-"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its table look-ups.
+"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its
+table look-ups.
 
-Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced for any order in
-which attempts are submitted, and a resumed one continues as if it had not stopped.
+Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced for
+any order in which attempts are submitted, and a resumed one continues as if it had not stopped.
 """
 
 import heapq
@@ -31,7 +32,8 @@ from workers.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`): log-normal, with stragglers.
+    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`):
+    log-normal, with stragglers.
 
     Attributes:
         mean_seconds: the mean of all durations.
@@ -56,11 +58,13 @@ class Durations:
             raise ValueError(f"straggler_factor must be >= 1 and finite, got {self.straggler_factor}")
 
     def draw(self, rng: np.random.Generator) -> float:
-        """One duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), of mean `mean_seconds`."""
+        """Return one duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), of
+        mean `mean_seconds`."""
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
 
     def with_straggling(self, seconds: float, chance: float) -> float:
-        """The duration that `draw` gave, changed for stragglers; `chance` is uniform on [0, 1)."""
+        """Return the duration that `draw` gave, changed for stragglers; `chance` is uniform on [0,
+        1)."""
         if not self.straggler_share:
             return seconds
         slower = self.straggler_factor if chance < self.straggler_share else 1.0
@@ -69,7 +73,8 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Injected failures: each attempt is hit with probability `rate`, part-way through, and ends as `kind`."""
+    """Injected failures: each attempt is hit with probability `rate`, part-way through, and ends as
+    `kind`."""
 
     rate: float = 0.0
     kind: FailureKind = FailureKind.WORKER_LOST
@@ -91,10 +96,11 @@ class _RunningAttempt:
 
 
 class SimulatedExecutor:
-    """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at `start_at` seconds.
+    """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at
+    `start_at` seconds.
 
-    An attempt is evaluated when a virtual worker starts it, because the table may give its duration; limits do not
-    apply. Virtual time passes without waiting, so a timeout has no effect.
+    An attempt is evaluated when a virtual worker starts it, because the table may give its
+    duration; limits do not apply. Virtual time passes without waiting, so a timeout has no effect.
     """
 
     def __init__(
@@ -127,11 +133,12 @@ class SimulatedExecutor:
         return self._slots
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Nothing: no evaluation outlives this process."""
+        """Return nothing: no evaluation outlives this process."""
         return frozenset()
 
     def listen(self, take: TakeReports) -> None:
-        """Give intermediate values to `take`, spread evenly over the virtual duration of their attempt."""
+        """Give intermediate values to `take`, spread evenly over the virtual duration of their
+        attempt."""
         self._take = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -139,7 +146,8 @@ class SimulatedExecutor:
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Everything that finishes at the next instant at which something finishes, for any timeout."""
+        """Return everything that finishes at the next instant at which something finishes, for any
+        timeout."""
         self._start()
         outcomes, self._cancelled = self._cancelled, []
         outcomes += self._end_due()
@@ -149,7 +157,7 @@ class SimulatedExecutor:
         return outcomes
 
     def _end_due(self) -> list[Outcome]:
-        """The outcomes at this instant; reports that are due are delivered on the way."""
+        """Return the outcomes at this instant; reports that are due are delivered on the way."""
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
             done = heapq.heappop(self._running)
@@ -162,7 +170,8 @@ class SimulatedExecutor:
         return outcomes
 
     def _next_report(self, entry: _RunningAttempt) -> tuple[int, float] | None:
-        """The report for which `entry` stands in the heap now; None when it stands there for its end."""
+        """Return the report for which `entry` stands in the heap now; None when it stands there for
+        its end."""
         if self._take is None or not isinstance(entry.outcome, Success):
             return None
         reports = entry.outcome.reports
@@ -219,7 +228,7 @@ class SimulatedExecutor:
         self._now += seconds
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Return virtual seconds."""
         return self._now
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
@@ -240,9 +249,9 @@ class SimulatedExecutor:
             self._push(worker, outcome)
 
     def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
-        """The outcome of an attempt that starts now."""
-        # four draws in fixed order, used or not: an attempt's duration must not depend on the failure rate, nor the
-        # rest on the stragglers
+        """Return the outcome of an attempt that starts now."""
+        # four draws in fixed order, used or not: an attempt's duration must not depend on the
+        # failure rate, nor the rest on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
         drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
         drawn = self._durations.with_straggling(drawn, rng.random())

@@ -1,8 +1,9 @@
 """Restores what an evaluation has changed in its process, before the next one.
 
-Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams, recursion limit and
-the garbage collector are restored. What cannot be restored (a leaked thread, a module that was changed) can make the
-evaluations that follow fail: `Streak` notices that, and the process is replaced.
+Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams,
+recursion limit and the garbage collector are restored. What cannot be restored (a leaked thread, a
+module that was changed) can make the evaluations that follow fail: `Streak` notices that, and the
+process is replaced.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ class Streak:
         self._arms: set[int] = set()
 
     def is_damaged_after(self, arm: int, outcome: Outcome) -> bool:
-        """Whether the process should be replaced, after this outcome of `arm`.
+        """Return whether the process should be replaced, after this outcome of `arm`.
 
         Only errors count: an invalid value, or a time-out, is due to the evaluation.
         """
@@ -125,7 +126,7 @@ def _interpreter() -> Callable[[], None]:
 
 
 def _signals() -> Callable[[], None]:
-    """Handlers belong to the main thread, and only those that Python set can be restored."""
+    """Return handlers belong to the main thread, and only those that Python set can be restored."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}

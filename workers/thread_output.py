@@ -1,9 +1,11 @@
-"""Copies what the evaluating thread prints into the attempt's output file, in a process that does other things too.
+"""Copies what the evaluating thread prints into the attempt's output file, in a process that does
+other things too.
 
-The process of the inline executor shows the campaign's progress, so its file descriptors cannot be given to an
-attempt. Instead `sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are replaced while an attempt
-runs. Text reaches the terminal as before. What other threads print, what C code prints and what a subprocess inherits
-is not copied. A shell command is: its output is read from pipes.
+The process of the inline executor shows the campaign's progress, so its file descriptors cannot be
+given to an attempt. Instead `sys.stdout`, `sys.stderr` and the streams of the root logger's
+handlers are replaced while an attempt runs. Text reaches the terminal as before. What other threads
+print, what C code prints and what a subprocess inherits is not copied. A shell command is: its
+output is read from pipes.
 """
 
 import contextlib

@@ -1,1 +1,2 @@
-"""Asynchronous BBKB compared with other methods in virtual time: regret against time, makespan and utilisation."""
+"""Asynchronous BBKB compared with other methods in virtual time: regret against time, makespan and
+utilisation."""

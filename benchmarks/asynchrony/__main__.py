@@ -1,4 +1,5 @@
-"""`python -m benchmarks.asynchrony …`: asynchronous BBKB compared with other methods in virtual time."""
+"""`python -m benchmarks.asynchrony …`: asynchronous BBKB compared with other methods in virtual
+time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +47,8 @@ def main(
     out: Out = Path("runs/asynchrony"),
     data: Data = None,
 ) -> None:
-    """Compare the methods at equal times: regret, makespan and utilisation, with 95 % intervals over seeds.
+    """Compare the methods at equal times: regret, makespan and utilisation, with 95 % intervals
+    over seeds.
 
     A repeated call reads finished campaigns, and starts an interrupted one again.
     """

@@ -14,9 +14,11 @@ Courses = Mapping[str, tuple[Course, ...]]  # by method's name, in the order of 
 
 
 def run(setting: Setting, request: Request, first_seed: int, console: Console) -> Courses:
-    """The courses of each method of `request` with each seed from the first on; the campaigns run one after the other.
+    """The courses of each method of `request` with each seed from the first on; the campaigns run
+    one after the other.
 
-    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished campaigns are kept.
+    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished
+    campaigns are kept.
     """
     comparison = setting.comparison(request.methods)
     found: dict[str, list[Course]] = {method.name: [] for method in comparison.methods}

@@ -1,6 +1,7 @@
 """The utilisation of the workers and the regret of one campaign as functions of time, from its log.
 
-Times are those of the executor's clock, in seconds since the start of the session. Values are on the maximised scale.
+Times are those of the executor's clock, in seconds since the start of the session. Values are on
+the maximised scale.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,13 +52,15 @@ class Course:
 
     @property
     def least_seconds(self) -> float:
-        """A lower bound of the makespan in seconds: the work divided by the workers, or the longest evaluation."""
+        """A lower bound of the makespan in seconds: the work divided by the workers, or the longest
+        evaluation."""
         seconds = self.finished - self.started
         return float(max(seconds.sum() / self.slots, seconds.max()))
 
     @property
     def warm_up_end(self) -> float:
-        """The time at which as many evaluations had ended as there are workers; the end for fewer evaluations."""
+        """The time at which as many evaluations had ended as there are workers; the end for fewer
+        evaluations."""
         return float(self.finished[min(self.slots, len(self.finished)) - 1])
 
     @property
@@ -66,7 +69,8 @@ class Course:
         return float(self.started.max())
 
     def utilisation(self, begin: float, end: float) -> float:
-        """The share of the workers' time from `begin` to `end` that evaluations used; NaN unless begin < end."""
+        """The share of the workers' time from `begin` to `end` that evaluations used; NaN unless
+        begin < end."""
         if end <= begin:
             return float("nan")
         overlap = np.minimum(self.finished, end) - np.maximum(self.started, begin)
@@ -85,14 +89,16 @@ class Course:
         return _at(self.done(times), np.cumsum(self.optimum - self.values) / np.arange(1, len(self.values) + 1))
 
     def regret_by_knowledge(self) -> Floats:
-        """Parts (3,) of the mean regret of all evaluations, by the number of results when they began: none, fewer than
-        there are workers, at least as many. The mean regret is their sum."""
+        """Parts (3,) of the mean regret of all evaluations, by the number of results when they
+        began: none, fewer than there are workers, at least as many. The mean regret is their
+        sum."""
         known = self.done(self.started)
         parts = (known >= 1).astype(np.intp) + (known >= self.slots)
         return np.bincount(parts, self.optimum - self.values, minlength=3) / len(self.values)
 
     def recommended_regret(self, times: ArrayLike) -> Floats:
-        """The regret (k,) of the arm with the largest mean reward at `times`, which may not be the best arm pulled."""
+        """The regret (k,) of the arm with the largest mean reward at `times`, which may not be the
+        best arm pulled."""
         return np.array([self._recommended(count) for count in self.done(times)])
 
     def _recommended(self, count: int) -> float:
@@ -111,7 +117,8 @@ def _at(counts: Indices, cumulative: Floats) -> Floats:
 
 
 def course(events: Iterable[Event]) -> Course:
-    """Fold the log of a finished campaign. Raises ValueError when it has no optimum, a resume or a failure."""
+    """Fold the log of a finished campaign. Raises ValueError when it has no optimum, a resume or a
+    failure."""
     log = list(events)
     history = fold(log)
     rows, optimum = history.succeeded, history.created.optimum

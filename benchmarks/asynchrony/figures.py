@@ -16,7 +16,8 @@ WINDOWS = 30  # windows in which utilisation is averaged
 
 
 def figures(found: Found) -> list[Figure]:
-    """One figure for each regret and one for the utilisation, each with one panel for each setting."""
+    """One figure for each regret and one for the utilisation, each with one panel for each
+    setting."""
     return [
         _figure("average-regret", "Average regret against time", found, _average),
         _figure("simple-regret", "Simple regret against time", found, _simple_panel),
@@ -70,5 +71,6 @@ def _times(courses: Courses) -> Floats:
 
 
 def _span(courses: Courses) -> float:
-    """A little more than the makespan of the asynchronous campaigns; at later times there is nothing to compare."""
+    """A little more than the makespan of the asynchronous campaigns; at later times there is
+    nothing to compare."""
     return 1.25 * max(one.makespan for one in courses[OURS])

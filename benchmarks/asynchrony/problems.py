@@ -1,7 +1,8 @@
-"""The problems: recorded tables as bandit problems on one scale, so that one set of hyper-parameters suits all of them.
+"""The problems: recorded tables as bandit problems on one scale, so that one set of
+hyper-parameters suits all of them.
 
-Features and targets are standardised. A regret of 1 is then one standard deviation of the arms' values, and λ, ξ² and F
-mean the same on each table.
+Features and targets are standardised. A regret of 1 is then one standard deviation of the arms'
+values, and λ, ξ² and F mean the same on each table.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +32,8 @@ _UPPER = np.triu_indices(VERTICES, 1)
 
 @dataclass(frozen=True, slots=True)
 class Standardised:
-    """Options of the objective: one of the tables, its features and target with mean 0 and standard deviation 1.
+    """Options of the objective: one of the tables, its features and target with mean 0 and standard
+    deviation 1.
 
     | `table` | arms | value |
     | --- | --- | --- |
@@ -39,9 +41,9 @@ class Standardised:
     | `cadata` | 20640 blocks of houses in California | their median value |
     | `cells` | the 4432 cells of NAS-Bench-101 with six vertices whose training is recorded | validation accuracy |
 
-    An evaluation of FCNet gives one of four recorded trainings, so its values are noisy. The other tables get noise
-    N(0, 0.01²), as in Calandriello et al. 2020, on the target scaled to [0, 1] and on accuracies. `has_seconds`:
-    evaluations have the recorded durations, which only `cells` has.
+    An evaluation of FCNet gives one of four recorded trainings, so its values are noisy. The other
+    tables get noise N(0, 0.01²), as in Calandriello et al. 2020, on the target scaled to [0, 1] and
+    on accuracies. `has_seconds`: evaluations have the recorded durations, which only `cells` has.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -50,7 +52,8 @@ class Standardised:
     has_seconds: bool = False
 
     def load(self, source: DataSource) -> Table:
-        """The table. Raises ObjectiveError when data are missing, or have no durations and `has_seconds` is set."""
+        """The table. Raises ObjectiveError when data are missing, or have no durations and
+        `has_seconds` is set."""
         table = standardise(TABLES[self.table](source))
         if not self.has_seconds:
             return replace(table, seconds=None)
@@ -64,7 +67,8 @@ class Standardised:
 
 
 def standardise(table: Table) -> Table:
-    """The table with features and target of mean 0 and standard deviation 1; its noise is scaled with the target."""
+    """The table with features and target of mean 0 and standard deviation 1; its noise is scaled
+    with the target."""
     worth = np.nanmean(table.target, axis=1)  # over repetitions
     features, spread = table.features - table.features.mean(axis=0), table.features.std(axis=0)
     return replace(
@@ -77,7 +81,8 @@ def standardise(table: Table) -> Table:
 
 
 def fcnet(source: DataSource) -> Table:
-    """FCNet on protein structure (Klein and Hutter 2019), four trainings of each setting. Choices become their index.
+    """FCNet on protein structure (Klein and Hutter 2019), four trainings of each setting. Choices
+    become their index.
 
     A fixed random part of the 62208 settings, because the benchmark refits thousands of times.
     """
@@ -90,7 +95,8 @@ def fcnet(source: DataSource) -> Table:
 
 
 def cells(source: DataSource) -> Table:
-    """All recorded cells with six vertices: bits for the 15 edges and the convolutions of the four inner vertices."""
+    """All recorded cells with six vertices: bits for the 15 edges and the convolutions of the four
+    inner vertices."""
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     inner = arrays["ops"][rows, 1 : VERTICES - 1]

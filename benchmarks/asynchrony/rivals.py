@@ -1,5 +1,6 @@
-"""Other methods that keep workers busy, with BBKB's posterior, upper bounds and options. They differ from BBKB only in
-when and how they pick, so a difference in regret is caused by the dispatching.
+"""Other methods that keep workers busy, with BBKB's posterior, upper bounds and options. They
+differ from BBKB only in when and how they pick, so a difference in regret is caused by the
+dispatching.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick
 
 @dataclass(frozen=True)
 class Barrier(BBKB):
-    """Batches of a fixed `batch_size`, whatever their drift; each starts when the batch before has ended."""
+    """Batches of a fixed `batch_size`, whatever their drift; each starts when the batch before has
+    ended."""
 
     mode: Mode = "batch"
     batch_size: int = 64
@@ -42,10 +44,11 @@ class Barrier(BBKB):
 
 @dataclass(frozen=True)
 class Liar(BBKB):
-    """An arm for each free worker; a pending pull counts as a pull with the mean of all rewards so far.
+    """An arm for each free worker; a pending pull counts as a pull with the mean of all rewards so
+    far.
 
-    A constant liar (Ginsbourger, Le Riche, Carraro 2010) on BBKB's posterior, which is fitted again for each pick.
-    Workers never wait, and the error of the assumed rewards has no bound.
+    A constant liar (Ginsbourger, Le Riche, Carraro 2010) on BBKB's posterior, which is fitted again
+    for each pick. Workers never wait, and the error of the assumed rewards has no bound.
     """
 
     mode: Mode = "async"

@@ -1,9 +1,9 @@
-"""The settings of the comparison: problems × durations × workers, and the methods, which share their options; only the
-default of this project differs.
+"""The settings of the comparison: problems × durations × workers, and the methods, which share
+their options; only the default of this project differs.
 
-The options: λ, ξ², F and the others have the project's defaults for published settings, which assume rewards that vary
-by about 1. The lengthscale of the Gaussian kernel is the power of two with the largest likelihood on 1000 random arms
-of the table, given λ and the kernel's variance of 1.
+The options: λ, ξ², F and the others have the project's defaults for published settings, which
+assume rewards that vary by about 1. The lengthscale of the Gaussian kernel is the power of two with
+the largest likelihood on 1000 random arms of the table, given λ and the kernel's variance of 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +98,8 @@ def horizon(workers: int) -> int:
 def settings(
     problems: Sequence[str], durations: Sequence[str], workers: Sequence[int], evaluations: int | None = None
 ) -> list[Setting]:
-    """All combinations, the cheapest first: recorded durations for problems that have them, drawn ones for the others.
+    """All combinations, the cheapest first: recorded durations for problems that have them, drawn
+    ones for the others.
 
     Raises UserError on unknown names.
     """

@@ -1,4 +1,5 @@
-"""Courses as tables: utilisation, regret at equal times, the method with the lowest regret, and parts of the regret."""
+"""Courses as tables: utilisation, regret at equal times, the method with the lowest regret, and
+parts of the regret."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -64,7 +65,8 @@ def regrets(found: Found) -> Table:
 
 
 def verdicts(found: Found) -> Table:
-    """Whether the asynchronous campaign has the lowest regret at equal times, and which methods have a lower one."""
+    """Whether the asynchronous campaign has the lowest regret at equal times, and which methods
+    have a lower one."""
     at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
     rows: list[tuple[Cell, ...]] = []
     for setting, courses in found.items():
@@ -83,9 +85,9 @@ def verdicts(found: Found) -> Table:
 def verdict(samples: Mapping[str, Floats]) -> str:
     """The comparison of `OURS` with the other methods, from the regrets (seeds,) of each method.
 
-    `lowest`: no other method has a lower mean. `within`: another one has, but the interval of the paired difference
-    contains 0. Otherwise the names of the methods with a lower regret. NaN (no evaluation had ended) counts as larger
-    than any number.
+    `lowest`: no other method has a lower mean. `within`: another one has, but the interval of the
+    paired difference contains 0. Otherwise the names of the methods with a lower regret. NaN (no
+    evaluation had ended) counts as larger than any number.
     """
     ours = samples[OURS]
     better = [name for name, values in samples.items() if name != OURS and values.mean() < ours.mean()]

@@ -1,5 +1,6 @@
-"""`python -m benchmarks.chaos`: campaigns on a real Ray cluster of three nodes, killed at random; exit code 1 when a
-promise was broken. `--into FOLDER` continues with an earlier run's folder, and reports on both."""
+"""`python -m benchmarks.chaos`: campaigns on a real Ray cluster of three nodes, killed at random;
+exit code 1 when a promise was broken. `--into FOLDER` continues with an earlier run's folder, and
+reports on both."""
 
 import random
 import signal
@@ -52,7 +53,8 @@ def main(
     out: Out = Path("runs/chaos"),
     into: Into = None,
 ) -> None:
-    """Kill processes of campaigns until all kills are used; count lost and repeated evaluations, and recovery times."""
+    """Kill processes of campaigns until all kills are used; count lost and repeated evaluations,
+    and recovery times."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # all processes are ended
     folder = (into or out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +97,8 @@ def _courses(
     nodes: int,
     server: Server | None,
 ) -> Iterator[Result]:
-    """One campaign after the other on one cluster, and on a new cluster after a campaign that did not end."""
+    """One campaign after the other on one cluster, and on a new cluster after a campaign that did
+    not end."""
     notes, left = folder / "notes", kills
     while left > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:

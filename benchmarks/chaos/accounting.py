@@ -1,9 +1,10 @@
-"""Which results a campaign lost, counted twice or evaluated again, from its log, the records of the executions, and the
-kills. Pure, so that the accounting itself can be tested.
+"""Which results a campaign lost, counted twice or evaluated again, from its log, the records of the
+executions, and the kills. Pure, so that the accounting itself can be tested.
 
-An execution may be repeated when it ran in a process that was killed, on a node that was killed, in a task whose owner,
-the central actor, was killed (Ray ends tasks with their owner), or anywhere in a cluster whose head was killed. The
-death of the database server explains no repetition. Any other execution that is not in the log counts as lost.
+An execution may be repeated when it ran in a process that was killed, on a node that was killed, in
+a task whose owner, the central actor, was killed (Ray ends tasks with their owner), or anywhere in
+a cluster whose head was killed. The death of the database server explains no repetition. Any other
+execution that is not in the log counts as lost.
 """
 
 from collections import Counter
@@ -25,8 +26,8 @@ Victim = Literal["worker", "coordinator", "driver", "node", "head", "server"]
 SEVERAL = "several at once"
 NOT_EXCUSED = "no kill explains it"
 
-# The seconds from the end of an evaluation to its entry in the log; or the longest time that was observed in this
-# campaign without a kill between them, because a busy machine needs longer.
+# The seconds from the end of an evaluation to its entry in the log; or the longest time that was
+# observed in this campaign without a kill between them, because a busy machine needs longer.
 _LEAST_HANDOVER_SECONDS = 1.0
 # For a moment, processes on a node survive its raylet, and a task survives its owner.
 _SURVIVAL_SECONDS = 6.0
@@ -61,9 +62,9 @@ class Kill:
     def may_have_lost(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
         """Whether this kill may be the reason that an execution is not in the log.
 
-        `handover_seconds`: seconds from the end of an evaluation to the log; `silence`: when the log was written to for
-        the last time before the kill, and when the next session began. A coordinator that writes nothing collects no
-        result.
+        `handover_seconds`: seconds from the end of an evaluation to the log; `silence`: when the
+        log was written to for the last time before the kill, and when the next session began. A
+        coordinator that writes nothing collects no result.
         """
         has_silenced = self.victim in ("coordinator", "head") or self.has_coordinator
         first = (silence[0] if has_silenced else self.time) - handover_seconds
@@ -206,7 +207,8 @@ def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Ex
 def _handover_seconds(
     successes: Sequence[TrialSucceeded], executed: Sequence[Execution], kills: Sequence[Kill]
 ) -> float:
-    """The longest time from the end of an evaluation to its entry in the log, without a kill between them."""
+    """The longest time from the end of an evaluation to its entry in the log, without a kill
+    between them."""
     ended = {(float(it.pid), it.began): it.ended for it in executed}
     spans = [(ended.get((event.metrics["pid"], event.metrics["began"])), event.time) for event in successes]
     quiet = [
@@ -218,14 +220,16 @@ def _handover_seconds(
 
 
 def _silence_around(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
-    """The times of the last event before a kill and of the next session's start; that of the kill for a missing one."""
+    """The times of the last event before a kill and of the next session's start; that of the kill
+    for a missing one."""
     written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
     openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
     return written, min(openings, default=kill.time)
 
 
 def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], handover_seconds: float) -> Kill | None:
-    """The kill that explains the loss of an execution: the first one since it began, or one just before; None: none."""
+    """The kill that explains the loss of an execution: the first one since it began, or one just
+    before; None: none."""
     may_have_lost = [
         kill for kill, silence in silences.items() if kill.may_have_lost(execution, handover_seconds, silence)
     ]
@@ -249,7 +253,8 @@ def _strikes(kills: Sequence[Kill]) -> Iterator[tuple[str, list[Kill]]]:
 def _recoveries(
     kills: Sequence[Kill], events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> dict[str, tuple[float, ...]]:
-    """By victim, for each strike that hit something, the seconds until all that it hit continued."""
+    """By victim, for each strike that hit something, the seconds until all that it hit
+    continued."""
     found: dict[str, tuple[float, ...]] = {}
     for label, together in _strikes(kills):
         seconds = [it for kill in together if (it := _recovery(kill, events, executed, recorded)) is not None]
@@ -263,8 +268,9 @@ def _recovery(
 ) -> float | None:
     """Seconds until work continued; None when the kill hit nothing.
 
-    After the loss of a worker or a node: until the lost evaluations ran again. Otherwise: until the next result or
-    dispatch in the log, which must be of a new session when the coordinator or the head was killed.
+    After the loss of a worker or a node: until the lost evaluations ran again. Otherwise: until the
+    next result or dispatch in the log, which must be of a new session when the coordinator or the
+    head was killed.
     """
     if kill.victim in ("worker", "node"):
         hit = (it for it in executed if kill.has_killed(it) and (it.pid, it.began) not in recorded)

@@ -93,7 +93,8 @@ class Campaign:
         return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
 
     def coordinator(self) -> int | None:
-        """The process that holds the lease, which is the central actor's; None while no process holds it."""
+        """The process that holds the lease, which is the central actor's; None while no process
+        holds it."""
         with self.run.store() as store:
             identity = Identity.read(store.holding(self.run.name).identity)
         return identity.pid if identity is not None and self._cluster.mark.is_on(identity.pid) else None
@@ -110,9 +111,9 @@ class Campaign:
     def exit_code(self) -> int:
         """The exit code of the last `run` or `resume`.
 
-        An `attach` does not count: it exits when the coordinator is dead at that moment. A `resume` that was refused
-        because a process runs the campaign does not count either: the coordinator needed longer to restart than this
-        harness waits.
+        An `attach` does not count: it exits when the coordinator is dead at that moment. A `resume`
+        that was refused because a process runs the campaign does not count either: the coordinator
+        needed longer to restart than this harness waits.
         """
         ended = [(process.wait(), output) for process, output in self._drives]
         return [code for code, output in ended if not _is_refused(code, output)][-1]
@@ -167,7 +168,8 @@ class Campaign:
 
 
 def _is_refused(code: int, output: Path) -> bool:
-    """Whether a command ended because a process runs the campaign already: the refusal names `bbkb attach`."""
+    """Whether a command ended because a process runs the campaign already: the refusal names `bbkb
+    attach`."""
     return code == 2 and "watch it with `bbkb attach" in output.read_text(errors="replace")
 
 

@@ -1,8 +1,9 @@
 """`python -m benchmarks.chaos.clocks`: a campaign on two nodes, one of which has the wrong time.
 
-A `sitecustomize` shifts `time.time` in the Python of that node's workers, which is the only clock that this software
-reads there. (libfaketime would also shift the clock of Ray's own processes, whose waits then fail with EINVAL.) Exit
-code 1 when a result was lost or recorded twice, or when its times are not between its dispatch and its arrival.
+A `sitecustomize` shifts `time.time` in the Python of that node's workers, which is the only clock
+that this software reads there. (libfaketime would also shift the clock of Ray's own processes,
+whose waits then fail with EINVAL.) Exit code 1 when a result was lost or recorded twice, or when
+its times are not between its dispatch and its arrival.
 """
 
 import sys

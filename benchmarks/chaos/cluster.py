@@ -1,7 +1,8 @@
-"""A Ray cluster of several nodes on this machine, each started by its own `ray start --block`, so that one node can be
-killed.
+"""A Ray cluster of several nodes on this machine, each started by its own `ray start --block`, so
+that one node can be killed.
 
-The cluster has its own folder and its own token, and its processes have a mark in their environment.
+The cluster has its own folder and its own token, and its processes have a mark in their
+environment.
 """
 
 import functools
@@ -59,7 +60,8 @@ class Surroundings(Protocol):
 
 
 class Local:
-    """No cluster: each `bbkb run` or `resume` starts a local Ray. A context manager, as `Cluster` is."""
+    """No cluster: each `bbkb run` or `resume` starts a local Ray. A context manager, as `Cluster`
+    is."""
 
     address = None
 
@@ -85,11 +87,13 @@ class Local:
 
 
 class Cluster:
-    """A head and some worker nodes. A context manager, which ends all processes of the cluster on exit.
+    """A head and some worker nodes. A context manager, which ends all processes of the cluster on
+    exit.
 
     Args:
         settings: Ray's environment variables, for all nodes and drivers.
-        inside: for each node, the words that its commands begin with, for example to run in a network namespace.
+        inside: for each node, the words that its commands begin with, for example to run in a
+            network namespace.
         hosts: for each node, its address there.
 
     """
@@ -130,7 +134,8 @@ class Cluster:
 
     @property
     def workers(self) -> list[str]:
-        """Names of the running nodes without the head; each may be killed without ending the cluster."""
+        """Names of the running nodes without the head; each may be killed without ending the
+        cluster."""
         return [name for name in self._nodes if name != "head"]
 
     @property
@@ -139,7 +144,8 @@ class Cluster:
         return not self._waiting and all(self._is_up(name) for name in self._nodes)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """The environment of each process of the cluster: the mark, Ray's settings and the token."""
+        """The environment of each process of the cluster: the mark, Ray's settings and the
+        token."""
         return _environment(self.mark, self._settings, more)
 
     def command(self, node: str, *arguments: str) -> list[str]:
@@ -147,22 +153,24 @@ class Cluster:
         return [*self._prefixes.get(node, ()), sys.executable, *arguments]
 
     def start(self, workers: int) -> None:
-        """Start the head and this number of worker nodes. Raises TimeoutError, with Ray's output, when one does not."""
+        """Start the head and this number of worker nodes. Raises TimeoutError, with Ray's output,
+        when one does not."""
         self._waiting.append("head")
         self._await("head")
         for _ in range(workers):
             self._await(self.add())
 
     def add(self) -> str:
-        """Queue the start of a worker node, which `repair` carries out; its name, node1 for the first."""
+        """Queue the start of a worker node, which `repair` carries out; its name, node1 for the
+        first."""
         self._added += 1
         self._waiting.append(f"node{self._added}")
         return self._waiting[-1]
 
     def repair(self) -> None:
-        """Start queued nodes, one after the other, because nodes that start at the same time on one machine disturb
-        each other. A node that ended without having been killed is started again: Ray ends a node that needs more
-        than 30 seconds to start.
+        """Start queued nodes, one after the other, because nodes that start at the same time on one
+        machine disturb each other. A node that ended without having been killed is started again:
+        Ray ends a node that needs more than 30 seconds to start.
         """
         for name, node in list(self._nodes.items()):
             if self._waiting and self._has_started(name) and self.raylet(name) is None:
@@ -180,7 +188,8 @@ class Cluster:
         return next((pid for pid in own if program_of(pid) == "raylet"), None)
 
     def kill_node(self, name: str) -> int | None:
-        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None when it did not run."""
+        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None when it
+        did not run."""
         raylet = self.raylet(name)
         if raylet is None or not self.mark.kill(raylet):
             return None
@@ -188,8 +197,8 @@ class Cluster:
         return raylet
 
     def replace(self) -> int | None:
-        """Send SIGKILL to the head and all its processes, and start a new cluster of as many nodes at another port, as
-        after the loss of a machine. The other nodes end by themselves.
+        """Send SIGKILL to the head and all its processes, and start a new cluster of as many nodes
+        at another port, as after the loss of a machine. The other nodes end by themselves.
 
         Returns the process id of the head's raylet, None when it did not run.
         """
@@ -209,7 +218,8 @@ class Cluster:
         return raylet
 
     def _kill_nodes(self, *killed: str) -> None:
-        """Send SIGKILL to all processes of these nodes. All nodes of the old cluster count as dead."""
+        """Send SIGKILL to all processes of these nodes. All nodes of the old cluster count as
+        dead."""
         for name in killed:
             for pid in self.mark.pids(**{_NODE: name}):
                 self.mark.kill(pid)
@@ -266,7 +276,8 @@ def node_of_this_process() -> str:
 
 
 def _common(folder: Path) -> dict[str, str]:
-    """Environment variables for all processes: files below `folder`, little output from Ray, one thread each."""
+    """Environment variables for all processes: files below `folder`, little output from Ray, one
+    thread each."""
     return {
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -1,4 +1,5 @@
-"""One campaign with strikes, from its first event to its account. A strike kills one or several processes at once."""
+"""One campaign with strikes, from its first event to its account. A strike kills one or several
+processes at once."""
 
 import random
 import signal
@@ -26,8 +27,8 @@ _PATIENCE_SECONDS = 45.0  # of normal work before the next strike; without it a 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a campaign is struck. `pause`: the shortest and the longest time between two strikes, in seconds; `kills`: no
-    strike starts after this number of kills."""
+    """How a campaign is struck. `pause`: the shortest and the longest time between two strikes, in
+    seconds; `kills`: no strike starts after this number of kills."""
 
     plan: Plan
     pause: tuple[float, float]
@@ -36,8 +37,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one campaign. `complaints`: a sentence for each promise that was broken. `is_hung`: the campaign
-    and its cluster did not continue and were ended."""
+    """The result of one campaign. `complaints`: a sentence for each promise that was broken.
+    `is_hung`: the campaign and its cluster did not continue and were ended."""
 
     plan: Plan
     account: Account
@@ -68,7 +69,8 @@ class Course:
         self._unheld_since: float | None = None
 
     def run(self, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> Result:
-        """Start the campaign, strike until it ends or all kills are used, and check the log and remaining workers."""
+        """Start the campaign, strike until it ends or all kills are used, and check the log and
+        remaining workers."""
         began = time.monotonic()
         campaign = Campaign(self._cluster, setting.plan, self._folder)
         is_hung = not self._run_until_end(campaign, setting, victims)
@@ -114,7 +116,8 @@ class Course:
             file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in kills)
 
     def _look_after(self, campaign: Campaign) -> None:
-        """Attach to a campaign without a driver after a random time; resume one that no process holds."""
+        """Attach to a campaign without a driver after a random time; resume one that no process
+        holds."""
         self._cluster.repair()
         if campaign.watcher() is not None:
             return
@@ -131,7 +134,8 @@ class Course:
             campaign.resume()
 
     def _check_after(self, campaign: Campaign, is_hung: bool) -> list[str]:
-        """Complaints after the end of the campaign: about its log, its driver, or workers that still run."""
+        """Complaints after the end of the campaign: about its log, its driver, or workers that
+        still run."""
         if is_hung:
             return [f"hung: no event in the log during {HANG_SECONDS:g} s"]
         complaints = []

@@ -26,7 +26,8 @@ _SEVERAL = 0.35  # the share of strikes with two or three victims
 
 
 def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ...]]:
-    """An infinite sequence of strikes: most have one victim. Victims that need long to restart are last in a strike."""
+    """An infinite sequence of strikes: most have one victim. Victims that need long to restart are
+    last in a strike."""
     weights = {victim: weight for victim, weight in _WEIGHTS.items() if has_server or victim != "server"}
     while True:
         count = rng.choice((2, 3)) if rng.random() < _SEVERAL else 1
@@ -35,7 +36,8 @@ def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victi
 
 
 def is_alive(execution: Execution, mark: Mark) -> bool:
-    """Whether the process of an execution runs. After its end a newer process may have the same process id."""
+    """Whether the process of an execution runs. After its end a newer process may have the same
+    process id."""
     return age_of(execution.pid) > time.time() - execution.began and mark.is_on(execution.pid)
 
 
@@ -55,7 +57,8 @@ class Monkey:
         self._strikes = 0
 
     def strike(self, campaign: Campaign, victims: Sequence[Victim]) -> list[Kill]:
-        """Kill those of the victims that run, one directly after the other. A killed node is replaced by a new one."""
+        """Kill those of the victims that run, one directly after the other. A killed node is
+        replaced by a new one."""
         self._strikes += 1
         done: dict[int, Kill] = {}  # by process id: a process that is ending still exists, and is counted once
         for victim in victims:
@@ -100,7 +103,8 @@ class Monkey:
         return None if raylet is None else Kill(self._strikes, now, "head", raylet)
 
     def _kill_server(self) -> Kill | None:
-        """Kill the database server. It is started again after a while; until then connections are refused."""
+        """Kill the database server. It is started again after a while; until then connections are
+        refused."""
         if self._server is None:
             return None
         now, pid = time.time(), self._server.kill()

@@ -1,5 +1,5 @@
-"""Nodes in their own network namespaces, joined by a bridge, and links that are cut: no process ends and no connection
-is closed, but packets are lost. Needs root.
+"""Nodes in their own network namespaces, joined by a bridge, and links that are cut: no process
+ends and no connection is closed, but packets are lost. Needs root.
 
     bridge namespace   bc<n>b: a bridge, to which the virtual cables of the nodes are connected
     node namespaces    bc<n>h (head), bc<n>1, bc<n>2, …: addresses 10.79.0.1, .2, …
@@ -28,7 +28,8 @@ from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 _WORKERS = ("node1", "node2")
 _EVALUATIONS = 12
 _SECONDS = (4.0, 12.0)  # seconds of the shortest and the longest evaluation
-# seconds after which a link is connected again; with deploy/ray.env Ray declares a node dead after 24 to 30 s
+# seconds after which a link is connected again; with deploy/ray.env Ray declares a node dead after
+# 24 to 30 s
 _HEALINGS = (5.0, 60.0, None)
 _FOUND_SECONDS = 300.0  # for the campaign to end, for any duration of the cut
 
@@ -37,9 +38,9 @@ _FOUND_SECONDS = 300.0  # for the campaign to end, for any duration of the cut
 class Cut:
     """The result of one cut.
 
-    `healed_after`: seconds until the link was connected again, None: never; `elsewhere`: seconds from the cut until the
-    evaluations on the cut node ran again on another one; `late`: executions that ended on the cut node and are not in
-    the log.
+    `healed_after`: seconds until the link was connected again, None: never; `elsewhere`: seconds
+    from the cut until the evaluations on the cut node ran again on another one; `late`: executions
+    that ended on the cut node and are not in the log.
     """
 
     kind: str
@@ -130,8 +131,8 @@ def ray_settings(file: Path) -> dict[str, str]:
 
 
 def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
-    """Cut a link for 5 s, until after the node was declared dead, and until the end of the campaign; each with every
-    kind of worker. Yields nothing when namespaces cannot be created."""
+    """Cut a link for 5 s, until after the node was declared dead, and until the end of the
+    campaign; each with every kind of worker. Yields nothing when namespaces cannot be created."""
     if not is_possible():
         return
     for kind in kinds:
@@ -141,7 +142,8 @@ def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> I
 
 
 def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
-    """One campaign on a head and two worker nodes, one of which is disconnected while it evaluates."""
+    """One campaign on a head and two worker nodes, one of which is disconnected while it
+    evaluates."""
     folder.mkdir(parents=True)
     notes, rng = folder / "notes", random.Random(plan.seed)
     env = ray_settings(Path(__file__).parents[2] / "deploy" / "ray.env") | settings(notes, *_SECONDS)

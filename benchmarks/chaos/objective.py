@@ -1,5 +1,5 @@
-"""The objective: it sleeps, and records its start and end in its own file, so that executions can be counted
-independently of the log.
+"""The objective: it sleeps, and records its start and end in its own file, so that executions can
+be counted independently of the log.
 
     <seed> start|finish <when it began> <now> <pid> <node> actor|task
 """
@@ -21,7 +21,8 @@ SECONDS = "BBKB_CHAOS_SECONDS"  # seconds of the shortest and the longest evalua
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of the objective, from its record; times are wall-clock seconds. `ended`: None when killed."""
+    """One execution of the objective, from its record; times are wall-clock seconds. `ended`: None
+    when killed."""
 
     seed: int
     pid: int
@@ -56,7 +57,8 @@ def evaluate(x: float, seed: int) -> Mapping[str, float]:
 
 
 def duration(seed: int, shortest: float, longest: float) -> float:
-    """Seconds, log-uniform between the two; the same for all attempts of a trial, which share their seed."""
+    """Seconds, log-uniform between the two; the same for all attempts of a trial, which share their
+    seed."""
     return float(shortest * (longest / shortest) ** random.Random(seed).random())
 
 

@@ -1,7 +1,9 @@
-"""`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, `bbkb resume` takes over its run from another
-cluster in its own process namespace (root only), and the coordinator gets SIGCONT long after its session has ended.
+"""`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, `bbkb resume` takes over
+its run from another cluster in its own process namespace (root only), and the coordinator gets
+SIGCONT long after its session has ended.
 
-Exit code 1 when a result was lost or recorded twice, or when the first coordinator did not end by itself.
+Exit code 1 when a result was lost or recorded twice, or when the first coordinator did not end by
+itself.
 """
 
 import os
@@ -23,7 +25,8 @@ from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import TrialSucceeded
 
 _PATIENCE_SECONDS = 180.0  # for a cluster to start, a takeover, and a campaign to end
-# On its own machine a stopped process still exists, so a resume is refused. A namespace counts as another machine.
+# On its own machine a stopped process still exists, so a resume is refused. A namespace counts as
+# another machine.
 _ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SHORTEST, _LONGEST = 0.5, 2.0  # of an evaluation, in seconds
 

@@ -1,8 +1,10 @@
-"""A temporary PostgreSQL server on loopback for tests and benchmarks, from the binaries of a system package.
+"""A temporary PostgreSQL server on loopback for tests and benchmarks, from the binaries of a system
+package.
 
-The environment variable `BBKB_TEST_POSTGRESQL` selects the server of the tests. Not set: the binaries, when they are
-found. `required`: the same, and an error when they are not found. `none`: no test with PostgreSQL. Any other value is
-the URL of a server to test on; it cannot be killed, so tests that kill a server still need the binaries.
+The environment variable `BBKB_TEST_POSTGRESQL` selects the server of the tests. Not set: the
+binaries, when they are found. `required`: the same, and an error when they are not found. `none`:
+no test with PostgreSQL. Any other value is the URL of a server to test on; it cannot be killed, so
+tests that kill a server still need the binaries.
 """
 
 import getpass
@@ -25,7 +27,8 @@ _START_SECONDS = 60.0
 
 
 def binaries() -> Path | None:
-    """The folder of `postgres` and `initdb`; None when there is none, or PostgreSQL is not tested."""
+    """The folder of `postgres` and `initdb`; None when there is none, or PostgreSQL is not
+    tested."""
     if WANTED == "none":
         return None
     found = shutil.which("postgres")
@@ -36,7 +39,8 @@ def binaries() -> Path | None:
 
 
 def databases() -> list[str]:
-    """Names of the available databases. Raises RuntimeError when PostgreSQL is required and missing."""
+    """Names of the available databases. Raises RuntimeError when PostgreSQL is required and
+    missing."""
     if WANTED == "required" and binaries() is None:
         raise RuntimeError(
             "BBKB_TEST_POSTGRESQL=required, but no PostgreSQL server was found: install Debian's package `postgresql`"
@@ -45,8 +49,9 @@ def databases() -> list[str]:
 
 
 class Server:
-    """A server with its own data folder; `url` names its database. PostgreSQL refuses to run as root, so when root
-    starts it, it runs as another user. A context manager; or call `start` and `close`."""
+    """A server with its own data folder; `url` names its database. PostgreSQL refuses to run as
+    root, so when root starts it, it runs as another user. A context manager; or call `start` and
+    `close`."""
 
     def __init__(self) -> None:
         found = binaries()
@@ -90,7 +95,8 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> int:
-        """Send SIGKILL to the postmaster, and wait until its children have ended, too; its process id."""
+        """Send SIGKILL to the postmaster, and wait until its children have ended, too; its process
+        id."""
         pid = 0 if self._process is None else self._process.pid
         self._end(signal.SIGKILL)
         deadline = time.monotonic() + _START_SECONDS

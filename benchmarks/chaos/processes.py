@@ -1,4 +1,5 @@
-"""Processes with a mark in their environment, which children inherit. No other process can be found or killed."""
+"""Processes with a mark in their environment, which children inherit. No other process can be found
+or killed."""
 
 import os
 import signal
@@ -26,7 +27,8 @@ class Mark:
     value: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """This process's environment with the mark and the variables `more`, for a process to be started."""
+        """This process's environment with the mark and the variables `more`, for a process to be
+        started."""
         return {**os.environ, _VARIABLE: self.value, **more}
 
     def is_on(self, pid: int) -> bool:
@@ -34,13 +36,15 @@ class Mark:
         return self.value == environment_of(pid).get(_VARIABLE)
 
     def pids(self, **more: str) -> list[int]:
-        """The ids, ascending, of other running processes with the mark and `more` in their environment."""
+        """The ids, ascending, of other running processes with the mark and `more` in their
+        environment."""
         wanted = {_VARIABLE: self.value, **more}.items()
         numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
         return sorted(pid for pid in numbers if pid != os.getpid() and wanted <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
-        """Send SIGKILL to a process with the mark; False when it has ended or does not have the mark."""
+        """Send SIGKILL to a process with the mark; False when it has ended or does not have the
+        mark."""
         if not self.is_on(pid):
             return False
         try:
@@ -50,7 +54,8 @@ class Mark:
         return True
 
     def end_all(self, seconds: float = 10.0) -> None:
-        """Kill all processes with the mark. Raises TimeoutError when some have not ended after `seconds`."""
+        """Kill all processes with the mark. Raises TimeoutError when some have not ended after
+        `seconds`."""
         deadline = time.monotonic() + seconds
         while pids := self.pids():
             for pid in pids:
@@ -61,7 +66,8 @@ class Mark:
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The environment that this process started with; empty when it has ended or may not be read."""
+    """The environment that this process started with; empty when it has ended or may not be
+    read."""
     try:
         if (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in _DEAD_STATES:
             return {}
@@ -97,7 +103,8 @@ def program_of(pid: int) -> str:
 
 
 def title_of(pid: int) -> str:
-    """The command line of this process, which Ray's workers replace by their task; empty when it has ended."""
+    """The command line of this process, which Ray's workers replace by their task; empty when it
+    has ended."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -105,9 +112,11 @@ def title_of(pid: int) -> str:
 
 
 def wait_for(found: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`, after `seconds`.
+    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`,
+    after `seconds`.
 
-    Pauses are four times as long as the calls at least, so that waiting leaves the processors to what is waited for.
+    Pauses are four times as long as the calls at least, so that waiting leaves the processors to
+    what is waited for.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -1,4 +1,5 @@
-"""The account of all campaigns as tables in Markdown, and stored in a folder, from which a later run continues."""
+"""The account of all campaigns as tables in Markdown, and stored in a folder, from which a later
+run continues."""
 
 import statistics
 from collections import Counter
@@ -35,7 +36,8 @@ def read_earlier(folder: Path) -> list[Result]:
 
 
 def report(results: Sequence[Result]) -> str:
-    """The victims, the lost and repeated evaluations, the recovery times and the broken promises."""
+    """The victims, the lost and repeated evaluations, the recovery times and the broken
+    promises."""
     return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), _complaints(results)])
 
 

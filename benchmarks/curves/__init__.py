@@ -1,1 +1,2 @@
-"""Searches of trainings whose values are seen while they run, on recorded and modelled learning curves."""
+"""Searches of trainings whose values are seen while they run, on recorded and modelled learning
+curves."""

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.curves`: searches of trainings in steps, with early stopping, in simulated time.
+"""`python -m benchmarks.curves`: searches of trainings in steps, with early stopping, in simulated
+time.
 
 Finished searches are kept in `--out`; a repeated call runs only the others.
 """

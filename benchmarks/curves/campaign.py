@@ -1,7 +1,8 @@
-"""A whole campaign of this project as a search: its loop, log and rules, with workers in virtual time.
+"""A whole campaign of this project as a search: its loop, log and rules, with workers in virtual
+time.
 
-The executor trains the curves of a problem. An attempt of a trial that was stopped before begins after its last step,
-as a training that continues from its checkpoint.
+The executor trains the curves of a problem. An attempt of a trial that was stopped before begins
+after its last step, as a training that continues from its checkpoint.
 """
 
 import heapq
@@ -52,7 +53,8 @@ class _Running:
 class TrainingExecutor:
     """`slots` virtual workers that train the curves of a problem, with a clock of trainings.
 
-    Steps are counted by their costs: a problem whose steps are separate trainings reports the costs so far as its step.
+    Steps are counted by their costs: a problem whose steps are separate trainings reports the costs
+    so far as its step.
     """
 
     def __init__(self, problem: CurveProblem, slots: int, is_timed: bool, has_checkpoints: bool = True) -> None:
@@ -174,7 +176,8 @@ class TrainingExecutor:
 
 @dataclass(frozen=True)
 class CurveObjective:
-    """Options of the objective of such a campaign: the problem that `run_campaign` has put into `PROBLEM`."""
+    """Options of the objective of such a campaign: the problem that `run_campaign` has put into
+    `PROBLEM`."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -282,7 +285,8 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
 
 
 def _record(problem: CurveProblem, name: str, setting: Setting, executor: TrainingExecutor, seconds: float) -> Record:
-    """The record of the reports within the budget; a campaign lets running trials finish after it."""
+    """The record of the reports within the budget; a campaign lets running trials finish after
+    it."""
     budget, used = setting.trainings * problem.whole_cost, 0
     curves = executor.curves
     last: dict[int, float] = {}

@@ -1,13 +1,15 @@
-"""A Gaussian process over (configuration, step), exact: the reference for what a sparse one should reach.
+"""A Gaussian process over (configuration, step), exact: the reference for what a sparse one should
+reach.
 
 With x the features, t = log s/log S in [0, 1] of step s, and i the trial,
 
     k((x, t, i), (x', t', i')) = s_g k_x(x, x') + s_h k_x(x, x') k_t(t, t') + s_m k_t(t, t')
                                  + [i = i'] s_r (1/2 + 1/2 k_q(t, t')) + noise,
 
-k_x a Matérn-5/2 kernel with one lengthscale a parameter, k_t and k_q squared exponentials with fitted lengthscales.
-s_g: what lasts; s_h: how a configuration's curve bends; s_m: the curve that all trials share; s_r: what is a trial's
-own. All are fitted by maximum a posteriori with log-normal priors.
+k_x a Matérn-5/2 kernel with one lengthscale a parameter, k_t and k_q squared exponentials with
+fitted lengthscales. s_g: what lasts; s_h: how a configuration's curve bends; s_m: the curve that
+all trials share; s_r: what is a trial's own. All are fitted by maximum a posteriori with log-normal
+priors.
 """
 
 import math
@@ -24,7 +26,8 @@ Indices = NDArray[np.intp]
 
 STEPS = 25  # of L-BFGS
 _ROOT5 = math.sqrt(5.0)
-# log-normal priors of s_g, s_h, s_m, s_r, the lengthscales of k_t and k_q, and the noise: means and deviations
+# log-normal priors of s_g, s_h, s_m, s_r, the lengthscales of k_t and k_q, and the noise: means and
+# deviations
 _MEANS = np.array([0.0, -1.0, -1.0, -2.0, -0.5, -1.0, -5.0])
 _DEVIATIONS = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5])
 _TERMS = ("g", "h", "m", "r")
@@ -46,7 +49,8 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """The fitted numbers: `log_scales` (p,) of the parameters; `log_other` (7,), in the order of the priors.
+    """The fitted numbers: `log_scales` (p,) of the parameters; `log_other` (7,), in the order of
+    the priors.
 
     `terms`: those of the kernel that exist, a subset of g, h, m, r.
     """
@@ -168,7 +172,8 @@ class _Loss:
 
 
 class Posterior:
-    """What the model believes after `seen`, with the final values of the trials `pending` taken as known."""
+    """What the model believes after `seen`, with the final values of the trials `pending` taken as
+    known."""
 
     def __init__(self, model: Dense, seen: Observations, pending: Sequence[int] = ()) -> None:
         self._model, self._features = model, seen.features
@@ -198,7 +203,8 @@ class Posterior:
             raise ValueError("the kernel matrix must be positive definite")
 
     def _covariance(self, scaled: Floats, time: Floats, trial: Indices | None) -> Floats:
-        """Between points and the observations (n, m); `trial` (n,): None for configurations without one."""
+        """Between points and the observations (n, m); `trial` (n,): None for configurations without
+        one."""
         g, h, m, r = self._shares
         distinct, place = np.unique(self._trial, return_inverse=True)
         kx = _matern(scaled, self._scaled[distinct])[0][:, place]
@@ -215,7 +221,8 @@ class Posterior:
         return self._moments(self._covariance(scaled, np.ones(len(scaled)), None), float(self._shares.sum()))
 
     def of_trials(self, trials: Indices, time: float = 1.0) -> tuple[Floats, Floats]:
-        """Mean and standard deviation (n,) of trials at `time`, the last step unless another is given."""
+        """Mean and standard deviation (n,) of trials at `time`, the last step unless another is
+        given."""
         return self._moments(
             self._covariance(self._scaled[trials], np.full(len(trials), time), trials), float(self._shares.sum())
         )

@@ -23,7 +23,8 @@ PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
 
 @cache
 def load_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing. `own`: folder of own-…."""
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing. `own`:
+    folder of own-…."""
     family, _, rest = name.partition("-")
     match family:
         case "lcbench":

@@ -1,7 +1,8 @@
-"""LCBench through the surrogate of YAHPO Gym: 7 parameters of a network, validation accuracy after 1 … 52 epochs.
+"""LCBench through the surrogate of YAHPO Gym: 7 parameters of a network, validation accuracy after
+1 … 52 epochs.
 
-Zimmer, Lindauer, Hutter 2021 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the surrogate, a neural
-network in ONNX format). Needs onnxruntime.
+Zimmer, Lindauer, Hutter 2021 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the
+surrogate, a neural network in ONNX format). Needs onnxruntime.
 """
 
 import json
@@ -39,7 +40,8 @@ _SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**14, 32, 24, 16
 
 
 def load(task: str, source: DataSource) -> CurveProblem:
-    """The problem of an OpenML task; raises ObjectiveError when its data are missing, UserError without onnxruntime."""
+    """The problem of an OpenML task; raises ObjectiveError when its data are missing, UserError
+    without onnxruntime."""
     surrogate = _surrogate(source)
     best, median = surrogate.optimum(task)
     return CurveProblem(
@@ -74,7 +76,8 @@ class Surrogate:
 
     @cache  # noqa: B019 -- surrogates live as long as the process
     def optimum(self, task: str) -> tuple[float, float]:
-        """The best accuracy that a long random search with local steps finds, and the median of a Sobol sequence."""
+        """The best accuracy that a long random search with local steps finds, and the median of a
+        Sobol sequence."""
         drawn = make_candidates(dict(SPACE), _SAMPLE, "sobol", 0)
         final = self._final(task, drawn)
         median, rng = float(np.median(final)), np.random.default_rng(0)
@@ -101,7 +104,8 @@ class Surrogate:
         return self._run(task, np.full(len(positions), EPOCHS), np.stack(columns, axis=1))[:, _ACCURACY]
 
     def _run(self, task: str, epochs: np.ndarray[Any, Any], columns: Floats) -> Floats:
-        """The outputs (n, 6) after `epochs` (n,) with parameters `columns` (n, 7), or (7,) for all epochs."""
+        """The outputs (n, 6) after `epochs` (n,) with parameters `columns` (n, 7), or (7,) for all
+        epochs."""
         columns = np.broadcast_to(columns, (len(epochs), len(SPACE)))
         numbers = np.concatenate((epochs[:, None], columns), axis=1).astype(np.float32)
         tasks = np.full((len(epochs), 1), self._codes[task], np.int32)

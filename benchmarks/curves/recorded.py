@@ -1,4 +1,5 @@
-"""Learning curves that were recorded: TaskSet, cells of NAS-Bench-101, and those of `benchmarks.early_stopping`.
+"""Learning curves that were recorded: TaskSet, cells of NAS-Bench-101, and those of
+`benchmarks.early_stopping`.
 
 A configuration of the space that was not recorded has the curve of the nearest recorded one.
 """
@@ -31,7 +32,8 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Recorded configurations: `arms`, `values` (A, R) that are maximised, and `seconds` (A, R) of each step."""
+    """Recorded configurations: `arms`, `values` (A, R) that are maximised, and `seconds` (A, R) of
+    each step."""
 
     space: Space
     arms: Candidates
@@ -83,10 +85,11 @@ class Table:
 
 
 def load_taskset(number: int, source: DataSource) -> CurveProblem:
-    """The task `number` of TaskSet, counted from 0: 1000 optimiser settings of a text model, 51 validation losses.
+    """The task `number` of TaskSet, counted from 0: 1000 optimiser settings of a text model, 51
+    validation losses.
 
-    A diverged training has the largest loss of the task on record from then on. Metz, Maheswaranathan, Sun, Freeman,
-    Poole, Sohl-Dickstein 2020.
+    A diverged training has the largest loss of the task on record from then on. Metz,
+    Maheswaranathan, Sun, Freeman, Poole, Sohl-Dickstein 2020.
     """
     arrays = _taskset(source)
     name = sorted(key for key in arrays if key.startswith("valid_loss_"))[number]
@@ -106,11 +109,12 @@ def load_taskset(number: int, source: DataSource) -> CurveProblem:
 
 
 def load_cells(source: DataSource) -> CurveProblem:
-    """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12, 36, 108 epochs.
+    """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12,
+    36, 108 epochs.
 
-    These are four separate trainings, each with its own schedule, so a step costs all of its epochs: a cell that is
-    looked at after 4, 12 and 36 epochs costs 160 epochs to its end, one that is not costs 108. Ying, Klein,
-    Christiansen, Real, Murphy, Hutter 2019.
+    These are four separate trainings, each with its own schedule, so a step costs all of its
+    epochs: a cell that is looked at after 4, 12 and 36 epochs costs 160 epochs to its end, one that
+    is not costs 108. Ying, Klein, Christiansen, Real, Murphy, Hutter 2019.
     """
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
@@ -129,7 +133,8 @@ def load_cells(source: DataSource) -> CurveProblem:
 
 
 def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProblem:
-    """The curves of `benchmarks.early_stopping`, stored in `folder`; those that are missing are trained first."""
+    """The curves of `benchmarks.early_stopping`, stored in `folder`; those that are missing are
+    trained first."""
     training, curves = TRAININGS[name](), load_curves(name, folder, say)
     space: Space = dict(training.grid)
     columns: dict[str, Any] = {one: np.array([curve.configuration[one] for curve in curves]) for one in space}

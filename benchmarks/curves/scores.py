@@ -12,8 +12,9 @@ Values = Mapping[int, float]  # values of a trial by step
 
 
 class Scores(StrEnum):
-    """`reference`: half-rank scores with the latest value of each trial as reference. `nested`: the quantile q among
-    the trials at a step becomes 1 − s (1 − q), s the share of trials that reached the step, then Φ⁻¹."""
+    """`reference`: half-rank scores with the latest value of each trial as reference. `nested`: the
+    quantile q among the trials at a step becomes 1 − s (1 − q), s the share of trials that reached
+    the step, then Φ⁻¹."""
 
     REFERENCE = "reference"
     NESTED = "nested"

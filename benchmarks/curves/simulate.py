@@ -1,7 +1,8 @@
-"""One search in virtual time: workers train, report after each step, and are told to go on or to free their place.
+"""One search in virtual time: workers train, report after each step, and are told to go on or to
+free their place.
 
-A trial is started once. It can be paused at a report and continued later from its step, on any worker. Suggestions and
-decisions take no simulated time.
+A trial is started once. It can be paused at a report and continued later from its step, on any
+worker. Suggestions and decisions take no simulated time.
 """
 
 import heapq
@@ -37,7 +38,8 @@ Suggestion = Start | Continue
 class Setting:
     """Simulated `workers`, a budget of so many full `trainings`, and the `seed` of the method.
 
-    `durations`: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on record.
+    `durations`: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on
+    record.
     """
 
     workers: int
@@ -47,7 +49,8 @@ class Setting:
 
 
 class Method(Protocol):
-    """What chooses. Trials are numbered 0, 1, … in the order of their starts; values are maximised."""
+    """What chooses. Trials are numbered 0, 1, … in the order of their starts; values are
+    maximised."""
 
     @property
     def watches(self) -> bool:
@@ -59,7 +62,8 @@ class Method(Protocol):
         ...
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """A value before the last step; returns whether the trial goes on now, else it is paused."""
+        """A value before the last step; returns whether the trial goes on now, else it is
+        paused."""
         ...
 
     def end(self, trial: int, value: float) -> None:
@@ -75,11 +79,12 @@ class Method(Protocol):
 class Record:
     """A finished search.
 
-    `used`, `times`, `regrets`: at each change of the recommendation the budget that was used, the simulated time (in
-    trainings where durations are equal, else seconds) and the regret of the configuration recommended, at the last
-    step. `finished_regret`: of the best training that reached the last step; None when none did. `starts`,
-    `continuations`, `finished`: numbers of trials started, of continuations, of trials that reached the last step.
-    `seconds`: CPU seconds of the method. `forecasts`, `held`: the number of trials whose end a model forecast before it
+    `used`, `times`, `regrets`: at each change of the recommendation the budget that was used, the
+    simulated time (in trainings where durations are equal, else seconds) and the regret of the
+    configuration recommended, at the last step. `finished_regret`: of the best training that
+    reached the last step; None when none did. `starts`, `continuations`, `finished`: numbers of
+    trials started, of continuations, of trials that reached the last step. `seconds`: CPU seconds
+    of the method. `forecasts`, `held`: the number of trials whose end a model forecast before it
     was known, and of those whose end was within the first forecast's band μ ± 2σ.
     """
 
@@ -170,7 +175,8 @@ class _Search:
         heapq.heappush(self.running, (self.now + duration, self.order, number))
 
     def _whole_seconds(self, trial: _Trial) -> float:
-        """A training nobody looks at: the last step's seconds where each step trains anew, else those of all steps."""
+        """A training nobody looks at: the last step's seconds where each step trains anew, else
+        those of all steps."""
         begins_anew = self.problem.whole_cost < sum(self.problem.costs)
         return float(trial.durations[-1] if begins_anew else trial.durations.sum())
 
@@ -217,7 +223,8 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
         setting: workers, budget, seed and durations.
 
     Raises:
-        CampaignError: when the method waits while nothing runs, or continues a trial that is not paused.
+        CampaignError: when the method waits while nothing runs, or continues a trial that is not
+            paused.
 
     """
     budget = setting.trainings * problem.whole_cost
@@ -250,6 +257,7 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
 
 
 def at_marks(record: Record, marks: Sequence[float]) -> Floats:
-    """The regret (M,) of the recommendation when these shares of the budget were used; the first one before it."""
+    """The regret (M,) of the recommendation when these shares of the budget were used; the first
+    one before it."""
     places = np.searchsorted(np.asarray(record.used), np.asarray(marks) + 1e-9, side="right") - 1
     return np.asarray(record.regrets)[np.maximum(places, 0)]

@@ -1,4 +1,5 @@
-"""Tables and pictures of searches on learning curves: regret at shares of the budget, and paired differences."""
+"""Tables and pictures of searches on learning curves: regret at shares of the budget, and paired
+differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,7 +19,8 @@ Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 
 def tables(family: str, setting: str, found: Found, base: str) -> Iterator[Table]:
-    """Mean regrets of the searches that all methods finished, and their differences from the method `base`."""
+    """Mean regrets of the searches that all methods finished, and their differences from the method
+    `base`."""
     keys = common(found)
     if not keys:
         return

@@ -1,1 +1,2 @@
-"""The time until a good configuration is found on recorded learning curves, with and without early stopping."""
+"""The time until a good configuration is found on recorded learning curves, with and without early
+stopping."""

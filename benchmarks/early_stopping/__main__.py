@@ -1,8 +1,9 @@
-"""`python -m benchmarks.early_stopping`: seconds until a configuration close to the best one is found.
+"""`python -m benchmarks.early_stopping`: seconds until a configuration close to the best one is
+found.
 
-Trains the learning curves once and stores them in `--out`. Then searches them in simulated time with this project
-(each stopping rule, and none), Ray Tune's ASHA, and Optuna with and without successive halving. Finished searches are
-kept.
+Trains the learning curves once and stores them in `--out`. Then searches them in simulated time
+with this project (each stopping rule, and none), Ray Tune's ASHA, and Optuna with and without
+successive halving. Finished searches are kept.
 """
 
 import json
@@ -56,7 +57,8 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder for curves, searches and results.")] = Path("runs/early_stopping"),
 ) -> None:
-    """Measure the seconds until a configuration close to the best one is found, with and without early stopping."""
+    """Measure the seconds until a configuration close to the best one is found, with and without
+    early stopping."""
     console = Console(stderr=True)
     chosen = _known_names("--methods", methods, METHODS)
     tables = []

@@ -1,7 +1,9 @@
-"""Learning curves that are trained once: each configuration of a grid for 27 epochs, each a line of a JSON-lines file.
+"""Learning curves that are trained once: each configuration of a grid for 27 epochs, each a line of
+a JSON-lines file.
 
-A line has the configuration, its validation accuracy after each epoch, and the CPU seconds of this process for all
-epochs, which do not depend on other processes of the machine. After an interrupt only missing curves are trained.
+A line has the configuration, its validation accuracy after each epoch, and the CPU seconds of this
+process for all epochs, which do not depend on other processes of the machine. After an interrupt
+only missing curves are trained.
 """
 
 import json
@@ -47,8 +49,8 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningCurve:
-    """The validation accuracies after each epoch (0 from the epoch on at which a training diverged), and the CPU
-    seconds of the whole training."""
+    """The validation accuracies after each epoch (0 from the epoch on at which a training
+    diverged), and the CPU seconds of the whole training."""
 
     configuration: Configuration
     accuracies: tuple[float, ...]
@@ -88,7 +90,8 @@ TRAININGS: Mapping[str, Callable[[], Training]] = {"softmax": softmax, "cnn": cn
 
 
 def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[LearningCurve]:
-    """The curves of TRAININGS[name], in the order of its grid; those that are missing in `folder` are trained first.
+    """The curves of TRAININGS[name], in the order of its grid; those that are missing in `folder`
+    are trained first.
 
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """

@@ -1,4 +1,5 @@
-"""This project's campaigns on recorded learning curves, in simulated time, until the target is reached."""
+"""This project's campaigns on recorded learning curves, in simulated time, until the target is
+reached."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,9 +51,11 @@ class Playback:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A search: simulated seconds until a finished training reached the target, and the number of started trainings.
+    """A search: simulated seconds until a finished training reached the target, and the number of
+    started trainings.
 
-    `is_found` is False when none of MOST_EVALUATIONS reached it; the seconds are then those of all of them.
+    `is_found` is False when none of MOST_EVALUATIONS reached it; the seconds are then those of all
+    of them.
     """
 
     seconds: float

@@ -1,7 +1,8 @@
 """The peers' schedulers on the same curves and the same simulated workers.
 
-Ray Tune's ASHA and Optuna's pruners are the libraries' own objects; only the time is simulated. The k-th accuracy is
-reported when k/28 of a training's seconds have passed, as by the simulated executor of `bbkb` with 27 reports.
+Ray Tune's ASHA and Optuna's pruners are the libraries' own objects; only the time is simulated. The
+k-th accuracy is reported when k/28 of a training's seconds have passed, as by the simulated
+executor of `bbkb` with 27 reports.
 """
 
 import heapq

@@ -1,1 +1,2 @@
-"""`python -m benchmarks.goals`: several objectives and constraints, compared with other optimisers on tables."""
+"""`python -m benchmarks.goals`: several objectives and constraints, compared with other optimisers
+on tables."""

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.goals`: several objectives and constraints, compared with Optuna in simulated time."""
+"""`python -m benchmarks.goals`: several objectives and constraints, compared with Optuna in
+simulated time."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,8 @@ def _append(file: Path, record: Record) -> None:
 
 
 def _table(title: str, found: Mapping[str, Mapping[Key, Record]], keys: Sequence[Key]) -> Shown:
-    """Mean loss and mean rank after each of MARKS, results until the first feasible and the best one, and CPU time."""
+    """Mean loss and mean rank after each of MARKS, results until the first feasible and the best
+    one, and CPU time."""
     heads = [*(f"loss {mark}" for mark in MARKS), *(f"rank {mark}" for mark in MARKS), "feasible", "best", "ms"]
     table = Shown("method", *heads, title=f"{title} ({len(keys)} searches)")
     if not keys:

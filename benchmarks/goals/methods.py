@@ -1,4 +1,5 @@
-"""The optimisers that are compared. Each suggests one candidate at a time, and learns its accuracy and cost."""
+"""The optimisers that are compared. Each suggests one candidate at a time, and learns its accuracy
+and cost."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -28,7 +29,8 @@ class Method(Protocol):
 
 
 class Ours:
-    """A strategy of this project, on all candidates of the table. It learns results when a campaign would refit."""
+    """A strategy of this project, on all candidates of the table. It learns results when a campaign
+    would refit."""
 
     def __init__(self, problem: Table, seed: int, name: str) -> None:
         self._problem, self._seed = problem, seed

@@ -5,7 +5,8 @@
 | `mlp-…` (five) | 30000 (HPOBench) | balanced accuracy, one of 5 repeats | log₁₀ of the weights between hidden units |
 | `nb101` | 4432 recorded six-vertex cells | validation accuracy, one training | seconds of the training |
 
-`…-limited` has one objective, accuracy, and the constraint that the cost is at most the quantile `QUANTILE` of all.
+`…-limited` has one objective, accuracy, and the constraint that the cost is at most the quantile
+`QUANTILE` of all.
 """
 
 from dataclasses import dataclass
@@ -67,9 +68,10 @@ class Table:
     def loss(self, rows: NDArray[np.intp]) -> float:
         """The loss after evaluating `rows` (n,), computed without noise, in [0, 1].
 
-        With two objectives: 1 − (hypervolume of the rows)/(hypervolume of the whole table), with the median accuracy
-        and the largest cost as the reference point. With a constraint: the regret of the best accuracy within the
-        limit, divided by (best − median) of the accuracies within it; at most 1.
+        With two objectives: 1 − (hypervolume of the rows)/(hypervolume of the whole table), with
+        the median accuracy and the largest cost as the reference point. With a constraint: the
+        regret of the best accuracy within the limit, divided by (best − median) of the accuracies
+        within it; at most 1.
         """
         if self.limit is None:
             return 1.0 - self._volume(rows) / self._best_volume
@@ -89,7 +91,8 @@ class Table:
 
 @cache
 def load(name: str, source: DataSource) -> Table:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not in the data folder."""
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not in the data
+    folder."""
     base = name.removesuffix(LIMITED)
     table = load_table(base, source)
     costs = _seconds(table) if base == "nb101" else _weights(table)

@@ -27,7 +27,8 @@ class Record:
         workers: how many evaluate at the same time.
         seed: of the search.
         losses: the loss after each of MARKS results.
-        feasible: the number of results until the first feasible one; 0 when there is none, or no constraint.
+        feasible: the number of results until the first feasible one; 0 when there is none, or no
+            constraint.
         best: the number of results until the best feasible one of this search; 0 likewise.
         milliseconds: CPU time of `ask` and `tell` for each suggestion.
     """

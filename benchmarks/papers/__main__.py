@@ -1,4 +1,5 @@
-"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` lists all of them."""
+"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` lists
+all of them."""
 
 import os
 from pathlib import Path
@@ -40,7 +41,8 @@ def main(
     data: Data = None,
     authors: Authors = None,
 ) -> None:
-    """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG and SVG.
+    """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG
+    and SVG.
 
     A repeated call reads finished runs and continues interrupted ones.
     """

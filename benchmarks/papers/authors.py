@@ -1,8 +1,10 @@
-"""The code of BBKB's authors (repository luigicarratino/batch-bkb) on the problem and seeds of this project's runs.
+"""The code of BBKB's authors (repository luigicarratino/batch-bkb) on the problem and seeds of this
+project's runs.
 
-Their code is not part of this project; it is imported from a folder that the user gives. For each seed it starts with
-the first pulls of this project's run, up to the second different arm, because it fails with a dictionary of one arm.
-Its t-th pull is evaluated with the seed of the t-th trial of that run, so both have the same noise.
+Their code is not part of this project; it is imported from a folder that the user gives. For each
+seed it starts with the first pulls of this project's run, up to the second different arm, because
+it fails with a dictionary of one arm. Its t-th pull is evaluated with the seed of the t-th trial of
+that run, so both have the same noise.
 """
 
 import importlib
@@ -31,7 +33,8 @@ _MODULES = ("utils", "bkb_lib")
 
 @dataclass(frozen=True)
 class AuthorsRun:
-    """One run of the authors' Global-BBKB: R_T, the batches after the common first pulls, the last dictionary."""
+    """One run of the authors' Global-BBKB: R_T, the batches after the common first pulls, the last
+    dictionary."""
 
     regret: float
     batches: int
@@ -40,7 +43,8 @@ class AuthorsRun:
 
 
 def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, object]]]:
-    """This project's Global-BBKB and the authors': the table, and their runs. Raises UserError without their code.
+    """This project's Global-BBKB and the authors': the table, and their runs. Raises UserError
+    without their code.
 
     A finished run of the authors' code is stored as JSON and not repeated.
     """
@@ -148,7 +152,8 @@ def _algorithm(folder: Path, strategy: Any) -> Any:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Import their two modules, and remove them from `sys.modules` on exit, because `utils` is a common name."""
+    """Import their two modules, and remove them from `sys.modules` on exit, because `utils` is a
+    common name."""
     if not (folder / "bkb_lib.py").is_file():
         raise UserError(f"--authors must be a checkout of luigicarratino/batch-bkb, {folder} has no bkb_lib.py")
     before = {name: sys.modules.pop(name) for name in _MODULES if name in sys.modules}

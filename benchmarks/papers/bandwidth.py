@@ -1,4 +1,5 @@
-"""Calandriello et al. 2020, figures 5 and 6: regret ratio on Abalone and Cadata, one bandwidth for all methods."""
+"""Calandriello et al. 2020, figures 5 and 6: regret ratio on Abalone and Cadata, one bandwidth for
+all methods."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,9 @@
-"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler): the methods of section 4.
+"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler): the methods of section
+4.
 
-The papers give: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold with probability
-0.9, 2^d random initial points. The papers do not give, and this module chooses: BKB's F = 1 and q̄ = 2, λ = ξ² = σ².
+The papers give: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold
+with probability 0.9, 2^d random initial points. The papers do not give, and this module chooses:
+BKB's F = 1 and q̄ = 2, λ = ξ² = σ².
 """
 
 import math
@@ -34,7 +36,8 @@ def label(name: str) -> str:
 
 
 def lengthscales(space: Space) -> list[float]:
-    """Lengthscales for features in [0, 1] that are 1 on the unscaled domain: the inverse of each range's width.
+    """Lengthscales for features in [0, 1] that are 1 on the unscaled domain: the inverse of each
+    range's width.
 
     Raises ValueError when a parameter is not a `Range`.
     """
@@ -72,7 +75,8 @@ def method(name: str, space: Space, horizon: int) -> Method:
 
 
 def _compression(kind: str, horizon: int) -> Plain:
-    """The options of the compression. A run that skips ends when it has skipped `horizon` consecutive steps."""
+    """The options of the compression. A run that skips ends when it has skipped `horizon`
+    consecutive steps."""
     match kind:
         case "dense":
             return {"entropy_test": "relative", "epsilon": 0.0}  # stores all points

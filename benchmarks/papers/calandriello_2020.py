@@ -1,6 +1,8 @@
-"""Calandriello et al. 2020 (BBKB): the methods of its section 5 and appendix D, with their settings.
+"""Calandriello et al. 2020 (BBKB): the methods of its section 5 and appendix D, with their
+settings.
 
-The paper does not give, and this module chooses: λ = ξ² = 1e-4, C̃ = 2, a random first arm, ε-greedy's ε = 0.1.
+The paper does not give, and this module chooses: λ = ξ² = 1e-4, C̃ = 2, a random first arm,
+ε-greedy's ε = 0.1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +38,11 @@ def method(
     stop: int | None = None,
     warm_start: Tree = RANDOM_START,
 ) -> Method:
-    """The method `name` of `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
+    """The method `name` of `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ =
+    1/horizon.
 
-    `stop`: the number of pulls after which it ends. `warm_start` is used by the methods that have one. The method
-    `default` is BBKB with its default options, without bandwidth and λ.
+    `stop`: the number of pulls after which it ends. `warm_start` is used by the methods that have
+    one. The method `default` is BBKB with its default options, without bandwidth and λ.
     """
     if name == "default":
         return default_method(WORKERS)

@@ -1,7 +1,9 @@
-"""An experiment's runs as campaigns of this project, each with a folder and a log, so that they can be resumed.
+"""An experiment's runs as campaigns of this project, each with a folder and a log, so that they can
+be resumed.
 
-A run is identified by experiment, method, horizon and seed. In a repeated call finished runs are read from their logs,
-interrupted runs continue, and a run whose settings have changed is started again in another folder.
+A run is identified by experiment, method, horizon and seed. In a repeated call finished runs are
+read from their logs, interrupted runs continue, and a run whose settings have changed is started
+again in another folder.
 """
 
 import io
@@ -29,8 +31,8 @@ from orchestrator.settings.file import read
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 
-# Virtual workers: more than most batches have pulls, so that a batch needs few commits; not thousands, because each
-# outcome copies the table of running attempts.
+# Virtual workers: more than most batches have pulls, so that a batch needs few commits; not
+# thousands, because each outcome copies the table of running attempts.
 SLOTS = 256
 
 # The folders of a run and of its data do not change its results: the log refuses other candidates.
@@ -49,7 +51,8 @@ class Method:
         name: in the command line and in folders.
         label: in figures.
         strategy: the campaign file's section `strategy`, or a function from the seed to it.
-        evaluations: ends a slow run after this number of evaluations, with the settings of the whole horizon.
+        evaluations: ends a slow run after this number of evaluations, with the settings of the
+            whole horizon.
         workers: the number of workers, instead of the problem's.
 
     """
@@ -66,7 +69,8 @@ class Method:
 
 
 def default_method(workers: int) -> Method:
-    """BBKB with its default options (calibrated model, asynchronous mode) and this number of workers."""
+    """BBKB with its default options (calibrated model, asynchronous mode) and this number of
+    workers."""
     return Method("default", "BBKB, default", {"name": "bbkb", "mode": "async"}, workers=workers)
 
 
@@ -74,8 +78,9 @@ def default_method(workers: int) -> Method:
 class Comparison:
     """Campaigns of several methods and seeds on one problem.
 
-    `name` is the folder below `--out`. `problem` has the common sections of the campaign files (`objective`, `space`,
-    `candidates`, `workers`, …), or is a function from the seed to them; without `workers` evaluations are simulated.
+    `name` is the folder below `--out`. `problem` has the common sections of the campaign files
+    (`objective`, `space`, `candidates`, `workers`, …), or is a function from the seed to them;
+    without `workers` evaluations are simulated.
     """
 
     name: str
@@ -101,7 +106,8 @@ Runs = Mapping[str, tuple[Measured, ...]]  # by method's name, in the order of t
 def run_all(comparison: Comparison, request: Request, console: Console | None = None) -> Runs:
     """The runs of each method with each seed, `request.jobs` at the same time.
 
-    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished runs are kept.
+    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished runs
+    are kept.
     """
     console = console or Console(stderr=True)
     jobs = [_job(comparison, method, seed, request) for seed in range(request.seeds) for method in comparison.methods]
@@ -170,9 +176,11 @@ def _run(job: _Job) -> Measured:
 
 
 def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
-    """The log of a finished campaign, which is started, resumed or only read. Raises the errors of `run_all`.
+    """The log of a finished campaign, which is started, resumed or only read. Raises the errors of
+    `run_all`.
 
-    Without `is_resumed` an interrupted campaign is started again, because a resume would change its times.
+    Without `is_resumed` an interrupted campaign is started again, because a resume would change its
+    times.
     """
     run, events = _find(settings)
     if not is_resumed and not _is_finished(events):
@@ -193,7 +201,8 @@ def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Eve
 
 
 def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
-    """The newest run of these settings and its log; None and no events when there is none. Raises StoreError."""
+    """The newest run of these settings and its log; None and no events when there is none. Raises
+    StoreError."""
     folders = sorted(Path(settings.runs).glob(f"{settings.name}-[0-9]*"), reverse=True)
     for folder in folders:
         try:

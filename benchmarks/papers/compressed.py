@@ -1,7 +1,8 @@
-"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler, section 4) and other methods.
+"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler, section 4) and other
+methods.
 
-The papers give clock times (the long version, tables 2 to 4), but no numbers for regret and model order, no horizon and
-no domains.
+The papers give clock times (the long version, tables 2 to 4), but no numbers for regret and model
+order, no horizon and no domains.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,8 @@ Clock = Callable[[Measured], Floats]
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem: the section `objective` (default direction: maximize), the number of candidates and their sampler."""
+    """A problem: the section `objective` (default direction: maximize), the number of candidates
+    and their sampler."""
 
     name: str
     title: str
@@ -50,7 +52,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Published:
-    """The numbers of a table and a figure of Bedi, Sadler et al., and the table's times in `unit`."""
+    """The numbers of a table and a figure of Bedi, Sadler et al., and the table's times in
+    `unit`."""
 
     table: int
     figure: int
@@ -86,7 +89,8 @@ MNIST_TIMES = Published(
 
 
 def run_example(request: Request) -> Findings:
-    """Bedi, Sadler et al., figure 1 and table 2, with the noise that the model assumes and with that of 2020."""
+    """Bedi, Sadler et al., figure 1 and table 2, with the noise that the model assumes and with
+    that of 2020."""
     noises = {"sine": (MATCHED, "noise variance 0.001"), "sine-unit-noise": (1.0, "noise variance 1")}
     settings = [
         Setting(name, f"sin x + cos x + 0.1x, {shown}", {"name": "sine", "options": {"noise_std": std}}, 1001, "grid")
@@ -107,7 +111,8 @@ def run_rosenbrock(request: Request) -> Findings:
 
 
 def run_mnist(request: Request) -> Findings:
-    """Bedi, Sadler et al., figure 3 and table 4. Without MNIST it trains on scikit-learn's digits, and notes it."""
+    """Bedi, Sadler et al., figure 3 and table 4. Without MNIST it trains on scikit-learn's digits,
+    and notes it."""
     is_there = DataSource.find(request.data).file("mnist/mnist.npz") is not None
     if is_there:  # one epoch over 5000 images, and the accuracy on 10 000, take a tenth of a second
         shown, options = "MNIST", {"dataset": "mnist", "epochs": 1, "train_size": 5000, "validation_fraction": 1 / 6}
@@ -140,8 +145,8 @@ def _set_optimum(found: Runs) -> Runs:
 def model_order(name: str, run: Measured) -> Floats:
     """M_t (T,), the number of points that define the posterior of the method `name` after t pulls.
 
-    Without compression, it is the number of pulls. The absolute test does not store an arm twice: after one pull its
-    variance is below σ², far below the threshold of the test.
+    Without compression, it is the number of pulls. The absolute test does not store an arm twice:
+    after one pull its variance is below σ², far below the threshold of the test.
     """
     if name.startswith("dense"):
         return np.arange(1.0, len(run) + 1)
@@ -182,7 +187,8 @@ def _count(samples: Sequence[int]) -> Cell:
 
 
 def _share(runs: Sequence[Measured], dense: Sequence[Measured], published: Published) -> Cell:
-    """The runs' times divided by those of uncompressed runs of the same seed; – when there are none."""
+    """The runs' times divided by those of uncompressed runs of the same seed; – when there are
+    none."""
     if not dense or runs[0] is dense[0]:
         return 1 if dense else "–"
     return Interval.of(
@@ -191,9 +197,11 @@ def _share(runs: Sequence[Measured], dense: Sequence[Measured], published: Publi
 
 
 def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
-    """The figure of the paper: one column for each acquisition; regret by step, regret by time, model order by step.
+    """The figure of the paper: one column for each acquisition; regret by step, regret by time,
+    model order by step.
 
-    Runs that skip are not drawn: at each step they choose what compressed runs choose, without the evaluations.
+    Runs that skip are not drawn: at each step they choose what compressed runs choose, without the
+    evaluations.
     """
     shown = [_shown_runs(acquisition, found) for acquisition in ACQUISITIONS]
     seconds = "seconds, training included" if published.with_training else "strategy's seconds"

@@ -19,14 +19,16 @@ _PANEL_INCHES = (5.2, 3.6)
 
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
-    """Write `<folder>/<name>.png` and `.svg`; their paths. Raises ImportError when matplotlib is not installed."""
+    """Write `<folder>/<name>.png` and `.svg`; their paths. Raises ImportError when matplotlib is
+    not installed."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
     columns = min(figure.columns, len(figure.panels))
     rows = math.ceil(len(figure.panels) / columns)
     size = (_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows + 0.4)
-    # text is not converted to paths and ids are fixed, so that the same numbers give the same SVG file
+    # text is not converted to paths and ids are fixed, so that the same numbers give the same SVG
+    # file
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9.0}):
         canvas = Canvas(figsize=size, layout="constrained")
         canvas.suptitle(figure.title)
@@ -56,7 +58,8 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: dict[str, str]) -> None:
 
 
 def _limit(axes: "Axes", panel: Panel) -> None:
-    """Limit the y axis to the range of the means when none is negative: intervals of few seeds can be very wide."""
+    """Limit the y axis to the range of the means when none is negative: intervals of few seeds can
+    be very wide."""
     means = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in panel.curves] or [np.empty(0)])
     if len(means) and means.min() >= 0.0 and means.max() > 0.0:
         if panel.y_scale == "linear":

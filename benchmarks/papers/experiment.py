@@ -53,7 +53,8 @@ class Experiment:
     default_methods: tuple[str, ...] = ()
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """`names` in the experiment's order; the default ones when empty. Raises UserError on an unknown one."""
+        """`names` in the experiment's order; the default ones when empty. Raises UserError on an
+        unknown one."""
         for name in names:
             if name not in self.methods:
                 hint = did_you_mean(name, self.methods)

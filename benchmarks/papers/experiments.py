@@ -1,4 +1,5 @@
-"""The experiments by their names on the command line. A new one needs one module, and one line here."""
+"""The experiments by their names on the command line. A new one needs one module, and one line
+here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,7 +8,8 @@ from benchmarks.papers.experiment import Experiment
 from objectives.reference import did_you_mean, import_reference
 from orchestrator.errors import UserError
 
-# module:attribute, imported when it is used: an experiment may need packages that others do not need
+# module:attribute, imported when it is used: an experiment may need packages that others do not
+# need
 EXPERIMENTS: Mapping[str, str] = MappingProxyType(
     {
         "abalone": "benchmarks.papers.regression:ABALONE",
@@ -29,7 +31,8 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment `name`. Raises UserError when there is none, ObjectiveError when its module cannot be imported."""
+    """The experiment `name`. Raises UserError when there is none, ObjectiveError when its module
+    cannot be imported."""
     if name not in EXPERIMENTS:
         raise UserError(
             f"the experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}{did_you_mean(name, EXPERIMENTS)}"

@@ -1,4 +1,5 @@
-"""The results of an experiment as plain values: tables of numbers with intervals, and figures made of curves."""
+"""The results of an experiment as plain values: tables of numbers with intervals, and figures made
+of curves."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its 95 % confidence interval, mean ± `half_width` (NaN with one seed)."""
+    """A mean over seeds with its 95 % confidence interval, mean ± `half_width` (NaN with one
+    seed)."""
 
     mean: float
     half_width: float
@@ -36,7 +38,8 @@ class Interval:
 
 
 def mean_and_half_width(samples: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Mean of `samples` (n, …) over the first axis and half the width of its t-interval, both (…); NaN for n = 1."""
+    """Mean of `samples` (n, …) over the first axis and half the width of its t-interval, both (…);
+    NaN for n = 1."""
     mean, count = samples.mean(axis=0), len(samples)
     if count < 2:
         return mean, np.full_like(mean, np.nan)
@@ -67,7 +70,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line (n,) with a band of ± `half_width` (n,) where it is not NaN. Curves with one label have one colour."""
+    """A line (n,) with a band of ± `half_width` (n,) where it is not NaN. Curves with one label
+    have one colour."""
 
     label: str
     x: Floats
@@ -77,7 +81,8 @@ class Curve:
 
     @staticmethod
     def over_seeds(label: str, x: ArrayLike, samples: ArrayLike, points: int = 400) -> "Curve":
-        """The mean of `samples` (seeds, n) at `x` (n,), reduced to about `points`, with the first and the last."""
+        """The mean of `samples` (seeds, n) at `x` (n,), reduced to about `points`, with the first
+        and the last."""
         across, values = np.asarray(x, np.float64), np.asarray(samples, np.float64)
         kept = np.unique(np.linspace(0, len(across) - 1, min(points, len(across))).round().astype(np.intp))
         mean, half_width = mean_and_half_width(values[:, kept])
@@ -108,7 +113,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Findings:
-    """All results of an experiment. `notes` list the differences from the paper; `numbers` are written as JSON."""
+    """All results of an experiment. `notes` list the differences from the paper; `numbers` are
+    written as JSON."""
 
     tables: Sequence[Table]
     figures: Sequence[Figure]

@@ -1,7 +1,7 @@
 """One run of an algorithm, from the log of its campaign, as arrays with one entry for each pull.
 
-The times of the strategy (measured wall-clock seconds of `ask` and `tell`) and of the evaluations (seconds from the
-table, or simulated ones) are separate.
+The times of the strategy (measured wall-clock seconds of `ask` and `tell`) and of the evaluations
+(seconds from the table, or simulated ones) are separate.
 """
 
 from collections.abc import Iterable
@@ -20,18 +20,21 @@ WARM_START = "warm start"  # the reasons of batches that a strategy did not choo
 
 @dataclass(frozen=True)
 class Measured:
-    """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised scale.
+    """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised
+    scale.
 
     Attributes:
         arms: the arms chosen.
         values: noise-free when the objective has such values; NaN for a failed evaluation.
         optimum: the largest value without noise; NaN when it is unknown.
-        strategy_seconds: for the choice of the pull and the refit with its reward; a batch's time is divided evenly
-            among its pulls.
+        strategy_seconds: for the choice of the pull and the refit with its reward; a batch's time
+            is divided evenly among its pulls.
         evaluation_seconds: the duration of the evaluation.
         batches: the number of the pull's batch, from 0.
-        dictionary_sizes: inducing points after the refit with the pull; 0 for a strategy without them.
-        warm_start_batches: the number of batches before the first one that the strategy chose by its rule.
+        dictionary_sizes: inducing points after the refit with the pull; 0 for a strategy without
+            them.
+        warm_start_batches: the number of batches before the first one that the strategy chose by
+            its rule.
     """
 
     arms: Indices
@@ -80,9 +83,11 @@ class Measured:
 
     @property
     def total_clock(self) -> Floats:
-        """Seconds of strategy and evaluations after t pulls (T,); a batch lasts as long as its longest evaluation.
+        """Seconds of strategy and evaluations after t pulls (T,); a batch lasts as long as its
+        longest evaluation.
 
-        This assumes as many workers as a batch has pulls. The time of a batch is divided evenly among its pulls.
+        This assumes as many workers as a batch has pulls. The time of a batch is divided evenly
+        among its pulls.
         """
         longest = np.zeros(int(self.batches[-1]) + 1)
         np.maximum.at(longest, self.batches, self.evaluation_seconds)

@@ -1,7 +1,9 @@
-"""Calandriello et al. 2020, section 5, figures 3, 4 and 7: NAS-Bench-101 with and without initial evaluations.
+"""Calandriello et al. 2020, section 5, figures 3, 4 and 7: NAS-Bench-101 with and without initial
+evaluations.
 
-Times and batch sizes are measured on all 12416 cells, most of which have predicted rewards; regret is measured on the
-914 cells with a recorded accuracy (see `nasbench101_cells`). The paper compares BBKB with regularised evolution.
+Times and batch sizes are measured on all 12416 cells, most of which have predicted rewards; regret
+is measured on the 914 cells with a recorded accuracy (see `nasbench101_cells`). The paper compares
+BBKB with regularised evolution.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,8 +62,8 @@ def _run_without_start(request: Request) -> _Scenario:
 
 
 def _run_with_start(plain: _Scenario, request: Request) -> _Scenario:
-    """The runs with initial evaluations. Regularised evolution and the uniform policy cannot use them: their runs are
-    those of `plain`.
+    """The runs with initial evaluations. Regularised evolution and the uniform policy cannot use
+    them: their runs are those of `plain`.
     """
     names = [name for name in request.methods if name in STARTED]
     found = []
@@ -87,7 +89,8 @@ def _start_from(name: str, cells: Literal["all", "recorded"], request: Request) 
 
 
 def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: Request) -> Path:
-    """A CSV file with T_init different, uniformly drawn cells and their results; it is written when it does not exist.
+    """A CSV file with T_init different, uniformly drawn cells and their results; it is written when
+    it does not exist.
 
     T_init is 2000 of the 12416 cells, and the same share of the recorded ones.
     """

@@ -1,10 +1,13 @@
-"""NAS-Bench-101's cells as a bandit problem, preprocessed as in Calandriello et al. 2020, appendix D.2.
+"""NAS-Bench-101's cells as a bandit problem, preprocessed as in Calandriello et al. 2020, appendix
+D.2.
 
-An arm is a cell with exactly six vertices whose four inner ones are 3×3 convolutions or max-poolings: 12416 cells. Its
-19 features are the 15 bits of the adjacency matrix's upper triangle and 4 bits that say which vertices are
-convolutions, each half scaled so that no cell's norm exceeds 1.
+An arm is a cell with exactly six vertices whose four inner ones are 3×3 convolutions or
+max-poolings: 12416 cells. Its 19 features are the 15 bits of the adjacency matrix's upper triangle
+and 4 bits that say which vertices are convolutions, each half scaled so that no cell's norm exceeds
+1.
 
-The accuracies of 914 of the cells are recorded, one training each. Those of the others are predicted, see `Cells`.
+The accuracies of 914 of the cells are recorded, one training each. Those of the others are
+predicted, see `Cells`.
 """
 
 from collections.abc import Mapping
@@ -29,18 +32,20 @@ LARGEST_NORMS = (3.0, 2.0)  # scales of the halves: a cell has at most 9 edges, 
 _UPPER = np.triu_indices(VERTICES, 1)
 _COLUMNS = tuple(f"edge_{i}_{j}" for i, j in zip(*_UPPER, strict=True)) + tuple(f"convolution_{i}" for i in range(1, 5))
 
-# chosen by the leave-one-out error on the 914 recorded cells: the regression explains 93 % of the variance of the
-# accuracies and 98 % of that of the logarithms of the times
+# chosen by the leave-one-out error on the 914 recorded cells: the regression explains 93 % of the
+# variance of the accuracies and 98 % of that of the logarithms of the times
 _STAND_IN_KERNEL, _STAND_IN_RIDGE = RBF(1.0), 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Options of the objective: validation accuracy after 108 epochs plus N(0, `noise_std`²), and the training's time.
+    """Options of the objective: validation accuracy after 108 epochs plus N(0, `noise_std`²), and
+    the training's time.
 
-    `cells`: `recorded`, the 914 cells with an accuracy, or `all` 12416. The others have predicted values, from a kernel
-    ridge regression on the recorded ones (accuracy, and logarithm of the training time). The data have one training of
-    each cell, so noise is added; the paper draws one of three trainings.
+    `cells`: `recorded`, the 914 cells with an accuracy, or `all` 12416. The others have predicted
+    values, from a kernel ridge regression on the recorded ones (accuracy, and logarithm of the
+    training time). The data have one training of each cell, so noise is added; the paper draws one
+    of three trainings.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -66,9 +71,11 @@ class Cells:
 
 
 def predict_unknown(known: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
-    """Accuracies and seconds (A,) of the cells `features` (A, d): those of `known` cells, and predictions.
+    """Accuracies and seconds (A,) of the cells `features` (A, d): those of `known` cells, and
+    predictions.
 
-    Predictions above the largest known accuracy are reduced to it, so that the optimum is a recorded one.
+    Predictions above the largest known accuracy are reduced to it, so that the optimum is a
+    recorded one.
     """
     kernel = _STAND_IN_KERNEL
     factor = cho_factor(kernel.cross(known, known) + _STAND_IN_RIDGE * np.eye(len(known)))

@@ -1,7 +1,9 @@
-"""Calandriello et al. 2020, section 5, figures 1 and 2: regret ratio and time on Abalone and Cadata.
+"""Calandriello et al. 2020, section 5, figures 1 and 2: regret ratio and time on Abalone and
+Cadata.
 
-Each row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), and features are standardised (the
-paper does not say how it scales them). The denominator of a ratio is the uniform policy's regret with the same seed.
+Each row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), and features are
+standardised (the paper does not say how it scales them). The denominator of a ratio is the uniform
+policy's regret with the same seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,8 @@ BANDWIDTHS: Mapping[str, Mapping[str, float]] = {
 
 
 def run(data_sets: Sequence[str], request: Request) -> Findings:
-    """Reproduce figures 1 and 2 for the `data_sets`; with both, the panels are side by side as in the paper."""
+    """Reproduce figures 1 and 2 for the `data_sets`; with both, the panels are side by side as in
+    the paper."""
     tables, found, numbers = [], {}, {}
     for name in data_sets:
         compared = comparison(name, request)
@@ -42,7 +45,8 @@ def run(data_sets: Sequence[str], request: Request) -> Findings:
 
 
 def comparison(name: str, request: Request) -> Comparison:
-    """The methods of the request and the uniform policy on the data set `name`, with the bandwidths of table 1."""
+    """The methods of the request and the uniform policy on the data set `name`, with the bandwidths
+    of table 1."""
     bandwidths = BANDWIDTHS[name]
     methods = [
         method(one, bandwidths.get(one, bandwidths["bbkb"]), request.evaluations)

@@ -1,4 +1,5 @@
-"""The objective of the compressed bandit papers: Rosenbrock's function (Bedi, Sadler et al., equation 4.2)."""
+"""The objective of the compressed bandit papers: Rosenbrock's function (Bedi, Sadler et al.,
+equation 4.2)."""
 
 import math
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ A, B = 1.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Rosenbrock:
-    """f(x, y) = (a − x)² + b(y − x²)² with a = 1, b = 10, to be minimised; `noise_std` is that of the reward's noise.
+    """f(x, y) = (a − x)² + b(y − x²)² with a = 1, b = 10, to be minimised; `noise_std` is that of
+    the reward's noise.
 
-    The papers give no domain. It is [−2, 2] × [−1, 3] here, which is usual for this function. The minimum of f is 0 at
-    (1, 1); the maximum is 259.
+    The papers give no domain. It is [−2, 2] × [−1, 3] here, which is usual for this function. The
+    minimum of f is 0 at (1, 1); the maximum is 259.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -1,7 +1,8 @@
-"""Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their settings.
+"""Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their
+settings.
 
-BBKB is not in the paper. It is added for comparison: with the same kernel and noise (ξ = R), with a tenth of that noise
-(the value of R that the paper prints), and with its default options.
+BBKB is not in the paper. It is added for comparison: with the same kernel and noise (ξ = R), with a
+tenth of that noise (the value of R that the paper prints), and with its default options.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,9 +41,10 @@ def method(
 ) -> Method:
     """The method `name` of `LABELS`, which ends after `stop` pulls.
 
-    `model`: `kernel` and `regularization` of all methods. `width`: `norm_bound`, `noise_scale` and `delta` of methods
-    with upper bounds. `threds`: further options of GP-ThreDS, which replace these. Adaptive discretisation has the
-    authors' constants for `horizon` pulls. Raises ValueError on another name.
+    `model`: `kernel` and `regularization` of all methods. `width`: `norm_bound`, `noise_scale` and
+    `delta` of methods with upper bounds. `threds`: further options of GP-ThreDS, which replace
+    these. Adaptive discretisation has the authors' constants for `horizon` pulls. Raises ValueError
+    on another name.
     """
     if name == "default":
         return replace(default_method(workers=1), label=LABELS[name])
@@ -69,7 +71,8 @@ def _strategy(name: str, model: Tree, width: Tree, threds: Tree, horizon: int) -
 
 
 def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Curve:
-    """The mean of R_t / t at `points` times with equally spaced logarithms, where t is the number of pulls so far.
+    """The mean of R_t / t at `points` times with equally spaced logarithms, where t is the number
+    of pulls so far.
 
     The times are those at which all runs have made a pull and none has ended.
     """

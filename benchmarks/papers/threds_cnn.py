@@ -1,7 +1,9 @@
-"""Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
+"""Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters of a convolutional network on
+MNIST.
 
-With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of 200 samples takes
-more than half an hour on one core, so it is meant for one seed: `--seeds 1`. An interrupted run continues.
+With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of
+200 samples takes more than half an hour on one core, so it is meant for one seed: `--seeds 1`. An
+interrupted run continues.
 
 For repetitions there is a smaller problem (`threds_cnn_twin`), a table of recorded trainings:
 
@@ -51,7 +53,8 @@ _WHOLE: Tree = {"initial_points": 23_808, "final_points": 23_808}  # IGP-UCB com
 
 
 def methods(request: Request) -> list[Method]:
-    """The methods of the request with the settings of appendix D.3 and of the authors' released code."""
+    """The methods of the request with the settings of appendix D.3 and of the authors' released
+    code."""
     return [_method(name, request.evaluations) for name in request.methods]
 
 
@@ -110,7 +113,8 @@ def _row(one: str, found: Runs) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The table of the smaller problem as an objective: accuracy plus N(0, `noise_std`²), by default the paper's noise.
+    """The table of the smaller problem as an objective: accuracy plus N(0, `noise_std`²), by
+    default the paper's noise.
 
     Without noise, methods that draw no random numbers would make the same choices with each seed.
     """
@@ -120,7 +124,8 @@ class Twin:
     noise_std: float = _NOISE_STD
 
     def load(self, source: DataSource) -> TrainingTable:
-        """The table `mnist_cnn.csv` of the data folder. Raises ObjectiveError when it is missing."""
+        """The table `mnist_cnn.csv` of the data folder. Raises ObjectiveError when it is
+        missing."""
         path = source.file(TWIN_TABLE)
         if path is None:
             raise ObjectiveError(

@@ -1,8 +1,9 @@
-"""Salgia et al. 2021, section 5, figure 4: Branin's and Rosenbrock's function on [0, 1]², noise of variance 0.01.
+"""Salgia et al. 2021, section 5, figure 4: Branin's and Rosenbrock's function on [0, 1]², noise of
+variance 0.01.
 
-Arms are the points of a 100 × 100 grid; regret refers to the maximum over the whole square. As in the authors' released
-code, R is the standard deviation of the noise, and the first bracket of Rosenbrock's function has u²; the paper prints
-R = 0.01 and u.
+Arms are the points of a 100 × 100 grid; regret refers to the maximum over the whole square. As in
+the authors' released code, R is the standard deviation of the noise, and the first bracket of
+Rosenbrock's function has u²; the paper prints R = 0.01 and u.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +29,11 @@ OTHERS = 1000  # samples of the paper's other methods
 
 @dataclass(frozen=True, slots=True)
 class Rosenbrock:
-    """f(x, y) = 10 − 100 (v − u²)² − (1 − u)², u = 0.3x + 0.8, v = 0.3y + 0.8, as in the authors' code.
+    """f(x, y) = 10 − 100 (v − u²)² − (1 − u)², u = 0.3x + 0.8, v = 0.3y + 0.8, as in the authors'
+    code.
 
-    The paper (appendix D.1) prints u instead of u², which is `exponent` 1. The maximum of both is 10, at x = y = 2/3.
-    Noise N(0, `noise_std`²) is added.
+    The paper (appendix D.1) prints u instead of u², which is `exponent` 1. The maximum of both is
+    10, at x = y = 2/3. Noise N(0, `noise_std`²) is added.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -61,7 +63,8 @@ class Rosenbrock:
 
 @dataclass(frozen=True)
 class Setting:
-    """One function: its objective, the norm bound B, options of GP-ThreDS, and the authors' released results.
+    """One function: its objective, the norm bound B, options of GP-ThreDS, and the authors'
+    released results.
 
     `reported`, by method: the average regret over the whole run, and its seconds.
     """
@@ -106,7 +109,8 @@ ROSENBROCK = Setting(
 
 
 def comparison(setting: Setting, request: Request) -> Comparison:
-    """The methods of the request on `setting`; all but GP-ThreDS and BBKB stop after `OTHERS` samples (paper)."""
+    """The methods of the request on `setting`; all but GP-ThreDS and BBKB stop after `OTHERS`
+    samples (paper)."""
     problem = {"objective": setting.objective, "candidates": {"size": GRID, "sampler": "grid"}}
     return Comparison(setting.name, problem, [_method(setting, name) for name in request.methods])
 
@@ -120,7 +124,8 @@ def _method(setting: Setting, name: str) -> Method:
 
 
 def run(settings: Sequence[Setting], request: Request) -> Findings:
-    """Reproduce figure 4 for each of `settings`: average regret against samples and time, and its times (4c)."""
+    """Reproduce figure 4 for each of `settings`: average regret against samples and time, and its
+    times (4c)."""
     found = [run_all(comparison(setting, request), request) for setting in settings]
     tables = [_table(setting, runs) for setting, runs in zip(settings, found, strict=True)]
     figures = [

@@ -1,12 +1,14 @@
-"""Calandriello et al. 2019 (BKB), figure 1: BKB's variance far from the data, where other approximations are too small.
+"""Calandriello et al. 2019 (BKB), figure 1: BKB's variance far from the data, where other
+approximations are too small.
 
-A draw f of a Gaussian process on [0, 1] is evaluated at t uniform points in [0, 0.5], and BKB (Algorithm 1) draws its
-dictionary after each. Its variance (DTC) is compared with the exact one and with that of the subset of regressors: DTC
-without the residual k(x, x) − ‖z(x)‖², with the same dictionary.
+A draw f of a Gaussian process on [0, 1] is evaluated at t uniform points in [0, 0.5], and BKB
+(Algorithm 1) draws its dictionary after each. Its variance (DTC) is compared with the exact one and
+with that of the subset of regressors: DTC without the residual k(x, x) − ‖z(x)‖², with the same
+dictionary.
 
-The paper does not give, and this module chooses: the kernel's formula, exp(−100 (x − x')²) for "bandwidth 100"; the
-variance of the noise, 0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard deviations on the Bayesian scale, √λ times
-BKB's.
+The paper does not give, and this module chooses: the kernel's formula, exp(−100 (x − x')²) for
+"bandwidth 100"; the variance of the noise, 0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard
+deviations on the Bayesian scale, √λ times BKB's.
 """
 
 import math
@@ -51,7 +53,8 @@ class Belief:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The posteriors after `evaluations` of f: `beliefs` by method, and the size of the dictionary."""
+    """The posteriors after `evaluations` of f: `beliefs` by method, and the size of the
+    dictionary."""
 
     evaluations: int
     function: Floats
@@ -125,7 +128,8 @@ def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:
 
 
 def _figure(snapshots: Sequence[Snapshot], methods: Sequence[str]) -> Figure:
-    """One column for each t, as in the paper, and one row for each method, with the exact posterior behind it."""
+    """One column for each t, as in the paper, and one row for each method, with the exact posterior
+    behind it."""
     panels = [_panel(name, snapshot) for name in methods for snapshot in snapshots]
     title = "BKB (Calandriello et al. 2019), figure 1: f and μ ± 3σ, evaluated in [0, 0.5]"
     return Figure("variance-starvation", title, panels, len(snapshots))

@@ -1,4 +1,5 @@
-"""Findings on the terminal and on disk: tables (also as CSV), all numbers as JSON, and figures if possible."""
+"""Findings on the terminal and on disk: tables (also as CSV), all numbers as JSON, and figures if
+possible."""
 
 import csv
 import dataclasses
@@ -17,7 +18,8 @@ from benchmarks.papers.findings import Cell, Figure, Findings, Interval, Table, 
 
 
 def write(findings: Findings, folder: Path, console: Console) -> None:
-    """Print the tables and notes, write `findings.json`, one CSV for each table, and each figure as PNG and SVG."""
+    """Print the tables and notes, write `findings.json`, one CSV for each table, and each figure as
+    PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in findings.tables:
         console.print(_print_table(table))
@@ -75,7 +77,8 @@ def _parts(cell: Cell, both: bool) -> list[str | int | float]:
 
 
 def _to_json(value: object) -> object:
-    """`value` as plain JSON: dataclasses as objects, arrays as lists, NaN and infinities as null."""
+    """`value` as plain JSON: dataclasses as objects, arrays as lists, NaN and infinities as
+    null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):

@@ -1,1 +1,2 @@
-"""This project compared with other optimisers in simulated time: the same problems, workers, durations and seeds."""
+"""This project compared with other optimisers in simulated time: the same problems, workers,
+durations and seeds."""

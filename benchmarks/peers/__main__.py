@@ -90,7 +90,8 @@ def main(
 
 @dataclass(frozen=True)
 class Searches:
-    """The problems and seeds of the searches. `own`: settings of strategies of this project by label."""
+    """The problems and seeds of the searches. `own`: settings of strategies of this project by
+    label."""
 
     problems: tuple[str, ...]
     seeds: range
@@ -114,7 +115,8 @@ def _compare(
 
 
 def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]], console: Console) -> None:
-    """Run missing searches, one seed after the other, so that an interrupted run has complete seeds."""
+    """Run missing searches, one seed after the other, so that an interrupted run has complete
+    seeds."""
     for seed, name in product(searches.seeds, searches.problems):
         problem = make_problem(name, seed, searches.source)
         for method, cache in caches.items():
@@ -129,7 +131,8 @@ def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record
 
 
 def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out: Path) -> list[Table]:
-    """Measure the validity of the models of this project's strategies; finished measurements are read."""
+    """Measure the validity of the models of this project's strategies; finished measurements are
+    read."""
     found: dict[str, list[Validity]] = {}
     for method, seed, name in product(methods, searches.seeds, searches.problems):
         cache = Cache(out / "validity", method, Validity)

@@ -1,7 +1,8 @@
-"""The 24 noise-free functions of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff 2021), minimised.
+"""The 24 noise-free functions of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff
+2021), minimised.
 
-The problem `bbob-f15-d5` is function 15 in 5 dimensions. The seed selects the instance, that is, the place of the
-optimum and the rotation. Needs coco-experiment.
+The problem `bbob-f15-d5` is function 15 in 5 dimensions. The seed selects the instance, that is,
+the place of the optimum and the rotation. Needs coco-experiment.
 """
 
 import contextlib
@@ -35,7 +36,8 @@ def names(dimension: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Bbob:
-    """Function `function` in `dimension` dimensions; `seed` 0 is instance 1, and after 15 seeds they are repeated."""
+    """Function `function` in `dimension` dimensions; `seed` 0 is instance 1, and after 15 seeds
+    they are repeated."""
 
     function: int
     dimension: int
@@ -73,7 +75,8 @@ class Bbob:
 
     @cached_property
     def _smallest(self) -> float:
-        """The minimum. The suite writes its place to a file in the current folder, and all minima have two decimals."""
+        """The minimum. The suite writes its place to a file in the current folder, and all minima
+        have two decimals."""
         with tempfile.TemporaryDirectory(prefix="peers-bbob-") as folder, contextlib.chdir(folder):
             self._function._best_parameter("print")
             place = np.loadtxt(_PLACE)

@@ -1,4 +1,5 @@
-"""Finished searches on disk: `<folder>/<method>.jsonl`, one line for each, so that an interrupted run continues."""
+"""Finished searches on disk: `<folder>/<method>.jsonl`, one line for each, so that an interrupted
+run continues."""
 
 import dataclasses
 import json
@@ -27,8 +28,8 @@ F = TypeVar("F", bound=Finished)
 
 
 class Cache(Generic[F]):
-    """The stored records, of class `kind`, of the searches of one method. Raises UserError when a line of the file
-    cannot be read."""
+    """The stored records, of class `kind`, of the searches of one method. Raises UserError when a
+    line of the file cannot be read."""
 
     def __init__(self, folder: Path, method: str, kind: type[F]) -> None:
         self._path, self._kind = folder / f"{method}.jsonl", kind

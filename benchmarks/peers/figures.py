@@ -1,4 +1,5 @@
-"""Records as pictures: regret against evaluations, and against time including the time of suggestions."""
+"""Records as pictures: regret against evaluations, and against time including the time of
+suggestions."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -47,7 +48,8 @@ def _by_time(seconds: float) -> Callable[[Record], Floats]:
 
 
 def _panel(setting: Setting, group: Group, found: Found, x: Floats, of: Callable[[Record], Floats]) -> Panel:
-    """Means over searches: arithmetic means of the regret for tables, geometric means for functions."""
+    """Means over searches: arithmetic means of the regret for tables, geometric means for
+    functions."""
     keys = common(found)
     curves = [_curve(LABELS.get(method, method), records, keys, group, x, of) for method, records in found.items()]
     label = "evaluations" if of is _by_evaluations else "time / (T/W)"

@@ -1,8 +1,9 @@
 """Continuous test functions, minimised, whose optimum is shifted by the seed.
 
-The definitions are those of Surjanovic and Bingham's Virtual Library of Simulation Experiments. Parameters are in
-[0, 1]. The function is evaluated at u − shift, scaled to its usual box, so it is also evaluated a little outside of
-that box. The minimum is that of the whole space, and the shift is so small that the minimum stays inside.
+The definitions are those of Surjanovic and Bingham's Virtual Library of Simulation Experiments.
+Parameters are in [0, 1]. The function is evaluated at u − shift, scaled to its usual box, so it is
+also evaluated a little outside of that box. The minimum is that of the whole space, and the shift
+is so small that the minimum stays inside.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,8 +27,8 @@ _SHIFT_STREAM = 7
 
 @dataclass(frozen=True)
 class Shape:
-    """A function of points (n, d) in the box [`low`, `high`]; `smallest` is its minimum, `shift` the largest shift as
-    a share of the box's width."""
+    """A function of points (n, d) in the box [`low`, `high`]; `smallest` is its minimum, `shift`
+    the largest shift as a share of the box's width."""
 
     of: Callable[[Floats], Floats]
     low: tuple[float, ...]
@@ -93,7 +94,8 @@ SHAPES: Mapping[str, Shape] = {
 
 @dataclass(frozen=True)
 class Function:
-    """The function `name` of SHAPES, shifted by `seed`; N(0, `noise`²) is added in units of (best − median)."""
+    """The function `name` of SHAPES, shifted by `seed`; N(0, `noise`²) is added in units of (best −
+    median)."""
 
     name: str
     seed: int

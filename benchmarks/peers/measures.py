@@ -1,4 +1,5 @@
-"""Measures of records: regret by evaluations and by time, ranks, and differences with bootstrap intervals."""
+"""Measures of records: regret by evaluations and by time, ranks, and differences with bootstrap
+intervals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,14 +39,17 @@ def regret_at_share(record: Record, share: float) -> float:
 
 
 def regret_at_time(record: Record, share: float, seconds: float | None) -> float:
-    """Regret of the recommendation at a time, `share` times T / W mean evaluations, which busy workers need for all T.
+    """Regret of the recommendation at a time, `share` times T / W mean evaluations, which busy
+    workers need for all T.
 
-    The recommendation is the last one before this time; before the first one, the regret of the first result counts.
+    The recommendation is the last one before this time; before the first one, the regret of the
+    first result counts.
 
     Args:
         record: the search.
         share: of the time T / W.
-        seconds: the duration of a mean evaluation, when the time of suggestions counts; None: they take no time.
+        seconds: the duration of a mean evaluation, when the time of suggestions counts; None: they
+            take no time.
 
     """
     done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
@@ -85,7 +89,8 @@ def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Re
 
 
 def ranks(found: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> dict[str, Estimate]:
-    """Mean rank of each method, 1 for the smallest `of`, ties shared; the interval is over problems."""
+    """Mean rank of each method, 1 for the smallest `of`, ties shared; the interval is over
+    problems."""
     values = np.array([[of(records[key]) for records in found.values()] for key in keys])
     by_search = np.array([rankdata(np.round(row, 9)) for row in values])
     return {method: estimate(by_search[:, place], keys) for place, method in enumerate(found)}

@@ -1,4 +1,5 @@
-"""Made-up spaces of choices and conditional parameters, in which one level hides the best configurations.
+"""Made-up spaces of choices and conditional parameters, in which one level hides the best
+configurations.
 
 | name | space | what is difficult |
 | --- | --- | --- |
@@ -7,9 +8,9 @@
 | `optimisers` | a choice of four optimisers, three numbers for each | the best optimiser is the worst one on average |
 | `deep` | as `optimisers`, and two levels of conditions | the best branch exists in an eighth of the space |
 
-In each level, values fall from its peak with the squared distance, as exp(−r²/2s²), to its floor. The seed shuffles the
-levels and shifts the peaks. The second-best level ends at a regret that is above 0 by a fifth to a third of (best −
-median).
+In each level, values fall from its peak with the squared distance, as exp(−r²/2s²), to its floor.
+The seed shuffles the levels and shifts the peaks. The second-best level ends at a regret that is
+above 0 by a fifth to a third of (best − median).
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ _OWN = ("rate", "decay", "momentum")  # parameters of each optimiser
 
 @dataclass(frozen=True)
 class Level:
-    """Values of one level of the choice. `width`: s of its hill, whose `peak` is above the `floor`."""
+    """Values of one level of the choice. `width`: s of its hill, whose `peak` is above the
+    `floor`."""
 
     peak: float
     floor: float

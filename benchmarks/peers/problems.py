@@ -1,7 +1,7 @@
 """A problem: a space, and for each point its reward, its regret and the duration of its evaluation.
 
-Regret is in units of (best − median) of the problem, so that problems can be averaged: 0 is the regret of the best
-point, and 1 that of the median.
+Regret is in units of (best − median) of the problem, so that problems can be averaged: 0 is the
+regret of the best point, and 1 that of the median.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,12 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the problem's own units; None
-    when the evaluation failed.
+    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the
+    problem's own units; None when the evaluation failed.
 
-    `expected` is the reward without its noise, `regret` the same in units of (best − median) from the best one.
-    `duration` is relative: its mean over the problem is 1; None when the problem has no recorded durations.
+    `expected` is the reward without its noise, `regret` the same in units of (best − median) from
+    the best one. `duration` is relative: its mean over the problem is 1; None when the problem has
+    no recorded durations.
     """
 
     reward: float | None
@@ -45,7 +46,8 @@ class Evaluation:
 
 
 class Problem(Protocol):
-    """One problem with one seed. `arms`: the points that can be evaluated; None: all points of the space."""
+    """One problem with one seed. `arms`: the points that can be evaluated; None: all points of the
+    space."""
 
     @property
     def group(self) -> Group: ...

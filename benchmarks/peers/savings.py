@@ -1,7 +1,8 @@
-"""`python -m benchmarks.peers.savings …`: what the rules of `budget.stop_when` would save, and what they would cost.
+"""`python -m benchmarks.peers.savings …`: what the rules of `budget.stop_when` would save, and what
+they would cost.
 
-One search runs to its end; each rule is applied to the results and choices as they came. Gains are in units of (best −
-median) of the problem, as regrets are.
+One search runs to its end; each rule is applied to the results and choices as they came. Gains are
+in units of (best − median) of the problem, as regrets are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,8 @@ class Measured:
 
 
 def stops(problem: Problem, workers: int, evaluations: int, seed: int) -> dict[str, tuple[float, float]]:
-    """For each rule the share of a search's evaluations that it saves, and the regret that it adds at the end."""
+    """For each rule the share of a search's evaluations that it saves, and the regret that it adds
+    at the end."""
     measured = Measured(problem)
     method = ours(measured, seed, {"name": "bbkb"})
     learner = method._optimizer._search.learner if hasattr(method._optimizer, "_search") else method._optimizer._learner

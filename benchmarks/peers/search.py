@@ -1,8 +1,9 @@
 """One search in simulated time, with workers that are idle only when the method waits.
 
-The n-th evaluation has the same duration and the same noise with every method: both are drawn from (seed, n). A
-suggestion takes no simulated time. Its CPU seconds in this process are measured (they do not depend on other
-processes of the machine), and `Record.tell_times` computes the times of the same decisions with that time included.
+The n-th evaluation has the same duration and the same noise with every method: both are drawn from
+(seed, n). A suggestion takes no simulated time. Its CPU seconds in this process are measured (they
+do not depend on other processes of the machine), and `Record.tell_times` computes the times of the
+same decisions with that time included.
 """
 
 import heapq
@@ -35,7 +36,8 @@ class Method(Protocol):
         ...
 
     def tell(self, number: int, reward: float | None) -> None:
-        """Pass the result of suggestion `number`; rewards are maximised, None stands for a failed evaluation."""
+        """Pass the result of suggestion `number`; rewards are maximised, None stands for a failed
+        evaluation."""
         ...
 
     def recommend(self) -> Point | None:
@@ -53,7 +55,8 @@ class Record:
         workers: how many evaluate at the same time.
         evaluations: T.
         seed: of the search.
-        order: (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`.
+        order: (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its
+            `tell`.
         regrets: (T,), of each suggestion.
         durations: (T,), of each evaluation.
         ask_seconds: (T,), CPU seconds of `ask`.
@@ -81,8 +84,9 @@ class Record:
     def tell_times(self, seconds: float | None = None) -> Floats:
         """The times of the `tell`s (T,), ascending, in units of a mean evaluation.
 
-        `seconds`: the duration of a mean evaluation, when the time of suggestions counts. One process then makes one
-        suggestion at a time, with the same decisions in the same order. None: suggestions take no time.
+        `seconds`: the duration of a mean evaluation, when the time of suggestions counts. One
+        process then makes one suggestion at a time, with the same decisions in the same order.
+        None: suggestions take no time.
         """
         clock, finish, times = 0.0, np.zeros(self.evaluations), []
         per = 0.0 if seconds is None else 1.0 / seconds
@@ -141,7 +145,8 @@ class _Search:
         self.rewards[number] = reward
 
     def recommended(self) -> float:
-        """Regret of the recommendation now; that of the first point while every evaluation failed."""
+        """Regret of the recommendation now; that of the first point while every evaluation
+        failed."""
         if all(reward is None for reward in self.rewards.values()):
             return self.results[0].regret
         point = self.method.recommend() or self._largest_mean()

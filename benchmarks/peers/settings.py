@@ -45,7 +45,8 @@ class Setting:
 
 
 def make_problem(name: str, seed: int, source: DataSource) -> Problem:
-    """The problem `name` of PROBLEMS or of SUITES; raises ObjectiveError when its data are not available."""
+    """The problem `name` of PROBLEMS or of SUITES; raises ObjectiveError when its data are not
+    available."""
     if name in TABLES:
         return load_table(name, source)
     if name in trainings.NAMES:
@@ -58,7 +59,8 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
 
 
 def problems(text: str) -> tuple[str, ...]:
-    """The problems in a list separated by commas; a name of SETS selects several. Raises UserError for others."""
+    """The problems in a list separated by commas; a name of SETS selects several. Raises UserError
+    for others."""
     chosen: list[str] = []
     every = (*SETS, *PROBLEMS, *(name for suite in SUITES for name in SETS[suite]))
     for name in parts(text):

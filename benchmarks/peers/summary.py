@@ -1,4 +1,5 @@
-"""Records as tables: one group of problems after the other, for one number of workers and of evaluations."""
+"""Records as tables: one group of problems after the other, for one number of workers and of
+evaluations."""
 
 from collections.abc import Callable, Iterator
 
@@ -50,7 +51,8 @@ def searches_of_group(found: Found, group: Group) -> Found:
 
 
 def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
-    """For each group: regret and rank by evaluations, regret by time, differences from BASE, and each problem."""
+    """For each group: regret and rank by evaluations, regret by time, differences from BASE, and
+    each problem."""
     for group in Group:
         found = searches_of_group(everything, group)
         keys = common(found)

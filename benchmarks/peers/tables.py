@@ -7,9 +7,10 @@
 | `mlp-…` (five) | 30000 (HPOBench, Eggensperger et al. 2021), 5 ordinals | balanced accuracy in [0, 1], 5 repeats |
 | `nb101` | 4432 recorded six-vertex cells (Ying et al. 2019) | accuracy in [0, 1], one training |
 
-An evaluation returns one of the repeats; the regret is computed from their mean. Rewards are passed on as recorded. The
-recorded cells of NAS-Bench-101 are only a part of its space (15 edges, 4 operations): any other point has the value of
-the nearest recorded cell. Its durations are the recorded ones.
+An evaluation returns one of the repeats; the regret is computed from their mean. Rewards are passed
+on as recorded. The recorded cells of NAS-Bench-101 are only a part of its space (15 edges, 4
+operations): any other point has the value of the nearest recorded cell. Its durations are the
+recorded ones.
 """
 
 import json
@@ -37,10 +38,11 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # encoded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """`levels` (A, p): indices of the values of the p parameters of `space`; `rewards` (A, repeats), NaN where missing.
+    """`levels` (A, p): indices of the values of the p parameters of `space`; `rewards` (A,
+    repeats), NaN where missing.
 
-    `durations` (A,) have mean 1. `is_whole`: the rows are the whole space; else `evaluate` takes the nearest row, by
-    the number of parameters that differ, the first of them on a tie.
+    `durations` (A,) have mean 1. `is_whole`: the rows are the whole space; else `evaluate` takes
+    the nearest row, by the number of parameters that differ, the first of them on a tie.
     """
 
     space: Space
@@ -59,7 +61,8 @@ class Recorded:
 
     @cached_property
     def arms(self) -> Candidates | None:
-        """The rows, unless they are the whole space; features are the levels scaled to [0, 1], choices one-hot."""
+        """The rows, unless they are the whole space; features are the levels scaled to [0, 1],
+        choices one-hot."""
         if self.is_whole:
             return None
         columns, blocks = {}, []
@@ -159,7 +162,8 @@ TABLES: Mapping[str, Callable[[DataSource], Recorded]] = {
 
 @cache
 def load_table(name: str, source: DataSource) -> Recorded:
-    """The table `name` of TABLES; raises ObjectiveError when its data are not in the data folder."""
+    """The table `name` of TABLES; raises ObjectiveError when its data are not in the data
+    folder."""
     return TABLES[name](source)
 
 

@@ -1,7 +1,8 @@
-"""Networks of LCBench after their last epoch, through YAHPO Gym's surrogate (`benchmarks.curves.lcbench`).
+"""Networks of LCBench after their last epoch, through YAHPO Gym's surrogate
+(`benchmarks.curves.lcbench`).
 
-The problem `lcbench-3945` is the OpenML task 3945: 7 parameters, three of them whole numbers, without noise. The reward
-is the validation accuracy in per cent.
+The problem `lcbench-3945` is the OpenML task 3945: 7 parameters, three of them whole numbers,
+without noise. The reward is the validation accuracy in per cent.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
-"""The validity of a model: the share of arms whose noise-free score is within μ ± 2σ, of all arms and of the best.
+"""The validity of a model: the share of arms whose noise-free score is within μ ± 2σ, of all arms
+and of the best.
 
-The best arms are selected because their scores are high, so even a correct model contains fewer than 95 % of them
-within μ ± 2σ: without any result, 54 % of the best 5 %. The tables therefore also give the share that would be within
-μ ± 2σ if the scores were drawn from the model's posterior.
+The best arms are selected because their scores are high, so even a correct model contains fewer
+than 95 % of them within μ ± 2σ: without any result, 54 % of the best 5 %. The tables therefore also
+give the share that would be within μ ± 2σ if the scores were drawn from the model's posterior.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,8 @@ _STREAM = 21
 class Validity:
     """The validity of the model in one search, after each of SHARES of its evaluations.
 
-    `held`, four numbers: the share of all arms within μ ± 2σ; the same for the best arms; the same for the best arms if
-    the model were correct; 1 when the best arm is above μ + 2σ, else 0.
+    `held`, four numbers: the share of all arms within μ ± 2σ; the same for the best arms; the same
+    for the best arms if the model were correct; 1 when the best arm is above μ + 2σ, else 0.
     """
 
     problem: str
@@ -91,7 +92,8 @@ def shares_held(belief: Belief, problem: Problem, rng: np.random.Generator) -> l
 
 
 def held_of(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Generator) -> list[float]:
-    """The four numbers of `Validity.held` for arms with true scores `truth` (n,) and posterior N(mean, deviation²)."""
+    """The four numbers of `Validity.held` for arms with true scores `truth` (n,) and posterior
+    N(mean, deviation²)."""
     errors = (truth - mean) / np.maximum(deviation, 1e-9)
     best = _best(truth)
     drawn = rng.standard_normal((_WORLDS, len(mean)))

@@ -29,7 +29,8 @@ def main(
     data: Data = None,
     out: Out = Path("runs", "speed"),
 ) -> None:
-    """Measure the speed of BBKB. Ratios come from alternating measurements on this machine; times depend on it."""
+    """Measure the speed of BBKB. Ratios come from alternating measurements on this machine; times
+    depend on it."""
     chosen = rows or list(ROWS)
     unknown = [name for name in chosen if name not in ROWS]
     if unknown:

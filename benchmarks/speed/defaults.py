@@ -1,4 +1,5 @@
-"""The CPU time of a suggestion at the defaults: an optimizer with workers that are never idle, in simulated time."""
+"""The CPU time of a suggestion at the defaults: an optimizer with workers that are never idle, in
+simulated time."""
 
 import heapq
 import time

@@ -1,4 +1,5 @@
-"""Evaluations that take no time: their number per second through the whole path, and the memory after them."""
+"""Evaluations that take no time: their number per second through the whole path, and the memory
+after them."""
 
 import functools
 import os
@@ -58,8 +59,9 @@ def _local_ray(cpus: int) -> Iterator[None]:
 
 
 def throughput(evaluations: int, tuned: int) -> Answer:
-    """Evaluations per second on a local Ray with one CPU for each core: raw tasks with many in flight, raw tasks
-    with as many in flight as the campaigns have workers, campaigns (store and central actor included), Ray Tune."""
+    """Evaluations per second on a local Ray with one CPU for each core: raw tasks with many in
+    flight, raw tasks with as many in flight as the campaigns have workers, campaigns (store and
+    central actor included), Ray Tune."""
     cores = os.cpu_count() or 1
     with _local_ray(cores), TemporaryDirectory() as folder:
         answer: Answer = {"raw": _dispatch_with_ray(evaluations, IN_FLIGHT, 1.0)}
@@ -107,7 +109,8 @@ def _campaign(settings: Settings) -> float:
 
 
 def _tune(evaluations: int, cores: int, folder: Path) -> float:
-    """Seconds of Ray Tune in its fastest configuration: actors are reused, and there are no loggers."""
+    """Seconds of Ray Tune in its fastest configuration: actors are reused, and there are no
+    loggers."""
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from ray import tune
@@ -127,7 +130,8 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 
 
 def memory(strategy: str, counts: list[int]) -> Answer:
-    """Resident memory (MiB) of the process with strategy and store, after each of these numbers of evaluations."""
+    """Resident memory (MiB) of the process with strategy and store, after each of these numbers of
+    evaluations."""
     found: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}

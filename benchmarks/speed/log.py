@@ -1,8 +1,9 @@
-"""`python -m benchmarks.speed.log --trials 100000`: time and memory to read a long log, and its size.
+"""`python -m benchmarks.speed.log --trials 100000`: time and memory to read a long log, and its
+size.
 
-The campaign is a random search over two parameters in virtual time, with 32 workers. It is run once and stored. Each
-command runs in its own process, whose processor seconds and largest memory are measured. A stale snapshot is one from
-the middle of the log.
+The campaign is a random search over two parameters in virtual time, with 32 workers. It is run once
+and stored. Each command runs in its own process, whose processor seconds and largest memory are
+measured. A stale snapshot is one from the middle of the log.
 """
 
 import os

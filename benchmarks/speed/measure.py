@@ -1,7 +1,8 @@
-"""One measurement, in its own process: `python -m benchmarks.speed.measure NAME '{"option": …}'` prints JSON.
+"""One measurement, in its own process: `python -m benchmarks.speed.measure NAME '{"option": …}'`
+prints JSON.
 
-Each measurement has its own process, because the number of BLAS threads is fixed when numpy is imported, and memory
-must not contain earlier measurements.
+Each measurement has its own process, because the number of BLAS threads is fixed when numpy is
+imported, and memory must not contain earlier measurements.
 """
 
 import json
@@ -79,7 +80,8 @@ def ours(name: str, horizon: int, rule: str, covariance: str = "embedded", seed:
 
 
 def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> Answer:
-    """The authors' released code, with its fast kernel. It starts with two arms, because it fails with one."""
+    """The authors' released code, with its fast kernel. It starts with two arms, because it fails
+    with one."""
     sys.path.insert(0, str(Path(folder)))
     import bkb_lib
     import utils
@@ -112,8 +114,8 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
 def limit(name: str, horizon: int, rule: str) -> Answer:
     """A run, and a lower bound of its work.
 
-    The bound: the kernel column of each dictionary arm once, and at each refit one product of an A × m matrix with a
-    vector, and the Cholesky factors of two m × m matrices.
+    The bound: the kernel column of each dictionary arm once, and at each refit one product of an A
+    × m matrix with a vector, and the Cholesky factors of two m × m matrices.
     """
     problem = load(name)
     strategy = problem.strategy(horizon, rule)
@@ -139,7 +141,8 @@ def limit(name: str, horizon: int, rule: str) -> Answer:
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps over all arms.
+    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps
+    over all arms.
 
     Args:
         arms: number of candidates A.
@@ -185,7 +188,8 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
 
 
 def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
-    """Seconds for a suggestion of the default strategy with `objectives` objectives, after `results` results on Cadata.
+    """Seconds for a suggestion of the default strategy with `objectives` objectives, after
+    `results` results on Cadata.
 
     Each of the `cycles` consists of single picks for 3 % of the results, and a refit.
     """
@@ -237,7 +241,8 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
 
 
 def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
-    """The same run with the candidates in one array and in Ray actors: seconds, and whether the picks are equal."""
+    """The same run with the candidates in one array and in Ray actors: seconds, and whether the
+    picks are equal."""
     problem = load("synthetic", arms, dimension)
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
     cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
@@ -254,8 +259,8 @@ def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: in
 
 
 def ten_million(arms: int, dimension: int, count: int, horizon: int, batch: int) -> Answer:
-    """A run with the candidates in `count` Ray actors: seconds, and the memory of this process and of the largest of
-    theirs, which is taken at the end."""
+    """A run with the candidates in `count` Ray actors: seconds, and the memory of this process and
+    of the largest of theirs, which is taken at the end."""
     problem = load("synthetic", arms, dimension)
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
     cluster = connect("local", count, 1.0, 0.0, dashboard=False)
@@ -288,7 +293,8 @@ def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int,
 
 
 def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
-    """Seconds of a suggestion of an Optuna sampler: the mean over the last tenth of a study of `horizon` trials."""
+    """Seconds of a suggestion of an Optuna sampler: the mean over the last tenth of a study of
+    `horizon` trials."""
     import optuna as library
 
     library.logging.set_verbosity(library.logging.ERROR)
@@ -308,8 +314,8 @@ def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
 
 
 def botorch(horizon: int) -> Answer:
-    """Seconds of one suggestion of BoTorch's UCB over Cadata's arms with an exact GP of `horizon` observations: fitted
-    hyper-parameters, and given ones."""
+    """Seconds of one suggestion of BoTorch's UCB over Cadata's arms with an exact GP of `horizon`
+    observations: fitted hyper-parameters, and given ones."""
     import warnings
 
     import torch

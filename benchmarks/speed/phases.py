@@ -1,9 +1,11 @@
-"""`python -m benchmarks.speed.phases`: where a search spends its time, and how much of it the arithmetic needs.
+"""`python -m benchmarks.speed.phases`: where a search spends its time, and how much of it the
+arithmetic needs.
 
-The papers' BBKB runs on a data set with a clock around each phase. For each call the floating-point operations and the
-bytes that any implementation must move are counted from the shapes. The least time of a phase is the larger of its
-operations at this machine's rate of matrix products and its bytes at this machine's rate of copying, both measured in
-the same process. What a phase takes beyond that is the cost of small calls, of gathering rows, and of Python.
+The papers' BBKB runs on a data set with a clock around each phase. For each call the floating-point
+operations and the bytes that any implementation must move are counted from the shapes. The least
+time of a phase is the larger of its operations at this machine's rate of matrix products and its
+bytes at this machine's rate of copying, both measured in the same process. What a phase takes
+beyond that is the cost of small calls, of gathering rows, and of Python.
 """
 
 import functools

@@ -1,4 +1,5 @@
-"""The problems of the measurements: candidates, noise-free values, and the paper's settings (BBKB, section 5)."""
+"""The problems of the measurements: candidates, noise-free values, and the paper's settings (BBKB,
+section 5)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,8 @@ class Problem:
 
 
 def load(name: str, arms: int | None = None, dimension: int = 20) -> Problem:
-    """The problem `name`; `synthetic` has uniform features (`arms`, `dimension`) and a smooth value."""
+    """The problem `name`; `synthetic` has uniform features (`arms`, `dimension`) and a smooth
+    value."""
     if name == "synthetic":
         features = freeze(np.random.default_rng(0).random((arms or 10_000, dimension)))  # as a campaign's candidates
         shown = features[:, : min(dimension, 6)].T  # column by column: no second array of that size

@@ -18,7 +18,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Bench:
-    """The conditions of the measurements: BLAS `threads`, `repeats` (the table has medians), authors' code, data."""
+    """The conditions of the measurements: BLAS `threads`, `repeats` (the table has medians),
+    authors' code, data."""
 
     threads: int
     repeats: int
@@ -41,7 +42,8 @@ class Bench:
 
 @dataclass(frozen=True)
 class Row:
-    """`what` was measured, the result `found`, and its `goal`; `numbers` are all measured numbers."""
+    """`what` was measured, the result `found`, and its `goal`; `numbers` are all measured
+    numbers."""
 
     what: str
     found: str
@@ -141,7 +143,8 @@ def shards(bench: Bench) -> list[Row]:
 
 
 def goals(bench: Bench) -> list[Row]:
-    """What a second and a third objective cost at T = 10⁴, in turns with one: medians of the ratios."""
+    """What a second and a third objective cost at T = 10⁴, in turns with one: medians of the
+    ratios."""
     found: dict[int, list[float]] = {2: [], 3: []}
     runs = []
     for seed in range(bench.repeats):
@@ -175,7 +178,8 @@ def ten_million(bench: Bench) -> list[Row]:
 
 
 def start(bench: Bench) -> list[Row]:
-    """Seconds from Ray's start until all workers evaluate, and the same for actors without this project."""
+    """Seconds from Ray's start until all workers evaluate, and the same for actors without this
+    project."""
     rows = []
     for workers in (4, 8):
         runs = [bench.measure("start", workers=workers) for _ in range(bench.repeats)]
@@ -189,7 +193,8 @@ def start(bench: Bench) -> list[Row]:
 
 
 def peers(bench: Bench) -> list[Row]:
-    """Seconds of a suggestion of Optuna's samplers and of BoTorch, at values of T that they can reach."""
+    """Seconds of a suggestion of Optuna's samplers and of BoTorch, at values of T that they can
+    reach."""
     rows = []
     for sampler, horizon in (("tpe", 500), ("tpe", 2000), ("gp", 100), ("gp", 200)):
         run = bench.measure("optuna", sampler=sampler, horizon=horizon)
@@ -203,7 +208,8 @@ def peers(bench: Bench) -> list[Row]:
 
 
 def throughput(bench: Bench) -> list[Row]:
-    """Evaluations without work per second on a local Ray, divided by those of raw tasks and of Ray Tune."""
+    """Evaluations without work per second on a local Ray, divided by those of raw tasks and of Ray
+    Tune."""
     found = [bench.measure("throughput", evaluations=3000, tuned=200) for _ in range(bench.repeats)]
     rows = [
         Row(name, f"{statistics.median(run[name] for run in found):.0f} a second", "", {})
@@ -249,7 +255,8 @@ def defaults(bench: Bench) -> list[Row]:
 
 
 def trainings(bench: Bench) -> list[Row]:
-    """CPU time of a suggestion by a model over steps, by the number of trainings of six values each."""
+    """CPU time of a suggestion by a model over steps, by the number of trainings of six values
+    each."""
     rows = []
     for trials in (500, 1000, 2000, 4000):
         runs = [bench.measure("trainings", trials=trials, seed=seed) for seed in range(bench.repeats)]

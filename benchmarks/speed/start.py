@@ -1,4 +1,5 @@
-"""Seconds until all workers of a campaign evaluate, and the seconds that Ray itself needs for as many processes."""
+"""Seconds until all workers of a campaign evaluate, and the seconds that Ray itself needs for as
+many processes."""
 
 import json
 import subprocess
@@ -18,8 +19,8 @@ _NEEDED = ["workers.on_ray.worker_actor", "objectives.external"]
 
 
 def start(workers: int) -> Answer:
-    """Seconds from Ray's start until `workers` processes run: empty actors of Ray, actors that import the modules of an
-    evaluation, and the evaluations of a campaign."""
+    """Seconds from Ray's start until `workers` processes run: empty actors of Ray, actors that
+    import the modules of an evaluation, and the evaluations of a campaign."""
     return {"bare": _actors(workers, []), "importing": _actors(workers, _NEEDED), "campaign": _campaign(workers)}
 
 

@@ -1,4 +1,5 @@
-"""The CPU time of a suggestion of a search that learns from learning curves, by the number of trainings."""
+"""The CPU time of a suggestion of a search that learns from learning curves, by the number of
+trainings."""
 
 import time
 from collections.abc import Callable
@@ -26,12 +27,14 @@ def trainings(trials: int, workers: int = 8, cycles: int = 5, suggestions: int |
         trials: how many trainings are known.
         workers: how many more are running; after each suggestion one of them ends.
         cycles: refreshes of the model that are measured.
-        suggestions: after each refresh; None: 3 % of `trials`, the growth at which the default strategy refreshes.
+        suggestions: after each refresh; None: 3 % of `trials`, the growth at which the default
+            strategy refreshes.
         seed: of the values.
 
     Returns:
-        Medians: `refresh`, with forecasts of all stopped and running trainings, without a fit; `first` suggestion after
-        it; each `further` one; `suggestion`, the mean of these with the refresh; `fit`, made when trials have grown by
+        Medians: `refresh`, with forecasts of all stopped and running trainings, without a fit;
+        `first` suggestion after it; each `further` one; `suggestion`, the mean of these with the
+        refresh; `fit`, made when trials have grown by
         a quarter. `picks`: what was suggested.
 
     """
@@ -55,7 +58,8 @@ def trainings(trials: int, workers: int = 8, cycles: int = 5, suggestions: int |
 
 
 class _Search:
-    """A strategy and the trainings that it was told of. The last of every two was stopped at two thirds."""
+    """A strategy and the trainings that it was told of. The last of every two was stopped at two
+    thirds."""
 
     def __init__(self, trials: int, seed: int) -> None:
         strategy: Any = named_strategy("bbkb", {})

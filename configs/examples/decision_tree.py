@@ -1,4 +1,5 @@
-"""A function with several metrics: a decision tree for scikit-learn's digits, its accuracy and its size."""
+"""A function with several metrics: a decision tree for scikit-learn's digits, its accuracy and its
+size."""
 
 from functools import cache
 

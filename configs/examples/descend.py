@@ -1,4 +1,5 @@
-"""A program to tune: gradient descent with momentum on Rosenbrock's valley. Prints log10 of the value it ends at."""
+"""A program to tune: gradient descent with momentum on Rosenbrock's valley. Prints log10 of the
+value it ends at."""
 
 import argparse
 import json

@@ -1,4 +1,5 @@
-"""Builds the Grafana dashboard of a campaign: `python deploy/grafana/dashboard.py > deploy/grafana/bbkb.json`."""
+"""Builds the Grafana dashboard of a campaign: `python deploy/grafana/dashboard.py >
+deploy/grafana/bbkb.json`."""
 
 import json
 from collections.abc import Iterator

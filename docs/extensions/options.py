@@ -1,7 +1,9 @@
-"""An extension of griffe: the reference shows the options of a class from the annotations of its fields.
+"""An extension of griffe: the reference shows the options of a class from the annotations of its
+fields.
 
-A field such as `delta: Annotated[float, Gt(0), Doc("the failure probability")] = 0.01` becomes a row of the table of
-parameters. Annotations may be names that another module defines, so the class is imported and its annotations resolved.
+A field such as `delta: Annotated[float, Gt(0), Doc("the failure probability")] = 0.01` becomes a
+row of the table of parameters. Annotations may be names that another module defines, so the class
+is imported and its annotations resolved.
 """
 
 import inspect
@@ -18,7 +20,8 @@ class OptionsFromAnnotations(griffe.Extension):
     """Adds the table of options to each class of the project whose fields have a `Doc`."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Replace the parameters in the docstring of `cls` by its documented fields, if it has any."""
+        """Replace the parameters in the docstring of `cls` by its documented fields, if it has
+        any."""
         if not cls.path.startswith(("orchestrator.", "objectives.")) or not _has_fields(cls):
             return
         try:

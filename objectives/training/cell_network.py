@@ -1,13 +1,15 @@
-"""A network of stacked cells, as NAS-Bench-101 builds it (Ying et al. 2019, section 2), at a size for digits.
+"""A network of stacked cells, as NAS-Bench-101 builds it (Ying et al. 2019, section 2), at a size
+for digits.
 
-A stem (3×3 convolution, stride 2 where the image is larger than 16×16), then `stacks` of `cells`; before every stack
-but the first a 2×2 max pooling halves the image and the channels double. Global average pooling and a dense layer end
-it.
+A stem (3×3 convolution, stride 2 where the image is larger than 16×16), then `stacks` of `cells`;
+before every stack but the first a 2×2 max pooling halves the image and the channels double. Global
+average pooling and a dense layer end it.
 
-Within a cell the channels of the output are divided evenly among the vertices with an edge into it; any other vertex
-has as many channels as the widest vertex that it feeds. A vertex applies its operation to the sum of what comes in:
-from other vertices cut to its channels, from the cell's input through a 1×1 convolution. The output is the
-concatenation of what comes in; an edge from input to output adds the input, through a 1×1 convolution.
+Within a cell the channels of the output are divided evenly among the vertices with an edge into it;
+any other vertex has as many channels as the widest vertex that it feeds. A vertex applies its
+operation to the sum of what comes in: from other vertices cut to its channels, from the cell's
+input through a 1×1 convolution. The output is the concatenation of what comes in; an edge from
+input to output adds the input, through a 1×1 convolution.
 
 Importing this module imports PyTorch.
 """
@@ -36,7 +38,7 @@ class CellModule(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """What the output vertex gives."""
+        """Return what the output vertex gives."""
         last = self.cell.vertices - 1
         given: dict[int, Tensor] = {}
         for vertex in range(1, last):
@@ -53,7 +55,7 @@ class CellModule(nn.Module):
 
 
 def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:
-    """Channels of each vertex of a cell with `before` channels in and `after` out."""
+    """Return channels of each vertex of a cell with `before` channels in and `after` out."""
     last = cell.vertices - 1
     channels = [before, *[0] * (last - 1), after]
     sharing = [u for u in cell.before(last) if u]
@@ -66,7 +68,8 @@ def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:
 
 
 def build_cell_network(cell: Cell, side: int, classes: int, channels: int, stacks: int, cells: int) -> nn.Sequential:
-    """The untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n, classes)."""
+    """Return the untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n,
+    classes)."""
     layers: list[nn.Module] = [_convolution(1, channels, 3, stride=2 if side > LARGEST_SIDE else 1)]
     before = channels
     for stack in range(stacks):
@@ -91,6 +94,7 @@ def _operation(name: str, channels: int) -> nn.Module:
 
 
 def _convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size of the image (or halves it), batch normalisation and ReLU."""
+    """Return a convolution that keeps the size of the image (or halves it), batch normalisation and
+    ReLU."""
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU())

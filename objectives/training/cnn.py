@@ -1,13 +1,16 @@
-"""A small convolutional network on handwritten digits: the tuning problem of Salgia et al. 2021, appendix D.3.
+"""A small convolutional network on handwritten digits: the tuning problem of Salgia et al. 2021,
+appendix D.3.
 
-Two convolutions with 10 and 20 filters, each followed by batch normalisation, ReLU and 2×2 max pooling with stride 2,
-then a dense layer of `hidden` units, ReLU and a dense layer with one unit a class. It is trained by SGD with momentum
-on 10 000 of MNIST's training images; the reward is the accuracy on its 10 000 test images. Five parameters are tuned,
-8 × 4 × 4 × 31 × 6 = 23 808 settings in all.
+Two convolutions with 10 and 20 filters, each followed by batch normalisation, ReLU and 2×2 max
+pooling with stride 2, then a dense layer of `hidden` units, ReLU and a dense layer with one unit a
+class. It is trained by SGD with momentum on 10 000 of MNIST's training images; the reward is the
+accuracy on its 10 000 test images. Five parameters are tuned, 8 × 4 × 4 × 31 × 6 = 23 808 settings
+in all.
 
-What the paper does not print is chosen here: momentum 0.9, a constant learning rate, PyTorch's default initial weights
-and batch normalisation, and padding of half the kernel, so that a convolution keeps the size of the image. Every kernel
-then suits every image, also 9×9 on the 4×4 that is left of scikit-learn's 8×8 digits after the first pooling.
+What the paper does not print is chosen here: momentum 0.9, a constant learning rate, PyTorch's
+default initial weights and batch normalisation, and padding of half the kernel, so that a
+convolution keeps the size of the image. Every kernel then suits every image, also 9×9 on the 4×4
+that is left of scikit-learn's 8×8 digits after the first pooling.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -37,8 +40,8 @@ TRAIN_SIZES = {"mnist": 10_000, "digits": 1000}
 class ConvolutionalNetwork:
     """A convolutional network on images of digits.
 
-    A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over are the test rows.
-    Nothing is downloaded. Raises ValueError on an option out of range.
+    A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over
+    are the test rows. Nothing is downloaded. Raises ValueError on an option out of range.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -64,7 +67,8 @@ class ConvolutionalNetwork:
             raise ValueError(f"threads must be >= 1, got {self.threads}")
 
     def default_space(self) -> Space:
-        """The paper's 23 808 settings; features equally spaced in [0, 1], powers by their exponent."""
+        """Return the paper's 23 808 settings; features equally spaced in [0, 1], powers by their
+        exponent."""
         return {
             "batch_size": Ordered(tuple(2**power for power in range(3, 11))),
             "first_kernel": Ordered((3, 5, 7, 9)),
@@ -74,8 +78,9 @@ class ConvolutionalNetwork:
         }
 
     def load(self, source: DataSource) -> "ConvolutionalTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had, when `train_size` does not fit and
-        when PyTorch is missing, so that a campaign says so before its first evaluation.
+        """Read and split the images. Raises ObjectiveError when they cannot be had, when
+        `train_size` does not fit and when PyTorch is missing, so that a campaign says so before its
+        first evaluation.
         """
         require_torch("mnist_cnn")
         path = source.file("mnist/mnist.npz")
@@ -103,7 +108,8 @@ class ConvolutionalNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalParameters:
-    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels odd and ≥ 1."""
+    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels
+    odd and ≥ 1."""
 
     learning_rate: float = 0.01
     batch_size: int = 64
@@ -135,11 +141,13 @@ class ConvolutionalTraining:
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Test accuracy in [0, 1] after the last epoch; metrics `validation_accuracy` and `training_loss`, the last
-        epoch's mean. The validation accuracy after each epoch is reported. A training that diverges returns NaN.
+        """Test accuracy in [0, 1] after the last epoch; metrics `validation_accuracy` and
+        `training_loss`, the last epoch's mean. The validation accuracy after each epoch is
+        reported. A training that diverges returns NaN.
 
-        Parameters left out take the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ − 1, draws weights and
-        shuffles. Raises ValueError on a wrong parameter, ObjectiveError when PyTorch is missing.
+        Parameters left out take the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ −
+        1, draws weights and shuffles. Raises ValueError on a wrong parameter, ObjectiveError when
+        PyTorch is missing.
         """
         hyper = _parameters(parameters)
         require_torch("mnist_cnn")
@@ -172,7 +180,8 @@ def _parameters(parameters: Parameters) -> ConvolutionalParameters:
 
 
 def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":
-    """The untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n, classes)."""
+    """Return the untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n,
+    classes)."""
     from torch import channels_last, nn
 
     layers: list[nn.Module] = []

@@ -1,4 +1,5 @@
-"""Handwritten digits split into rows to train on, rows to validate and rows left over, and their tensors."""
+"""Handwritten digits split into rows to train on, rows to validate and rows left over, and their
+tensors."""
 
 from pathlib import Path
 
@@ -15,7 +16,8 @@ SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 def split_rows(
     images: LabelledImages, train_size: int, validation_size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to train on, to validate and those left over; the first two have every class equally often.
+    """Return rows to train on, to validate and those left over; the first two have every class
+    equally often.
 
     Raises ObjectiveError when a class has too few rows, or none is left over.
     """
@@ -37,12 +39,13 @@ def split_rows(
 
 
 def rows_of(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
-    """The chosen images."""
+    """Return the chosen images."""
     return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
 
 
 def mnist_test_rows(path: Path) -> Rows:
-    """MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file has none."""
+    """Return MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file
+    has none."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             images, labels = arrays["x_test"], arrays["y_test"]

@@ -1,9 +1,11 @@
-"""Architecture search with real training: a network of stacked cells out of NAS-Bench-101's space, on digits.
+"""Architecture search with real training: a network of stacked cells out of NAS-Bench-101's space,
+on digits.
 
-An arm is a cell (Ying et al. 2019); `objectives.training.cell_network` says how a network is made of it. It is
-trained for a few epochs by Adam, whose learning rate falls to 0 along half a cosine, and the reward is the accuracy on
-rows that it was not trained on. The candidates are all cells with as many vertices and with the operations that the
-options name: by default the 12 416 cells of Calandriello et al. 2020, appendix D.2.
+An arm is a cell (Ying et al. 2019); `objectives.training.cell_network` says how a network is made
+of it. It is trained for a few epochs by Adam, whose learning rate falls to 0 along half a cosine,
+and the reward is the accuracy on rows that it was not trained on. The candidates are all cells with
+as many vertices and with the operations that the options name: by default the 12 416 cells of
+Calandriello et al. 2020, appendix D.2.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -39,8 +41,9 @@ _DRAW_SEED = 0  # the candidates are part of the problem, so they never change
 class CellNetwork:
     """Networks made of cells, trained on images of digits.
 
-    Candidates are all cells with so many `vertices` whose inner ones have one of `operations`; of more than 100 000
-    (7 vertices with three operations: 359 082) 100 000 are drawn at random. Nothing is downloaded.
+    Candidates are all cells with so many `vertices` whose inner ones have one of `operations`; of
+    more than 100 000 (7 vertices with three operations: 359 082) 100 000 are drawn at random.
+    Nothing is downloaded.
 
     Raises ValueError on an option out of range.
     """
@@ -81,12 +84,12 @@ class CellNetwork:
             raise ValueError(f"learning_rate must be finite and > 0, got {self.learning_rate}")
 
     def default_space(self) -> Space | None:
-        """None: the cells are its own candidates."""
+        """Return None: the cells are its own candidates."""
         return None
 
     def load(self, source: DataSource) -> "CellTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had, when sizes do not fit and when
-        PyTorch is missing, so that a campaign says so before its first evaluation.
+        """Read and split the images. Raises ObjectiveError when they cannot be had, when sizes do
+        not fit and when PyTorch is missing, so that a campaign says so before its first evaluation.
         """
         require_torch("nas_cell")
         is_mnist = self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz") is not None)
@@ -115,7 +118,8 @@ def _check_operations(operations: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CellTraining:
-    """The objective: trains the network of a cell on `train` and returns its accuracy on `validation`."""
+    """The objective: trains the network of a cell on `train` and returns its accuracy on
+    `validation`."""
 
     train: Rows
     validation: Rows
@@ -123,7 +127,7 @@ class CellTraining:
     description: str
 
     def candidates(self) -> Candidates:
-        """The cells. `cell` says which one it is; the other columns are for people."""
+        """Return the cells. `cell` says which one it is; the other columns are for people."""
         cells = _draw(cells_of(self.options.vertices, self.options.operations))
         features, parameter_of = encode_cells(cells, self.options.encoding)
         columns = {
@@ -134,13 +138,15 @@ class CellTraining:
         return Candidates(features, columns, parameter_of)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Validation accuracy in [0, 1] after the last epoch; the accuracy after each epoch is reported.
+        """Return validation accuracy in [0, 1] after the last epoch; the accuracy after each epoch
+        is reported.
 
-        Metrics: `accuracy` (the same), `parameters` (trained numbers of the network), `training_loss` (mean of the last
-        epoch) and `seconds` (processor time of the training). A training that diverges returns NaN.
+        Metrics: `accuracy` (the same), `parameters` (trained numbers of the network),
+        `training_loss` (mean of the last epoch) and `seconds` (processor time of the training). A
+        training that diverges returns NaN.
 
-        `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no cell, ObjectiveError
-        when PyTorch is missing.
+        `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no
+        cell, ObjectiveError when PyTorch is missing.
         """
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")
@@ -181,7 +187,7 @@ class CellTraining:
 
 
 def _draw(cells: CellSet) -> CellSet:
-    """All of them, or so many that a campaign can hold them."""
+    """Return all of them, or so many that a campaign can hold them."""
     if len(cells) <= MOST_CELLS:
         return cells
     chosen = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))

@@ -1,14 +1,16 @@
-"""Multinomial logistic regression on handwritten digits, trained by mini-batch SGD: the papers' tuning problem.
+"""Multinomial logistic regression on handwritten digits, trained by mini-batch SGD: the papers'
+tuning problem.
 
-The compressed GP bandit papers (002 section 4, 000 section 4.3) tune the learning rate, the batch size, the dropout of
-the inputs and the ℓ2 constant of such a classifier on MNIST's training set; the reward is the accuracy on a hold-out
-validation set. With weights W (d, k), intercepts b (k,), inputs x scaled to [0, 1] and one-hot classes y the loss is
+The compressed GP bandit papers (002 section 4, 000 section 4.3) tune the learning rate, the batch
+size, the dropout of the inputs and the ℓ2 constant of such a classifier on MNIST's training set;
+the reward is the accuracy on a hold-out validation set. With weights W (d, k), intercepts b (k,),
+inputs x scaled to [0, 1] and one-hot classes y the loss is
 
     L(W, b) = − mean log softmax(xᵀW + b)_y + (l2 / 2) ‖W‖²
 
-and a step is W ← W − learning_rate ∂L/∂W on one mini-batch, in float32. Each epoch goes once through a new shuffle of
-the training rows. Dropout zeroes every input of every row independently with probability p and divides the others by
-1 − p, in training only.
+and a step is W ← W − learning_rate ∂L/∂W on one mini-batch, in float32. Each epoch goes once
+through a new shuffle of the training rows. Dropout zeroes every input of every row independently
+with probability p and divides the others by 1 − p, in training only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +56,7 @@ class SoftmaxRegression:
             raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction}")
 
     def default_space(self) -> Space:
-        """The four parameters of the papers, whose ranges they do not print."""
+        """Return the four parameters of the papers, whose ranges they do not print."""
         return {
             "learning_rate": Range(1e-4, 1.0, log=True),
             "batch_size": Range(16, 512, log=True, integer=True),
@@ -63,7 +65,8 @@ class SoftmaxRegression:
         }
 
     def load(self, source: DataSource) -> "SoftmaxTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had or `train_size` does not fit."""
+        """Read and split the images. Raises ObjectiveError when they cannot be had or `train_size`
+        does not fit."""
         # costs a second to import, which workers that get the split images are spared
         from sklearn.model_selection import train_test_split
 
@@ -99,14 +102,15 @@ class SoftmaxRegression:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Images as rows of `pixels` (n, d) uint8, to be multiplied by `scale`, with classes `labels` (n,)."""
+    """Images as rows of `pixels` (n, d) uint8, to be multiplied by `scale`, with classes `labels`
+    (n,)."""
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.intp]
     scale: float
 
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
-        """The chosen rows in [0, 1], float32."""
+        """Return the chosen rows in [0, 1], float32."""
         return self.pixels[rows] * np.float32(self.scale)
 
 
@@ -124,7 +128,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxParameters:
-    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1, l2 ≥ 0."""
+    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1,
+    l2 ≥ 0."""
 
     learning_rate: float = 0.1
     batch_size: int = 128
@@ -155,10 +160,12 @@ class SoftmaxTraining:
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and `training_loss`, without
-        the penalty. Accuracies after each epoch are reported. A training that diverges returns NaN at once.
+        """Return validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and
+        `training_loss`, without the penalty. Accuracies after each epoch are reported. A training
+        that diverges returns NaN at once.
 
-        Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong one.
+        Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong
+        one.
         """
         hyper = _parameters(parameters)
         rng = np.random.default_rng(seed)
@@ -186,7 +193,7 @@ def _parameters(parameters: Parameters) -> SoftmaxParameters:
 
 
 def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.random.Generator) -> Weights:
-    """Weights after one pass of mini-batch SGD over `rows` in an order drawn from `rng`."""
+    """Return weights after one pass of mini-batch SGD over `rows` in an order drawn from `rng`."""
     matrix, intercepts = weights.matrix.copy(), weights.intercepts.copy()
     rate = np.float32(hyper.learning_rate)
     for batch in _batches(rng.permutation(len(rows.labels)), hyper.batch_size):
@@ -213,7 +220,8 @@ _Array = NDArray[Any]  # of either width, as the training has it
 def loss_and_gradient(
     weights: Weights, inputs: _Array, labels: NDArray[np.intp], l2: float
 ) -> tuple[float, _Array, _Array]:
-    """Mean loss over `inputs` (n, d) with the penalty, and its gradients by matrix (d, k) and intercepts (k,)."""
+    """Return mean loss over `inputs` (n, d) with the penalty, and its gradients by matrix (d, k)
+    and intercepts (k,)."""
     count = len(labels)
     log_probabilities = _log_softmax(inputs @ weights.matrix + weights.intercepts)
     loss = -float(log_probabilities[np.arange(count), labels].mean())
@@ -225,7 +233,7 @@ def loss_and_gradient(
 
 
 def measure(weights: Weights, rows: Rows) -> tuple[float, float]:
-    """Accuracy in [0, 1] and mean loss without penalty or dropout over all rows."""
+    """Return accuracy in [0, 1] and mean loss without penalty or dropout over all rows."""
     right, loss = 0, 0.0
     for start in range(0, len(rows.labels), BLOCK):
         block = slice(start, start + BLOCK)

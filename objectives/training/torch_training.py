@@ -1,4 +1,5 @@
-"""What the objectives that train with PyTorch share: its generator at a seed, tensors, one epoch, the accuracy.
+"""What the objectives that train with PyTorch share: its generator at a seed, tensors, one epoch,
+the accuracy.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -31,7 +32,8 @@ def require_torch(objective: str) -> None:
 
 @contextmanager
 def seed_torch(seed: int, threads: int) -> Iterator[None]:
-    """PyTorch's generator at `seed` and so many threads; both belong to the process, so they are restored."""
+    """PyTorch's generator at `seed` and so many threads; both belong to the process, so they are
+    restored."""
     import torch
 
     before = torch.get_num_threads()
@@ -45,7 +47,7 @@ def seed_torch(seed: int, threads: int) -> Iterator[None]:
 
 
 def tensors(rows: Rows) -> tuple["Tensor", "Tensor"]:
-    """Images (n, 1, side, side) float32 in [0, 1] and labels (n,)."""
+    """Return images (n, 1, side, side) float32 in [0, 1] and labels (n,)."""
     import torch
 
     side = int(rows.pixels.shape[1] ** 0.5)
@@ -56,8 +58,8 @@ def tensors(rows: Rows) -> tuple["Tensor", "Tensor"]:
 def train_epoch(
     network: "Module", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int, schedule: Any = None
 ) -> float:
-    """One pass of mini-batch SGD in a shuffled order; the mean loss on the way. `schedule` of the learning rate, where
-    there is one, continues with every batch."""
+    """Return one pass of mini-batch SGD in a shuffled order; the mean loss on the way. `schedule`
+    of the learning rate, where there is one, continues with every batch."""
     import torch
 
     images, labels = rows

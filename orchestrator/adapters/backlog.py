@@ -15,9 +15,9 @@ Configuration = Mapping[str, Scalar]
 class Result:
     """What is known of a trial.
 
-    `configuration`: its parameters.
-    `value`: its final value, None: it could not be evaluated; with `step` the value there, None: it was stopped.
-    `step`: the step of a training, counted from 1; None: the trial has ended.
+    `configuration`: its parameters. `value`: its final value, None: it could not be evaluated; with
+    `step` the value there, None: it was stopped. `step`: the step of a training, counted from 1;
+    None: the trial has ended.
     """
 
     configuration: Configuration
@@ -26,10 +26,10 @@ class Result:
 
 
 class Backlog:
-    """Keeps up to `size` proposals ready. The same thread learns results before it makes a proposal. Each proposal was
-    made with the results known at that time, so the proposals of a long backlog are based on older results. With `size`
-    0 there is
-    no thread: every call computes at once, and the same calls give the same proposals.
+    """Keeps up to `size` proposals ready. The same thread learns results before it makes a
+    proposal. Each proposal was made with the results known at that time, so the proposals of a long
+    backlog are based on older results. With `size` 0 there is no thread: every call computes at
+    once, and the same calls give the same proposals.
     """
 
     def __init__(self, optimizer: Optimizer, size: int) -> None:
@@ -47,7 +47,8 @@ class Backlog:
         self._error: Exception | None = None
 
     def take(self) -> Configuration | None:
-        """A configuration; None when none is ready yet, or the strategy waits. Raises what the thread raised."""
+        """Return a configuration; None when none is ready yet, or the strategy waits. Raises what
+        the thread raised."""
         if not self._size:
             return self._propose()
         self._raise()
@@ -67,7 +68,8 @@ class Backlog:
         self._work()
 
     def wait_until_filled(self) -> None:
-        """Wait until all results are learned and the backlog is full, or the strategy waits. Raises as `take` does."""
+        """Wait until all results are learned and the backlog is full, or the strategy waits. Raises
+        as `take` does."""
         while (worker := self._worker) is not None:
             worker.join()
         self._raise()
@@ -101,7 +103,8 @@ class Backlog:
                 self._error, self._worker = error, None
 
     def _step(self) -> bool:
-        """Learn all results, else make one proposal. False, and the thread has ended, when there is nothing to do."""
+        """Learn all results, else make one proposal. False, and the thread has ended, when there is
+        nothing to do."""
         with self._lock:
             results = list(self._results)
             if not results and len(self._ready) >= self._size:
@@ -128,7 +131,7 @@ class Backlog:
             raise error
 
     def __getstate__(self) -> dict[str, object]:
-        """Without threads and locks. Waits for the thread's current step."""
+        """Return the state without threads and locks. Waits for the thread's current step."""
         self.wait_until_filled()
         left_out = ("_lock", "_worker", "_error")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}

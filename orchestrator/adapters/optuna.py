@@ -22,12 +22,14 @@ Configuration = Mapping[str, Scalar]
 
 
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
-    """Proposes the parameters that all trials of a study have in common; others are drawn by `independent_sampler`.
+    """Proposes the parameters that all trials of a study have in common; others are drawn by
+    `independent_sampler`.
 
-    Each finished trial is read once, so the cost of a suggestion hardly grows with the study. Running trials count as
-    pending, those of other processes too. What running, pruned and complete trials report (`trial.report`) is learned.
-    A failed trial counts as parameters that cannot be evaluated, as does one that was pruned without a finite value.
-    For studies with one objective. A sampler that is given to a second study begins anew.
+    Each finished trial is read once, so the cost of a suggestion hardly grows with the study.
+    Running trials count as pending, those of other processes too. What running, pruned and complete
+    trials report (`trial.report`) is learned. A failed trial counts as parameters that cannot be
+    evaluated, as does one that was pruned without a finite value. For studies with one objective. A
+    sampler that is given to a second study begins anew.
 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
@@ -36,7 +38,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         **options: fields of the strategy.
 
     Raises:
-        ValueError: when the seed or an option is not allowed; during a study, when it has several objectives.
+        ValueError: when the seed or an option is not allowed; during a study, when it has several
+            objectives.
 
     >>> import optuna
     >>> from bbkb.adapters import BBKBSampler
@@ -62,7 +65,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._begin(None)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters that all finished trials have in common and that can vary."""
+        """Return the parameters that all finished trials have in common and that can vary."""
         study = _whole(study)
         with self._lock:
             if self._study_name != study.study_name:
@@ -71,7 +74,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: distribution for name, distribution in common.items() if not distribution.single()}
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> Values:
-        """A proposal for the whole space; empty before there is one."""
+        """Return a proposal for the whole space; empty before there is one."""
         if len(study.directions) > 1:
             raise ValueError(f"BBKBSampler is for one objective, the study has {len(study.directions)}")
         if not search_space:
@@ -89,7 +92,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> object:
-        """A value of a parameter that is not common to all trials."""
+        """Return a value of a parameter that is not common to all trials."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
@@ -97,7 +100,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._independent.reseed_rng()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the lock."""
+        """Return the state without the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -117,7 +120,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._first_step: int | None = None  # 0 or 1: from which the study's trials count their steps
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
-        """The optimizer of this space, with everything that the study knows by now."""
+        """Return the optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
             self._space, self._seen, self._open, self._reported = dict(space), 0, {}, {}
@@ -159,8 +162,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             self._reported[trial.number] = step
 
     def _expected(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
-        """A trial that was proposed elsewhere, pending from now on; None when its parameters are not known yet or not
-        those of the space, or the strategy takes none from elsewhere."""
+        """Return a trial that was proposed elsewhere, pending from now on; None when its parameters
+        are not known yet or not those of the space, or the strategy takes none from elsewhere."""
         if not set(self._space) <= set(trial.params):
             return None
         try:
@@ -172,13 +175,13 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
 
 def _whole(study: Study) -> Study:
-    """The study of which a Hyperband pruner shows one bracket; any other study itself."""
+    """Return the study of which a Hyperband pruner shows one bracket; any other study itself."""
     whole: Study = getattr(study, "_study", study)
     return whole
 
 
 def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
-    """The reward of a trial that was not pruned; None when it failed."""
+    """Return the reward of a trial that was not pruned; None when it failed."""
     value: float | None = trial.value if trial.state == TrialState.COMPLETE else None
     return None if value is None or not math.isfinite(value) else _sign(direction) * value
 

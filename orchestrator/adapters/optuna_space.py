@@ -1,7 +1,7 @@
 """Search spaces of Optuna as spaces of this project.
 
-Parameters are called p0, p1, … in the order of the distributions, and a categorical value is represented by its number:
-Optuna allows any names and any objects.
+Parameters are called p0, p1, … in the order of the distributions, and a categorical value is
+represented by its number: Optuna allows any names and any objects.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ Values = dict[str, Any]  # of Optuna: a choice may be any object
 
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
-    """The parameters, by name; `distributions` hold more than one value each."""
+    """Return the parameters, by name; `distributions` hold more than one value each."""
     return {f"p{place}": _parameter(distribution) for place, distribution in enumerate(distributions.values())}
 
 
 def to_ours(distributions: Mapping[str, BaseDistribution], values: Values) -> dict[str, Scalar]:
-    """Values of Optuna as those of the space."""
+    """Return values of Optuna as those of the space."""
     named = enumerate(distributions.items())
     return {f"p{place}": _ours(distribution, values[name]) for place, (name, distribution) in named}
 
 
 def to_optuna(distributions: Mapping[str, BaseDistribution], values: Values) -> Values:
-    """Values of the space as Optuna's."""
+    """Return values of the space as Optuna's."""
     named = enumerate(distributions.items())
     return {name: _optunas(distribution, values[f"p{place}"]) for place, (name, distribution) in named}
 

@@ -18,18 +18,21 @@ from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 class BBKBSearch(Searcher):
     """Proposes configurations for `tune.TuneConfig(search_alg=BBKBSearch(), …)`.
 
-    The metrics of all results are learned, those of running and stopped trials too. A trial that ends with an error, or
-    without a finite metric, counts as one that could not be evaluated. A trial whose last `training_iteration` is
-    smaller than the largest of the experiment counts as stopped early, by a scheduler.
+    The metrics of all results are learned, those of running and stopped trials too. A trial that
+    ends with an error, or without a finite metric, counts as one that could not be evaluated. A
+    trial whose last `training_iteration` is smaller than the largest of the experiment counts as
+    stopped early, by a scheduler.
 
     Args:
         space: as in `param_space`, which is used when it is None.
         metric: that of TuneConfig unless given here.
         mode: `max` or `min`; that of TuneConfig unless given here.
-        seed: a whole number, >= 0; with `backlog` 0 the same calls with the same seed give the same configurations.
-        max_concurrent: the largest number of running trials, also with a `ConcurrencyLimiter`; None: as many as Tune
-            starts.
-        backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it is asked for.
+        seed: a whole number, >= 0; with `backlog` 0 the same calls with the same seed give the same
+            configurations.
+        max_concurrent: the largest number of running trials, also with a `ConcurrencyLimiter`;
+            None: as many as Tune starts.
+        backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it
+            is asked for.
         strategy: as for `Optimizer`.
         **options: fields of the strategy.
 
@@ -66,7 +69,8 @@ class BBKBSearch(Searcher):
             self._begin(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: object) -> bool:
-        """Set the metric, mode and space of TuneConfig and `param_space`; False when a space was given before."""
+        """Set the metric, mode and space of TuneConfig and `param_space`; False when a space was
+        given before."""
         if self._backlog is not None and TuneSpace.of(config).domains:
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -82,7 +86,8 @@ class BBKBSearch(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> Config | None:
-        """A configuration for the trial; None when as many run as may, or none is ready yet: Tune asks again."""
+        """Return a configuration for the trial; None when as many run as may, or none is ready yet:
+        Tune asks again."""
         if self._backlog is None:
             raise ValueError(
                 "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"
@@ -106,7 +111,8 @@ class BBKBSearch(Searcher):
             self._backlog.learn(Result(configuration, -math.inf if reward is None else reward, step))
 
     def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
-        """Take in the trial's last metric. A trial that was not suggested here is not known and changes nothing."""
+        """Take in the trial's last metric. A trial that was not suggested here is not known and
+        changes nothing."""
         configuration = self._running.pop(trial_id, None)
         if configuration is None or self._backlog is None:
             return
@@ -127,8 +133,8 @@ class BBKBSearch(Searcher):
     ) -> None:
         """Take in a result from elsewhere.
 
-        Raises ValueError before the space and the metric's mode are known, ObjectiveError or ValueError when
-        `parameters` are not of the space, KeyError when one is missing.
+        Raises ValueError before the space and the metric's mode are known, ObjectiveError or
+        ValueError when `parameters` are not of the space, KeyError when one is missing.
         """
         if self._backlog is None or self._metric is None or self._mode is None:
             raise ValueError(
@@ -156,7 +162,8 @@ class BBKBSearch(Searcher):
             self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, object]) -> float | None:
-        """The reward of the last metric, which may be a number of numpy or torch; None when there is no finite one."""
+        """Return the reward of the last metric, which may be a number of numpy or torch; None when
+        there is no finite one."""
         value = None if self._metric is None else result.get(self._metric)
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
         if not math.isfinite(number):
@@ -165,6 +172,6 @@ class BBKBSearch(Searcher):
 
 
 def _step(result: Mapping[str, object]) -> int:
-    """The step of a result, counted from 1; 0 where it has none."""
+    """Return the step of a result, counted from 1; 0 where it has none."""
     step = result.get("training_iteration")
     return int(step) if isinstance(step, int) and step > 0 else 0

@@ -1,7 +1,7 @@
 """Search spaces of Ray Tune as spaces of this project.
 
-Parameters are called p0, p1, … in the order of the configuration, and a choice is represented by its number: Tune
-allows any keys, nested ones too, and any objects.
+Parameters are called p0, p1, … in the order of the configuration, and a choice is represented by
+its number: Tune allows any keys, nested ones too, and any objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,22 +20,25 @@ _GRID = "grid_search"
 
 @dataclass(frozen=True)
 class TuneSpace:
-    """The domains of a configuration by their path, in order; fixed values stay with Tune and are left out."""
+    """The domains of a configuration by their path, in order; fixed values stay with Tune and are
+    left out."""
 
     domains: Mapping[tuple[str, ...], Domain]
 
     @staticmethod
     def of(config: Mapping[str, object]) -> "TuneSpace":
-        """The domains of `config`. Raises ValueError, naming path and remedy, on grid_search and a domain in a list."""
+        """Return the domains of `config`. Raises ValueError, naming path and remedy, on grid_search
+        and a domain in a list."""
         return TuneSpace(dict(_domains(config, ())))
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Our parameters. Raises ValueError, naming path and remedy, on a domain that is sampled in another way."""
+        """Our parameters. Raises ValueError, naming path and remedy, on a domain that is sampled in
+        another way."""
         return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
 
     def config(self, configuration: Mapping[str, Scalar]) -> Config:
-        """A configuration of this project as Tune's, nested."""
+        """Return a configuration of this project as Tune's, nested."""
         config: Config = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             inner = config
@@ -46,7 +49,8 @@ class TuneSpace:
         return config
 
     def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
-        """Convert a configuration of Tune. Raises KeyError on an unknown parameter, ValueError on a choice."""
+        """Convert a configuration of Tune. Raises KeyError on an unknown parameter, ValueError on a
+        choice."""
         found: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             value: Any = config

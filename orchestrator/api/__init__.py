@@ -1,7 +1,9 @@
-"""Campaigns from Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray jobs.
+"""Campaigns from Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray
+jobs.
 
-A campaign that is started here has the same settings, log, store, resume and report as one from a file. Output for a
-terminal is in `orchestrator.cli`; the ask-and-tell form without a campaign is in `orchestrator.ask_tell`.
+A campaign that is started here has the same settings, log, store, resume and report as one from a
+file. Output for a terminal is in `orchestrator.cli`; the ask-and-tell form without a campaign is in
+`orchestrator.ask_tell`.
 """
 
 from orchestrator.api.campaign import Campaign, tune

@@ -1,4 +1,5 @@
-"""A campaign made in Python: its settings are those of a campaign file, its objective may be any function."""
+"""A campaign made in Python: its settings are those of a campaign file, its objective may be any
+function."""
 
 import functools
 import os
@@ -96,7 +97,7 @@ class Campaign:
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
-        """The campaign of a file.
+        """Return the campaign of a file.
 
         Args:
             path: the file.
@@ -126,12 +127,15 @@ class Campaign:
         Arguments: see `tune`.
 
         Raises:
-            UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
+            UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and
+                CampaignError too.
 
-        The first interrupt stops cleanly: the result then says "interrupted", and `resume` continues it.
+        The first interrupt stops cleanly: the result then says "interrupted", and `resume`
+        continues it.
 
-        `resume` keeps finished trials. Only budget, workers, computing and log may differ from the recorded ones. With
-        True, `settings={"run": NAME}` names the run. The result of a run that has finished is returned at once.
+        `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
+        recorded ones. With True, `settings={"run": NAME}` names the run. The result of a run that
+        has finished is returned at once.
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
@@ -147,7 +151,8 @@ class Campaign:
         return _session(begun, *found, console, address, on_result)
 
     def submit(self, address: str | None = None) -> Submitted:
-        """Start the campaign on a Ray cluster and return at once; it continues when this program ends.
+        """Start the campaign on a Ray cluster and return at once; it continues when this program
+        ends.
 
         Args:
             address: Ray cluster to join; RAY_ADDRESS when None.
@@ -173,7 +178,7 @@ class Campaign:
         return Submitted(run, RemoteSession.start(run, self.settings, is_detached=True))
 
     def _create(self) -> tuple[Run, Parts]:
-        """The run's folder with the first events of its log, and what was built for it."""
+        """Return the run's folder with the first events of its log, and what was built for it."""
         parts = build_new(self.settings)
         return create_run(self.settings, parts, existing(self.settings, parts)), parts
 
@@ -206,26 +211,31 @@ def tune(
     """Run a campaign and return its result: `Campaign(...).run(...)`.
 
     Args:
-        objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
-            them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
-            `objective:` section as a mapping.
+        objective: a function called with the parameters as keywords (and `seed` and `report` when
+            its signature has them), which returns a number or a mapping with `value`; a lambda or a
+            closure works. Or the campaign file's `objective:` section as a mapping.
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
         evaluations: number of trials.
-        direction: "maximize" or "minimize". A function needs it, unless `objectives` are given, which have their own.
+        direction: "maximize" or "minimize". A function needs it, unless `objectives` are given,
+            which have their own.
         workers: evaluations at the same time; this machine's cores when None.
-        strategy: its name, a mapping with its name and options, `module:Name`, or a class or an object of your own;
-            "bbkb" when None.
+        strategy: its name, a mapping with its name and options, `module:Name`, or a class or an
+            object of your own; "bbkb" when None.
         seed: of all random numbers, >= 0; 0 when None.
-        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric": "seconds",
-            "direction": "minimize"}]. The function then returns a mapping with these metrics.
+        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric":
+            "seconds", "direction": "minimize"}]. The function then returns a mapping with these
+            metrics.
         constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
         name: begins the name of the run's folder; the function's name when None.
-        settings: further sections of a campaign file: {"budget": {"hours": 2}, "workers": {"retries": 0}}.
-        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started, which further campaigns of
-            this process use too.
+        settings: further sections of a campaign file: {"budget": {"hours": 2}, "workers":
+            {"retries": 0}}.
+        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started, which
+            further campaigns of this process use too.
         progress: whether a terminal or a notebook shows how far it is.
-        on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
-        resume: the folder of a run to continue; True: the run that `settings` names, begun when there is none.
+        on_result: called once for each trial that has ended, in this process, shortly after its
+            result is stored.
+        resume: the folder of a run to continue; True: the run that `settings` names, begun when
+            there is none.
 
     Raises:
         ValueError: when an argument has a wrong type, or a function is given without a direction.
@@ -235,7 +245,8 @@ def tune(
 
     >>> from bbkb import Range, tune
     >>> result = tune(lambda x: (x - 0.3) ** 2, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize",
-    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest: +SKIP
+    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest:
+    +SKIP
     """
     campaign = Campaign(
         objective,
@@ -261,7 +272,7 @@ def _session(
     address: str | None,
     on_result: OnResult | None,
 ) -> Result:
-    """The result of a run after one session, with its report written."""
+    """Return the result of a run after one session, with its report written."""
     try:
         metric = settings.objectives[0].metric if settings.objectives else None
         with ResultDelivery(run, on_result, metric):
@@ -274,7 +285,8 @@ def _session(
 
 
 def _check_direction(direction: object, is_needed: bool) -> None:
-    """Raise ValueError for a wrong direction, and for none where a function would be maximised or minimised."""
+    """Raise ValueError for a wrong direction, and for none where a function would be maximised or
+    minimised."""
     if direction is None and is_needed:
         raise ValueError(
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
@@ -296,7 +308,8 @@ def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _with_function(checked: Settings, function: Function) -> Settings:
-    """The settings with `function` as the objective. They are checked before, so that a mistake writes no file."""
+    """Return the settings with `function` as the objective. They are checked before, so that a
+    mistake writes no file."""
     try:
         pickled = pickle_function(function, Path(checked.runs) / "functions")
     except OSError as error:
@@ -307,7 +320,7 @@ def _with_function(checked: Settings, function: Function) -> Settings:
 
 
 def _name_of(objective: Function | Mapping[str, object]) -> str:
-    """A name that a run's folder may have."""
+    """Return a name that a run's folder may have."""
     if isinstance(objective, Mapping):
         return "campaign"
     if isinstance(objective, functools.partial):

@@ -1,5 +1,5 @@
-"""Calls a function for each trial that has ended, by following the campaign's log, so that it works for remote
-campaigns."""
+"""Calls a function for each trial that has ended, by following the campaign's log, so that it works
+for remote campaigns."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -21,15 +21,16 @@ _LOOK_SECONDS = 0.5
 
 
 class ResultDelivery:
-    """While it is entered, `on_result` is called for each trial that ends, from a thread of its own; not for those that
-    ended before, in an earlier session.
+    """While it is entered, `on_result` is called for each trial that ends, from a thread of its
+    own; not for those that ended before, in an earlier session.
 
-    On exit it delivers the remaining results, and raises the first error of `on_result`, after which no result is
-    delivered.
+    On exit it delivers the remaining results, and raises the first error of `on_result`, after
+    which no result is delivered.
     """
 
     def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
-        """`metric`: the name of the first of several objectives, whose value is one of a trial's metrics."""
+        """`metric`: the name of the first of several objectives, whose value is one of a trial's
+        metrics."""
         self._run = run
         self._metric = metric
         self._on_result = on_result
@@ -79,7 +80,8 @@ class ResultDelivery:
 
 
 def _result(event: Event, parameters: dict[int, Parameters], metric: str | None) -> TrialResult | None:
-    """The trial that has ended with this event, taken out of `parameters`; None with any other event.
+    """Return the trial that has ended with this event, taken out of `parameters`; None with any
+    other event.
 
     `metric`: the name of the first of several objectives."""
     value: float | None

@@ -32,8 +32,10 @@ class TrialResult:
         trial: its number; None for a result that was known before the campaign.
         parameters: the configuration.
         value: the result, on the user's scale; None when the trial failed.
-        status: succeeded, stopped, failed, …; existing for a result that was known before the campaign.
-        metrics: the numbers that the objective returned beside its value; with several objectives all of them.
+        status: succeeded, stopped, failed, …; existing for a result that was known before the
+            campaign.
+        metrics: the numbers that the objective returned beside its value; with several objectives
+            all of them.
         seconds: the duration of its last attempt.
         error: why it failed; empty for one that succeeded at a later attempt.
     """
@@ -52,7 +54,8 @@ class TrialResult:
 
         Args:
             row: the row.
-            metric: the name of the first objective, whose value is one of the metrics too; None without a name.
+            metric: the name of the first objective, whose value is one of the metrics too; None
+                without a name.
 
         """
         named = {} if metric is None or row.value is None else {metric: row.value}
@@ -68,7 +71,8 @@ class TrialResult:
 
 
 class Result:
-    """A run by its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`, `load`.
+    """A run by its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`,
+    `load`.
 
     It is a snapshot: `load(result.folder)` reads the log again.
 
@@ -93,16 +97,18 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """How the last session ended: finished, failed, interrupted; unfinished when it recorded no end."""
+        """How the last session ended: finished, failed, interrupted; unfinished when it recorded no
+        end."""
         return str(self._history.state)
 
     @property
     def best(self) -> TrialResult:
-        """The best result: a trial's, or one of the existing data (`trial` None) where that is better. With constraints
-        among the results that satisfy all of them, with several objectives that of the `front` which is best in the
-        first one.
+        """The best result: a trial's, or one of the existing data (`trial` None) where that is
+        better. With constraints among the results that satisfy all of them, with several objectives
+        that of the `front` which is best in the first one.
 
-        With noisy values it may be due to noise: see `recommended`. Raises RunError when there is none.
+        With noisy values it may be due to noise: see `recommended`. Raises RunError when there is
+        none.
         """
         best = self._history.best_known
         if best is None:
@@ -113,7 +119,8 @@ class Result:
 
     @property
     def recommended(self) -> Parameters:
-        """The recommended parameters: those of `best`; when values are noisy, those of the largest posterior mean.
+        """The recommended parameters: those of `best`; when values are noisy, those of the largest
+        posterior mean.
 
         Raises RunError when no trial has succeeded.
         """
@@ -124,24 +131,27 @@ class Result:
 
     @property
     def front(self) -> list[TrialResult]:
-        """The trials that no other one is better than in every objective, the best of the first objective first, among
-        those that satisfy all constraints; with one objective the best trial alone."""
+        """The trials that no other one is better than in every objective, the best of the first
+        objective first, among those that satisfy all constraints; with one objective the best trial
+        alone."""
         return [self._trial(row) for row in self._history.front]
 
     @property
     def hypervolume(self) -> float | None:
-        """The volume between the front and the reference point; None with one objective, or while nothing is
-        feasible."""
+        """The volume between the front and the reference point; None with one objective, or while
+        nothing is feasible."""
         now = self._history.status().goals
         return None if now is None else now.hypervolume
 
     def rows(self) -> list[Row]:
-        """All trials as dictionaries, one for each trial, in the order chosen; columns as in `bbkb export`."""
+        """Return all trials as dictionaries, one for each trial, in the order chosen; columns as in
+        `bbkb export`."""
         columns = trial_columns(self._history)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def trials(self) -> list[TrialResult]:
-        """List all trials, in the order chosen; those that have not ended have the status `running` or `waiting`."""
+        """List all trials, in the order chosen; those that have not ended have the status `running`
+        or `waiting`."""
         return [self._trial(row) for row in self._history.trials]
 
     def dataframe(self) -> "pandas.DataFrame":
@@ -193,7 +203,7 @@ class Result:
         return parallel_plot(self._history)
 
     def __len__(self) -> int:
-        """Trials chosen."""
+        """Return trials chosen."""
         return len(self._history.trials)
 
     def __repr__(self) -> str:
@@ -202,7 +212,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        """A small table with a link to the report, for notebooks."""
+        """Return a small table with a link to the report, for notebooks."""
         table = facts_html(self._history.created.name, self._facts())
         if not self.report.is_file():
             return table
@@ -229,7 +239,7 @@ class Result:
 
 
 def load(folder: str | Path) -> Result:
-    """The current result of a run; the campaign may be running elsewhere.
+    """Return the current result of a run; the campaign may be running elsewhere.
 
     Args:
         folder: the run's folder.
@@ -245,5 +255,5 @@ def load(folder: str | Path) -> Result:
 
 
 def result_of(run: Run) -> Result:
-    """The result of an open run."""
+    """Return the result of an open run."""
     return Result(run, read_history(run))

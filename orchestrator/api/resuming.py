@@ -1,4 +1,5 @@
-"""Continues a run from Python: finds it, and checks that the campaign at hand is the one that it recorded."""
+"""Continues a run from Python: finds it, and checks that the campaign at hand is the one that it
+recorded."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,7 @@ _FUNCTION = ("objective.function", "objective.options.")  # its file: the same f
 
 
 def find_run(settings: Settings, resume: Resume) -> Run | None:
-    """The run to continue; None when a new one begins.
+    """Return the run to continue; None when a new one begins.
 
     Args:
         settings: those of the campaign at hand; `run` names the run of `resume=True`.
@@ -52,11 +53,13 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
 
 
 def continued(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
-    """The settings to continue `run` with, and what was built of them; the end, when nothing is left to do.
+    """Return the settings to continue `run` with, and what was built of them; the end, when nothing
+    is left to do.
 
     Args:
         run: the run.
-        settings: those of the campaign at hand. A function in them replaces the recorded one of the same name.
+        settings: those of the campaign at hand. A function in them replaces the recorded one of the
+            same name.
         say: prints a line.
 
     Raises:
@@ -76,8 +79,8 @@ def continued(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple
 
 
 def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunction) -> None:
-    """Warn when the function is not known to be the recorded one: a user may have repaired it, or changed what it
-    measures."""
+    """Warn when the function is not known to be the recorded one: a user may have repaired it, or
+    changed what it measures."""
     try:
         reason = "" if has_equal_code(before.function(), after.function()) else "its code has changed"
     except ObjectiveError as error:

@@ -12,7 +12,8 @@ _LOOK_SECONDS = 1.0
 
 
 class Submitted:
-    """A running campaign: its central actor is detached, so it survives the program that submitted it.
+    """A running campaign: its central actor is detached, so it survives the program that submitted
+    it.
 
     `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well. Made by `Campaign.submit`.
 
@@ -31,7 +32,7 @@ class Submitted:
         return self._run.folder
 
     def status(self) -> Status | None:
-        """The status of the campaign; None until it has started."""
+        """Return the status of the campaign; None until it has started."""
         return self._session.status()
 
     def stop(self, now: bool = False) -> None:
@@ -44,7 +45,7 @@ class Submitted:
         self._session.stop(now)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether the campaign has ended.
+        """Return whether the campaign has ended.
 
         Args:
             timeout: how many seconds to wait for its end; None: without limit.
@@ -57,7 +58,8 @@ class Submitted:
         return True
 
     def result(self) -> Result:
-        """The result; waits until the campaign has ended. Raises the error that ended it, if any."""
+        """Return the result; waits until the campaign has ended. Raises the error that ended it, if
+        any."""
         self._session.result()
         return result_of(self._run)
 

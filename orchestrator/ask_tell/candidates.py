@@ -1,4 +1,5 @@
-"""`CandidateOptimizer`: ask and tell rows of an array, without a campaign. It needs only NumPy and SciPy."""
+"""`CandidateOptimizer`: ask and tell rows of an array, without a campaign. It needs only NumPy and
+SciPy."""
 
 import copy
 import threading
@@ -33,16 +34,17 @@ class CandidateOptimizer:
     `Optimizer` is the same for a search space, whose configurations are asked for and told.
 
     Args:
-        candidates: an array (A, d), a row is the feature vector of a candidate; or `Arms`, which also say which
-            features belong to one parameter and whether a candidate may be evaluated twice.
-        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name` or a class of
-            your own; or an object with all its options.
+        candidates: an array (A, d), a row is the feature vector of a candidate; or `Arms`, which
+            also say which features belong to one parameter and whether a candidate may be evaluated
+            twice.
+        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name`
+            or a class of your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same candidates.
-        existing: a pair of indices (n,) and finite rewards (n,): results known before, which take the place of the
-            strategy's warm start.
-        **options: fields of the strategy. With none the model is fitted; `preset="paper"` gives the published
-            algorithm. A kernel or warm start is given by its name, as a mapping such as {"name": "rbf",
-            "lengthscale": 0.5}, or as an object.
+        existing: a pair of indices (n,) and finite rewards (n,): results known before, which take
+            the place of the strategy's warm start.
+        **options: fields of the strategy. With none the model is fitted; `preset="paper"` gives the
+            published algorithm. A kernel or warm start is given by its name, as a mapping such as
+            {"name": "rbf", "lengthscale": 0.5}, or as an object.
 
     Rewards are maximised; their scale does not matter. Several threads may use one optimizer.
 
@@ -67,8 +69,8 @@ class CandidateOptimizer:
 
         Args:
             path: the file that was written.
-            run_code: whether the module of a strategy of your own may be imported, which runs its code. Without it,
-                such a strategy must be imported already.
+            run_code: whether the module of a strategy of your own may be imported, which runs its
+                code. Without it, such a strategy must be imported already.
 
         Raises:
             ValueError: when it cannot be read, or was not written by a `CandidateOptimizer`.
@@ -104,12 +106,12 @@ class CandidateOptimizer:
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Choose the candidates to evaluate next, at most `limit`; they are pending until `tell`.
 
-        The array is empty when `tell` must get rewards of pending candidates first, or when no candidate is left. An
-        index may come up twice: evaluate it twice.
+        The array is empty when `tell` must get rewards of pending candidates first, or when no
+        candidate is left. An index may come up twice: evaluate it twice.
 
         Args:
-            limit: the largest number of indices, >= 1, such as the number of free workers; None: the strategy's own
-                batch, at most A, and 1 for strategies without batches.
+            limit: the largest number of indices, >= 1, such as the number of free workers; None:
+                the strategy's own batch, at most A, and 1 for strategies without batches.
 
         Returns:
             Indices (n,) of rows of `candidates`, in the order chosen.
@@ -143,17 +145,17 @@ class CandidateOptimizer:
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Report rewards (n,) of the candidates `indices` (n,). Order and batching do not matter.
 
-        None means that the candidate could not be evaluated; it is not asked for again. Indices that `ask` did not
-        return are accepted as existing results. A strategy that never waits learns of results together, at the next
-        `ask` at which they have grown by `refresh_growth`.
+        None means that the candidate could not be evaluated; it is not asked for again. Indices
+        that `ask` did not return are accepted as existing results. A strategy that never waits
+        learns of results together, at the next `ask` at which they have grown by `refresh_growth`.
 
         Args:
             indices: rows of `candidates` (n,).
             rewards: one for each index (n,), to be maximised; None for what could not be evaluated.
 
         Raises:
-            ValueError: when an index is out of range, a reward is NaN or infinite, or their numbers differ. Nothing is
-                learned then.
+            ValueError: when an index is out of range, a reward is NaN or infinite, or their numbers
+                differ. Nothing is learned then.
 
         """
         self._teach(check_results(indices, rewards, self._size))
@@ -161,7 +163,8 @@ class CandidateOptimizer:
     @property
     @exclusive
     def trials(self) -> list[Entry]:
-        """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a failure."""
+        """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a
+        failure."""
         return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._learned]
 
     @property
@@ -178,7 +181,8 @@ class CandidateOptimizer:
             path: the file to write.
 
         Raises:
-            ValueError: when the strategy has parts that were given as objects of classes of your own.
+            ValueError: when the strategy has parts that were given as objects of classes of your
+                own.
             OSError: when the file cannot be written.
 
         """
@@ -187,10 +191,11 @@ class CandidateOptimizer:
 
     @exclusive
     def best(self) -> tuple[int, float]:
-        """The candidate to recommend, and the mean of its rewards. Raises ValueError before any reward.
+        """Return the candidate to recommend, and the mean of its rewards. Raises ValueError before
+        any reward.
 
-        The one with the largest mean reward; where the fitted model says that rewards are noisy, the evaluated one with
-        the largest posterior mean.
+        The one with the largest mean reward; where the fitted model says that rewards are noisy,
+        the evaluated one with the largest posterior mean.
         """
         if self._state.pulls.total == 0:
             raise ValueError("best needs at least one reward; call ask, evaluate, and call tell first")
@@ -198,13 +203,14 @@ class CandidateOptimizer:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Posterior mean of every candidate (A,), of the rewards so far: of the rewards' scores under a calibrated
-        model."""
+        """Posterior mean of every candidate (A,), of the rewards so far: of the rewards' scores
+        under a calibrated model."""
         return self.posterior.mean
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """Posterior variance of every candidate (A,), in units of λ, the noise variance: σ² = λ · variance."""
+        """Posterior variance of every candidate (A,), in units of λ, the noise variance: σ² = λ ·
+        variance."""
         return self.posterior.variance
 
     @property
@@ -221,8 +227,9 @@ class CandidateOptimizer:
 
     @exclusive
     def __getstate__(self) -> dict[str, object]:
-        """What is pickled and copied: all but the lock, as it is now. Pickling reads it later, when another thread may
-        be in `ask` or `tell`; so what these change is copied here."""
+        """Return what is pickled and copied: all but the lock, as it is now. Pickling reads it
+        later, when another thread may be in `ask` or `tell`; so what these change is copied
+        here."""
         state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
         kept = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
         return copy.deepcopy(state, {id(one): one for one in kept})
@@ -289,7 +296,7 @@ class CandidateOptimizer:
 
     @exclusive
     def _repr_html_(self) -> str:
-        """A small table, for notebooks."""
+        """Return a small table, for notebooks."""
         facts = [("rewards", str(self._state.pulls.total)), ("pending", str(len(self.pending)))]
         if self._state.pulls.total:
             arm, reward = self.best()
@@ -299,13 +306,14 @@ class CandidateOptimizer:
     @property
     @exclusive
     def posterior(self) -> Posterior:
-        """Mean, variance and upper confidence bound of every candidate, and the unit of the variance."""
+        """Mean, variance and upper confidence bound of every candidate, and the unit of the
+        variance."""
         return self._learner.posterior
 
     @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
-        """Transform rewards (n,) as the model sees them: to scores among the results so far under a calibrated model;
-        unchanged otherwise.
+        """Transform rewards (n,) as the model sees them: to scores among the results so far under a
+        calibrated model; unchanged otherwise.
 
         Args:
             rewards: numbers (n,).

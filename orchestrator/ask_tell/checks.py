@@ -1,4 +1,5 @@
-"""Checks of the arguments of `Optimizer`: indices, rewards, values, limits, and parts such as a kernel by name.
+"""Checks of the arguments of `Optimizer`: indices, rewards, values, limits, and parts such as a
+kernel by name.
 
 Every function raises ValueError with the rule, the value and what to write instead.
 """
@@ -32,7 +33,8 @@ def check_limit(limit: object, what: str = "limit") -> int:
 
 
 def check_list(values: object, what: str, example: str) -> list[Any]:
-    """`values` as a list; a text, a mapping or a single value is refused. `example` shows what to write."""
+    """Return `values` as a list; a text, a mapping or a single value is refused. `example` shows
+    what to write."""
     is_single = getattr(values, "ndim", 1) == 0  # NumPy's arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
@@ -40,14 +42,14 @@ def check_list(values: object, what: str, example: str) -> list[Any]:
 
 
 def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
-    """`values`, a mapping whose keys are texts. `example` shows what to write."""
+    """Return `values`, a mapping whose keys are texts. `example` shows what to write."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
     return values
 
 
 def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
-    """`values`, a list of mappings whose keys are texts. `example` shows what to write."""
+    """Return `values`, a list of mappings whose keys are texts. `example` shows what to write."""
     return [check_mapping(one, f"each of {what}", example.strip("[]")) for one in check_list(values, what, example)]
 
 
@@ -61,7 +63,7 @@ def check_objective(objective: object) -> None:
 
 
 def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
-    """`space`, parameters by name: objects, or mappings as in a campaign file."""
+    """Return `space`, parameters by name: objects, or mappings as in a campaign file."""
     given = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, one in given.items():
         if not isinstance(one, Mapping | Parameter):
@@ -70,14 +72,15 @@ def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]
 
 
 def check_seed(seed: object) -> int:
-    """A seed: a whole number, at least 0."""
+    """Return a seed: a whole number, at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {excerpt(seed)}")
     return int(seed)
 
 
 def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
-    """Observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,) or None for a failure."""
+    """Return observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,)
+    or None for a failure."""
     arms, values = check_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
     if len(values) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
@@ -85,8 +88,8 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obser
 
 
 def check_values(values: Any, metric: str, count: int) -> list[float | None]:
-    """The value of each of `count` results: finite numbers, mappings with the `metric`, or None for a failure. One
-    result may be given without a list."""
+    """Return the value of each of `count` results: finite numbers, mappings with the `metric`, or
+    None for a failure. One result may be given without a list."""
     rows = [values] if isinstance(values, int | float | None) else check_list(values, "values", "[0.5, None]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
@@ -102,7 +105,8 @@ def _value(row: object, metric: str) -> float | None:
 
 
 def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
-    """The metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m); None for a failure."""
+    """Return the metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m);
+    None for a failure."""
     rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
@@ -110,7 +114,8 @@ def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[st
 
 
 def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
-    """A result's metrics: those `names` of a mapping, or all numbers of a sequence in their order."""
+    """Return a result's metrics: those `names` of a mapping, or all numbers of a sequence in their
+    order."""
     numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
     if len(numbers) != len(names):
         raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
@@ -124,7 +129,7 @@ def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
 
 
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
-    """`values` (n,), or a single one, as floats; `what` they are."""
+    """Return `values` (n,), or a single one, as floats; `what` they are."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "iufO":
@@ -135,7 +140,8 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
 
 
 def check_existing(existing: object, size: int) -> list[Observation]:
-    """Existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which failed."""
+    """Return existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which
+    failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
         got = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
         raise ValueError(f"existing must be a pair (indices, rewards), got {got}")
@@ -148,7 +154,7 @@ def check_existing(existing: object, size: int) -> list[Observation]:
 
 
 def check_indices(indices: ArrayLike, size: int) -> list[int]:
-    """Indices (n,) of candidates, each at least 0 and below `size`."""
+    """Return indices (n,) of candidates, each at least 0 and below `size`."""
     array = np.atleast_1d(np.asarray(indices))
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(f"indices must be integers (n,), got shape {array.shape} of {array.dtype}")
@@ -159,8 +165,8 @@ def check_indices(indices: ArrayLike, size: int) -> list[int]:
 
 
 def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[str, object], part: str) -> T:
-    """The kernel or warm start that `given` stands for: a name, a mapping such as {"name": "rbf", "lengthscale": 0.5},
-    or the object itself."""
+    """Return the kernel or warm start that `given` stands for: a name, a mapping such as {"name":
+    "rbf", "lengthscale": 0.5}, or the object itself."""
     if isinstance(given, str):
         return look_up(table, given, part)()
     if isinstance(given, Mapping):
@@ -175,14 +181,14 @@ def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[s
 
 
 def look_up(table: Mapping[str, T], name: object, what: str) -> T:
-    """The entry of that name."""
+    """Return the entry of that name."""
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"{what} must be one of {', '.join(table)}, got {name!r}{did_you_mean(str(name), table)}")
     return table[name]
 
 
 def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str) -> T:
-    """`chosen(**options)`."""
+    """Return `chosen(**options)`."""
     known = [name for name in inspect.signature(chosen).parameters if name != "name"]
     for option in options:
         if option not in known:
@@ -208,7 +214,7 @@ def _reward(value: Any) -> float | None:
 
 
 def _number(value: object, what: str) -> float | None:
-    """A finite number, or None; `what` it is."""
+    """Return a finite number, or None; `what` it is."""
     try:
         number = _float(value)
         if number is None or math.isfinite(number):
@@ -219,7 +225,8 @@ def _number(value: object, what: str) -> float | None:
 
 
 def _float(value: Any) -> float | None:
-    """Raises TypeError, ValueError or OverflowError when it is neither None nor a real number that a float can hold."""
+    """Raises TypeError, ValueError or OverflowError when it is neither None nor a real number that
+    a float can hold."""
     if value is None:
         return None
     if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):

@@ -1,7 +1,9 @@
-"""A strategy between ask and tell: its state, what is in flight, and the results that the state does not contain yet.
+"""A strategy between ask and tell: its state, what is in flight, and the results that the state
+does not contain yet.
 
-A refit costs more than a pick, and one more result changes little when there are hundreds. So results are collected,
-remain pending for the strategy, and are learned together at the next `ask` at which their number makes a refit due.
+A refit costs more than a pick, and one more result changes little when there are hundreds. So
+results are collected, remain pending for the strategy, and are learned together at the next `ask`
+at which their number makes a refit due.
 """
 
 import math
@@ -29,7 +31,8 @@ from orchestrator.bandit.strategy import (
 
 
 class Learner(Generic[S]):
-    """The `state` of a strategy; `learned` is called whenever it has learned. The same calls give the same arms."""
+    """The `state` of a strategy; `learned` is called whenever it has learned. The same calls give
+    the same arms."""
 
     def __init__(self, strategy: Strategy[S], state: S, seed: int, learned: Callable[[], None] | None = None) -> None:
         self.strategy, self.state = strategy, state
@@ -56,19 +59,21 @@ class Learner(Generic[S]):
         return waiting
 
     def is_running(self, arm: int) -> bool:
-        """Whether a pull of `arm` has no result yet."""
+        """Return whether a pull of `arm` has no result yet."""
         return self._open_count[arm] > self._result_count[arm]
 
     @property
     def is_due(self) -> bool:
-        """Whether to learn before anything more is chosen: by growth of the results, or when an evaluation failed."""
+        """Whether to learn before anything more is chosen: by growth of the results, or when an
+        evaluation failed."""
         waiting = len(self.unlearned)
         if not waiting or self._has_failure:
             return bool(waiting)
         return is_grown(self._growth, waiting, self.state.pulls.total, len(self.open) - waiting)
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
-        """At most `limit` arms to pull, which are open from now on; none if the strategy waits for pending ones.
+        """Return at most `limit` arms to pull, which are open from now on; none if the strategy
+        waits for pending ones.
 
         `skip`: so many arms are chosen before them and left to others.
         """
@@ -88,7 +93,8 @@ class Learner(Generic[S]):
         self._open_count.update(arms)
 
     def tell(self, observations: Sequence[Observation]) -> None:
-        """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
+        """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards,
+        is not finite."""
         self._sums |= self._sums_with(observations)
         for seen in observations:
             self._result_count[seen.arm] += 1
@@ -140,16 +146,18 @@ class Learner(Generic[S]):
         return self.strategy.posterior(self.view)
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`rewards` (n,) as the model uses them: as scores among the results under a calibrated model, else
-        unchanged. Raises ValueError before any result."""
+        """Return `rewards` (n,) as the model uses them: as scores among the results under a
+        calibrated model, else unchanged. Raises ValueError before any result."""
         if self.view.pulls.total == 0:
             raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
         return scores_among(self.view.pulls, model_of(self.strategy), rewards)
 
     def best(self) -> tuple[int, float]:
-        """The arm to recommend, of those with a final reward, and the mean of its rewards; there must be one.
+        """Return the arm to recommend, of those with a final reward, and the mean of its rewards;
+        there must be one.
 
-        The one with the largest mean reward, unless the strategy recommends another because rewards are noisy.
+        The one with the largest mean reward, unless the strategy recommends another because rewards
+        are noisy.
         """
         pulls = self.view.pulls
         arms = pulls.finished_arms
@@ -163,8 +171,8 @@ class Learner(Generic[S]):
         return [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
 
     def _sums_with(self, observations: Sequence[Observation]) -> dict[int, tuple[float, ...]]:
-        """The sums of the rewards of the arms in `observations`, these included, of every objective and constraint.
-        Raises ValueError when one is not finite."""
+        """Return the sums of the rewards of the arms in `observations`, these included, of every
+        objective and constraint. Raises ValueError when one is not finite."""
         arms_and_rewards(observations)
         sums: dict[int, tuple[float, ...]] = {}
         for arm, reward, further in ((seen.arm, seen.reward, seen.further) for seen in observations):

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:
-    """`method`, which waits until no other thread is in an exclusive method of its object.
+    """Return `method`, which waits until no other thread is in an exclusive method of its object.
 
     Args:
         method: a method; of a property, its function.

@@ -1,9 +1,9 @@
-"""Files of `Optimizer.save`: one JSON object, which contains the calls and their results, not what was computed from
-them.
+"""Files of `Optimizer.save`: one JSON object, which contains the calls and their results, not what
+was computed from them.
 
-`Optimizer` and `CandidateOptimizer` write their calls, the results, and what the strategy drew or fitted. Loading
-repeats these without drawing or fitting anything. A file with `space` is a search of configurations, one with `arms` a
-search of rows of an array.
+`Optimizer` and `CandidateOptimizer` write their calls, the results, and what the strategy drew or
+fitted. Loading repeats these without drawing or fitting anything. A file with `space` is a search
+of configurations, one with `arms` a search of rows of an array.
 """
 
 import base64
@@ -39,9 +39,10 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
 
 
 def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:
-    """Call `build` with what `write_saved` wrote. Raises ValueError when the file cannot be read, was not written by
-    `write_saved`, or has another `kind`: it was written by the other class. Imports nothing unless `runs_code`: a
-    strategy of a module that this program has not imported is refused with a ValueError too."""
+    """Call `build` with what `write_saved` wrote. Raises ValueError when the file cannot be read,
+    was not written by `write_saved`, or has another `kind`: it was written by the other class.
+    Imports nothing unless `runs_code`: a strategy of a module that this program has not imported is
+    refused with a ValueError too."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
@@ -58,7 +59,8 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
 
 
 def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError when the strategy is of a module that must be imported first, which runs its code."""
+    """Raise ValueError when the strategy is of a module that must be imported first, which runs its
+    code."""
     strategy = saved.get("strategy")
     name = strategy.get("name") if isinstance(strategy, dict) else strategy
     module, colon, _ = str(name).rpartition(":")
@@ -70,7 +72,8 @@ def _refuse_import(saved: Entry) -> None:
 
 
 def dump_arms(arms: Arms) -> Entry:
-    """`arms` as plain values; the features, float64, as NumPy's own format in base 64, so that no digit is lost.
+    """Return `arms` as plain values; the features, float64, as NumPy's own format in base 64, so
+    that no digit is lost.
 
     Raises ValueError when the features are not in one array.
     """
@@ -88,7 +91,7 @@ def dump_arms(arms: Arms) -> Entry:
 
 
 def build_arms(saved: Mapping[str, Any]) -> Arms:
-    """The arms that `dump_arms` wrote. Raises ValueError when they are not allowed."""
+    """Return the arms that `dump_arms` wrote. Raises ValueError when they are not allowed."""
     content = base64.b64decode(saved["features"], validate=True)
     features = check_features(np.load(io.BytesIO(content), allow_pickle=False))
     layout = Layout(
@@ -101,7 +104,8 @@ def build_arms(saved: Mapping[str, Any]) -> Arms:
 
 
 def dump_named(strategy: AnyStrategy) -> Entry:
-    """The strategy by name, with its options. Raises ValueError where it has parts that a file cannot name."""
+    """Return the strategy by name, with its options. Raises ValueError where it has parts that a
+    file cannot name."""
     from orchestrator.settings.strategies import build_strategy, dump_strategy  # pydantic, for those who save only
 
     try:

@@ -1,7 +1,9 @@
-"""A search of a space, with arms for configurations: candidates that grow, the strategy's state, the log.
+"""A search of a space, with arms for configurations: candidates that grow, the strategy's state,
+the log.
 
-The log records what happened: the arms asked for, the results with what the strategy drew and fitted, the candidates
-appended. Repeating it draws and fits nothing, so a loaded search continues exactly as the saved one would have.
+The log records what happened: the arms asked for, the results with what the strategy drew and
+fitted, the candidates appended. Repeating it draws and fits nothing, so a loaded search continues
+exactly as the saved one would have.
 """
 
 import math
@@ -35,8 +37,9 @@ ArmResult = tuple[int, Value]
 class SearchSetup:
     """What a search begins with; it never changes.
 
-    `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are kept. `steps`: the step
-    at which a training ends; None: no training is stopped. `first_trials`: how many are trained for few steps first.
+    `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are
+    kept. `steps`: the step at which a training ends; None: no training is stopped. `first_trials`:
+    how many are trained for few steps first.
     """
 
     space: SearchSpace
@@ -49,7 +52,7 @@ class SearchSetup:
     first_trials: int = 0
 
     def dump(self) -> Entry:
-        """The setup as plain values."""
+        """Return the setup as plain values."""
         return {
             "space": dump_space(self.space.parameters),
             "forbid": dump_forbid(self.space.forbid),
@@ -64,7 +67,7 @@ class SearchSetup:
 
     @classmethod
     def build(cls, dumped: Entry) -> "SearchSetup":
-        """The setup that `dump` wrote."""
+        """Return the setup that `dump` wrote."""
         return cls(
             space=SearchSpace(build_space(dumped["space"]), build_forbid(dumped["forbid"])),
             goals=CampaignGoals.of({"objective": {"direction": dumped["direction"]}, **dumped.get("goals", {})}),
@@ -77,7 +80,7 @@ class SearchSetup:
         )
 
     def pool(self) -> Pool:
-        """The candidates that there are first."""
+        """Return the candidates that there are first."""
         space = self.space
         grows = isinstance(self.strategy, Grows) and self.strategy.grows
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
@@ -87,7 +90,8 @@ class SearchSetup:
 
 
 class SpaceSearch:
-    """A search from its `setup` on. `results` are in the order of `tell`; the same calls give the same arms."""
+    """A search from its `setup` on. `results` are in the order of `tell`; the same calls give the
+    same arms."""
 
     def __init__(self, setup: SearchSetup) -> None:
         self.setup = setup
@@ -113,15 +117,15 @@ class SpaceSearch:
         return self._pool.candidates
 
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
-        """Their arms; a configuration that is not a candidate becomes one. Raises ObjectiveError when one is not of the
-        space."""
+        """Return their arms; a configuration that is not a candidate becomes one. Raises
+        ObjectiveError when one is not of the space."""
         for made in [self.setup.space.candidate(configuration) for configuration in configurations]:
             self._add(made)
         return [self._arm(configuration) for configuration in configurations]
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
-        """At most `limit` arms to evaluate, pending from now on; those enqueued come first. The strategy leaves `skip`
-        arms before them to others."""
+        """Return at most `limit` arms to evaluate, pending from now on; those enqueued come first.
+        The strategy leaves `skip` arms before them to others."""
         arms = self._waiting[:limit]
         if arms:
             self.learner.expect(arms)
@@ -136,8 +140,8 @@ class SpaceSearch:
         self.log.append({"expected": list(arms)})
 
     def tell(self, results: Sequence[ArmResult]) -> None:
-        """Results, in any order. Raises ValueError when the values of a configuration have no finite sum; nothing is
-        learned then."""
+        """Results, in any order. Raises ValueError when the values of a configuration have no
+        finite sum; nothing is learned then."""
         try:
             self.learner.tell([self._observation(arm, value) for arm, value in results])
         except RewardSumError as error:
@@ -150,7 +154,8 @@ class SpaceSearch:
         self._best = max([self._best, *(reward for reward in rewards if reward is not None)])
 
     def report(self, arm: int, step: int, value: float) -> bool:
-        """The value of the arm's trial at a step; whether the trial goes on. One that does not is paused."""
+        """Return the value of the arm's trial at a step; whether the trial goes on. One that does
+        not is paused."""
         self.learner.report(arm, step, self.setup.goals.objectives[0].sign * value)
         self.log.append({"reported": [arm, step, value]})
         goes_on = self.learner.trainings.cause_of_stop(arm, self._is_hopeless) is None
@@ -164,7 +169,8 @@ class SpaceSearch:
         self.log.append({"stopped": arm, "continues": continues})
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Whether even the optimistic forecast of the trial is worse than the best final reward."""
+        """Return whether even the optimistic forecast of the trial is worse than the best final
+        reward."""
         strategy, learner = self.setup.strategy, self.learner
         if self._forecast_by is not learner.state and isinstance(strategy, LearnsCurves):
             known = strategy.predict_trials(learner.state, list(learner.trainings.curves))
@@ -195,8 +201,9 @@ class SpaceSearch:
             self.log.append({"record": dict(entry["record"])})
 
     def front(self) -> list[tuple[int, Point]]:
-        """The arms that satisfy all constraints and that no other one is better than in every objective, with the mean
-        rewards of the objectives; the best of the first objective first."""
+        """Return the arms that satisfy all constraints and that no other one is better than in
+        every objective, with the mean rewards of the objectives; the best of the first objective
+        first."""
         pulls, objectives = self.learner.view.pulls, len(self.setup.goals.objectives)
         finished = pulls.finished_arms
         means = np.array([one.reward_sums[finished] / pulls.counts[finished] for one in pulls.outputs])
@@ -214,7 +221,7 @@ class SpaceSearch:
         self.log.append({"asked": list(arms)})
 
     def _observation(self, arm: int, value: Value) -> Observation:
-        """A result as rewards, which are maximised."""
+        """Return a result as rewards, which are maximised."""
         goals = self.setup.goals
         objective = goals.objectives[0]
         if value is None or not isinstance(value, Mapping):
@@ -251,7 +258,7 @@ class SpaceSearch:
         self.log.append({"appended": columns, "retired": list(appended.retired)})
 
     def _arm(self, configuration: Mapping[str, Scalar]) -> int:
-        """The arm of a configuration that is a candidate."""
+        """Return the arm of a configuration that is a candidate."""
         return self._arms[self.setup.space.candidate(configuration).features[0].tobytes()]
 
 

@@ -1,6 +1,7 @@
 """`Optimizer`: ask and tell configurations of a search space, without a campaign.
 
-It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs the search.
+It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs
+the search.
 """
 
 import threading
@@ -46,27 +47,33 @@ CANDIDATE_LIMIT = 20_000  # candidates that are kept at most
 
 
 class Optimizer:
-    """Finds the best configuration of a search space, by asking for evaluations and learning their values.
+    """Finds the best configuration of a search space, by asking for evaluations and learning their
+    values.
 
-    Candidates are all configurations of a finite space of at most 100 000; otherwise 1024 Sobol points, to which more
-    are appended around the best ones as results come in. Several threads may use one optimizer.
-    `CandidateOptimizer(array)` is the same for candidates that are the rows of an array.
+    Candidates are all configurations of a finite space of at most 100 000; otherwise 1024 Sobol
+    points, to which more are appended around the best ones as results come in. Several threads may
+    use one optimizer. `CandidateOptimizer(array)` is the same for candidates that are the rows of
+    an array.
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        direction: "minimize" or "maximize" the values; None: that of the first of `objectives`, else "maximize".
-        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. Values
-            are then mappings of metrics, or numbers in the order of `metrics`.
+        direction: "minimize" or "maximize" the values; None: that of the first of `objectives`,
+            else "maximize".
+        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction":
+            "minimize"}]. Values are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
-        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name` or a class of
-            your own; or an object with all its options.
+        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name`
+            or a class of your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that are asked for first; what they leave out is drawn.
-        candidate_limit: the largest number of candidates; the worst ones that were never asked for are retired.
-        steps: the step at which a training ends. `report` then says whether a training goes on, and `ask` returns
-            configurations of stopped ones again when they look good; None: `report` stops none.
-        first_trials: how many trainings are stopped after about an eighth of `steps`, before the best ones go on.
+        candidate_limit: the largest number of candidates; the worst ones that were never asked for
+            are retired.
+        steps: the step at which a training ends. `report` then says whether a training goes on, and
+            `ask` returns configurations of stopped ones again when they look good; None: `report`
+            stops none.
+        first_trials: how many trainings are stopped after about an eighth of `steps`, before the
+            best ones go on.
         **options: fields of the strategy.
 
     Raises:
@@ -76,8 +83,8 @@ class Optimizer:
     >>> from bbkb import Optimizer, Range
     >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
     >>> for _ in range(40):
-    ...     configurations = optimizer.ask(2)
-    ...     optimizer.tell(configurations, [(c["x"] - 0.3) ** 2 + (c["n"] - 4) ** 2 for c in configurations])
+    ...     configurations = optimizer.ask(2) ...     optimizer.tell(configurations, [(c["x"] - 0.3)
+    ** 2 + (c["n"] - 4) ** 2 for c in configurations])
     >>> best, value = optimizer.best()
     >>> print(f"x = {best['x']:.1f}, n = {best['n']}")
     x = 0.3, n = 4
@@ -131,15 +138,17 @@ class Optimizer:
 
     @exclusive
     def ask(self, limit: int | None = None, *, skip: int = 0) -> list[Configuration]:
-        """Choose the configurations to evaluate next, as a list; they are pending until `tell` gets their values.
+        """Choose the configurations to evaluate next, as a list; they are pending until `tell` gets
+        their values.
 
-        The list is empty when `tell` must get values of pending configurations first, or when no candidate is left.
+        The list is empty when `tell` must get values of pending configurations first, or when no
+        candidate is left.
 
         Args:
-            limit: the largest number of configurations, >= 1; None: the strategy's own batch, and 1 for strategies
-                without batches.
-            skip: how many configurations to choose before them and leave out, because other processes with the same
-                results choose them at the same time.
+            limit: the largest number of configurations, >= 1; None: the strategy's own batch, and 1
+                for strategies without batches.
+            skip: how many configurations to choose before them and leave out, because other
+                processes with the same results choose them at the same time.
 
         """
         if skip < 0:
@@ -163,17 +172,19 @@ class Optimizer:
 
     @exclusive
     def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float] | None) -> None:
-        """Report results. Order and batching do not matter; configurations that `ask` did not return are accepted.
+        """Report results. Order and batching do not matter; configurations that `ask` did not
+        return are accepted.
 
         Args:
             configurations: parameters by name, a mapping for each result (n,); or one mapping.
-            values: one for each (n,); None: it could not be evaluated, and is not asked for again. With several
-                objectives or constraints a mapping of metrics each, or an array (n, m) with the `metrics` in order.
-                Beside one configuration, its value or its mapping.
+            values: one for each (n,); None: it could not be evaluated, and is not asked for again.
+                With several objectives or constraints a mapping of metrics each, or an array (n, m)
+                with the `metrics` in order. Beside one configuration, its value or its mapping.
 
         Raises:
             ObjectiveError: when a configuration is not of the space. Nothing is learned then.
-            ValueError: when a value is not a finite number, or their numbers differ. Nothing is learned then.
+            ValueError: when a value is not a finite number, or their numbers differ. Nothing is
+                learned then.
 
         """
         if isinstance(configurations, Mapping):
@@ -190,13 +201,15 @@ class Optimizer:
     def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
         """Report a value of a training before its end, and ask whether it goes on.
 
-        The model learns the values of all trainings. With `steps` a training is stopped when it is worse than the
-        median of others at its step, or when the model expects its end to be worse than the best value; one in twenty
-        goes on nevertheless, so that a wrong belief is noticed. A stopped training is paused: keep its checkpoint,
-        because `ask` may return its configuration again. After its last step, give its final value to `tell`.
+        The model learns the values of all trainings. With `steps` a training is stopped when it is
+        worse than the median of others at its step, or when the model expects its end to be worse
+        than the best value; one in twenty goes on nevertheless, so that a wrong belief is noticed.
+        A stopped training is paused: keep its checkpoint, because `ask` may return its
+        configuration again. After its last step, give its final value to `tell`.
 
         Args:
-            configuration: one that `ask` returned, or any other of the space; one training of each at a time.
+            configuration: one that `ask` returned, or any other of the space; one training of each
+                at a time.
             value: at the step, on the scale of `tell`; NaN or infinite when the training diverges.
             step: counted from 1; a step that was reported before changes nothing.
 
@@ -215,8 +228,8 @@ class Optimizer:
 
     @exclusive
     def stop(self, configuration: Mapping[str, Scalar]) -> None:
-        """End a training before its last step for good: the model keeps what it reported, and `ask` does not return it
-        to be continued. One that reported nothing counts as failed.
+        """End a training before its last step for good: the model keeps what it reported, and `ask`
+        does not return it to be continued. One that reported nothing counts as failed.
 
         Args:
             configuration: of a training that runs or is paused.
@@ -229,7 +242,8 @@ class Optimizer:
 
     @exclusive
     def reached(self, configuration: Mapping[str, Scalar]) -> int:
-        """The largest step that a training which has not ended has reported: it goes on after it. 0 for a new one.
+        """Return the largest step that a training which has not ended has reported: it goes on
+        after it. 0 for a new one.
 
         Args:
             configuration: parameters by name.
@@ -244,7 +258,8 @@ class Optimizer:
     @property
     @exclusive
     def paused(self) -> list[Configuration]:
-        """The configurations of stopped trainings that `ask` may return again, the longest trained first."""
+        """The configurations of stopped trainings that `ask` may return again, the longest trained
+        first."""
         return [self.candidates.parameters(arm) for arm in self._search.learner.trainings.paused_arms]
 
     @property
@@ -255,8 +270,8 @@ class Optimizer:
     @property
     @exclusive
     def trials(self) -> list[Entry]:
-        """The results, in the order of `tell`: `configuration` and `value`, a mapping of several metrics, None for
-        what could not be evaluated."""
+        """The results, in the order of `tell`: `configuration` and `value`, a mapping of several
+        metrics, None for what could not be evaluated."""
         parameters = self.candidates.parameters
         return [{"configuration": parameters(arm), "value": value} for arm, value in self._search.results]
 
@@ -275,14 +290,14 @@ class Optimizer:
     @property
     @exclusive
     def posterior(self) -> Posterior:
-        """Mean, variance and upper confidence bound of every one of `candidates`, of rewards, which are values times
-        −1 where they are minimised; and the unit of the variance."""
+        """Mean, variance and upper confidence bound of every one of `candidates`, of rewards, which
+        are values times −1 where they are minimised; and the unit of the variance."""
         return self._search.learner.posterior
 
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Transform values (n,) as the model sees them: to scores among the results so far under a calibrated model;
-        unchanged otherwise. Values that are minimised are multiplied by −1 first.
+        """Transform values (n,) as the model sees them: to scores among the results so far under a
+        calibrated model; unchanged otherwise. Values that are minimised are multiplied by −1 first.
 
         Args:
             values: numbers (n,).
@@ -295,11 +310,13 @@ class Optimizer:
 
     @exclusive
     def best(self) -> tuple[Configuration, float]:
-        """The configuration to recommend, and the mean of its values. Raises ValueError before any value.
+        """Return the configuration to recommend, and the mean of its values. Raises ValueError
+        before any value.
 
-        The one with the best mean value; where the fitted model says that values are noisy, the evaluated one with the
-        best posterior mean. With constraints the best one that satisfies them; with several objectives that of the
-        `front` which is best in the first one, and its value.
+        The one with the best mean value; where the fitted model says that values are noisy, the
+        evaluated one with the best posterior mean. With constraints the best one that satisfies
+        them; with several objectives that of the `front` which is best in the first one, and its
+        value.
         """
         learner = self._search.learner
         if not len(learner.view.pulls.finished_arms):
@@ -313,8 +330,9 @@ class Optimizer:
 
     @exclusive
     def front(self) -> list[tuple[Configuration, dict[str, float]]]:
-        """The configurations that satisfy all constraints and that no other one is better than in every objective, with
-        the mean values of the objectives; the best of the first objective first."""
+        """Return the configurations that satisfy all constraints and that no other one is better
+        than in every objective, with the mean values of the objectives; the best of the first
+        objective first."""
         objectives = self._goals.objectives
         return [
             (
@@ -336,7 +354,7 @@ class Optimizer:
 
     @exclusive
     def __getstate__(self) -> Entry:
-        """What is saved, and pickled."""
+        """Return what is saved, and pickled."""
         return {**self._search.setup.dump(), "log": list(self._search.log)}
 
     def __setstate__(self, saved: Entry) -> None:
@@ -351,8 +369,8 @@ class Optimizer:
 
         Args:
             path: the file that was written.
-            run_code: whether the module of a strategy of your own may be imported, which runs its code. Without it,
-                such a strategy must be imported already.
+            run_code: whether the module of a strategy of your own may be imported, which runs its
+                code. Without it, such a strategy must be imported already.
 
         Raises:
             ValueError: when it cannot be read, or was not written by an `Optimizer`.
@@ -382,7 +400,7 @@ class Optimizer:
 
     @exclusive
     def _repr_html_(self) -> str:
-        """A small table, for notebooks."""
+        """Return a small table, for notebooks."""
         wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
         facts = [("goals", wanted), ("results", str(len(self.trials))), ("pending", str(len(self.pending)))]
         if self._goals.is_single:
@@ -428,7 +446,8 @@ def _refuse_array(space: object) -> None:
 
 
 def _alone(values: object) -> list[Any]:
-    """The value of the only configuration as a list. Raises ValueError when there are several."""
+    """Return the value of the only configuration as a list. Raises ValueError when there are
+    several."""
     if isinstance(values, list | tuple) and len(values) == 1:
         return list(values)
     return [values]

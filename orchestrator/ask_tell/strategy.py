@@ -26,8 +26,9 @@ StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy
 def named_strategy(choice: StrategyChoice, given: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
     """Build the strategy with the options `given`, whose parts may be names, mappings or objects.
 
-    `choice`: a listed name, `module:Name`, a class, or an object, which has its options already. `has_existing`:
-    results known before take the place of its warm start. Raises ValueError on what is not allowed.
+    `choice`: a listed name, `module:Name`, a class, or an object, which has its options already.
+    `has_existing`: results known before take the place of its warm start. Raises ValueError on what
+    is not allowed.
     """
     if not isinstance(choice, str | type):
         return _check_object(choice, given)
@@ -89,7 +90,7 @@ def _check_object(strategy: AnyStrategy, given: Mapping[str, Any]) -> AnyStrateg
 
 
 def _build_model(mapping: Mapping[str, object]) -> Model:
-    """The model that a mapping such as {"outputs": "rank"} stands for."""
+    """Return the model that a mapping such as {"outputs": "rank"} stands for."""
     options = dict(mapping)
     if "kernel" in options:
         options["kernel"] = build_part(KERNELS, options["kernel"], "model.kernel")

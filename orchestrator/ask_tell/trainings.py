@@ -1,4 +1,5 @@
-"""Trainings in steps between ask and tell: their curves, which are stopped, and which may be continued."""
+"""Trainings in steps between ask and tell: their curves, which are stopped, and which may be
+continued."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +14,8 @@ FIRST_SHARE = 0.12  # of all steps of a training, for each of the short first on
 
 
 class Trainings:
-    """The trials that run or are paused, one for each arm, numbered in the order in which they began.
+    """The trials that run or are paused, one for each arm, numbered in the order in which they
+    began.
 
     `last_step` is the step at which a training ends; None: no trial is stopped by a rule.
     """
@@ -42,12 +44,12 @@ class Trainings:
             self._rungs = self._rungs.continued([trial])
 
     def step(self, arm: int) -> int:
-        """The latest step of the arm's open trial; 0 when there is none."""
+        """Return the latest step of the arm's open trial; 0 when there is none."""
         trial = self._trial_of.get(arm)
         return 0 if trial is None or trial not in self.curves else self.curves[trial].step
 
     def last_reward(self, arm: int) -> float | None:
-        """The latest finite reward of the arm's open trial; None when there is none."""
+        """Return the latest finite reward of the arm's open trial; None when there is none."""
         if not self.step(arm):
             return None
         return self.curves[self._trial_of[arm]].rewards[-1]
@@ -62,9 +64,10 @@ class Trainings:
             self._rungs = self._rungs.after(self._compared, trial, step, reward)
 
     def cause_of_stop(self, arm: int, is_hopeless: Callable[[int], bool]) -> StopCause | None:
-        """Why the arm's trial is stopped after what it reported; None: it goes on.
+        """Return why the arm's trial is stopped after what it reported; None: it goes on.
 
-        `is_hopeless` says of a trial whether even its optimistic forecast is worse than the best reward.
+        `is_hopeless` says of a trial whether even its optimistic forecast is worse than the best
+        reward.
         """
         trial = self._trial_of[arm]
         if self.last_step is None or self.curves[trial].step >= self.last_step:
@@ -131,7 +134,8 @@ class CurveLearner(Learner[S]):
         self._view = None
 
     def stop(self, arm: int, continues: bool) -> None:
-        """The pull of `arm` was stopped before its end, or was before; `continues`: it may be continued."""
+        """The pull of `arm` was stopped before its end, or was before; `continues`: it may be
+        continued."""
         reward = self.trainings.last_reward(arm)
         if self.is_running(arm):
             self.tell([Observation(arm, reward, is_stopped=True)])

@@ -1,4 +1,5 @@
-"""The candidates of a bandit: their features, which feature belongs to which parameter, and whether arms repeat."""
+"""The candidates of a bandit: their features, which feature belongs to which parameter, and whether
+arms repeat."""
 
 import math
 from dataclasses import dataclass, replace
@@ -20,11 +21,13 @@ class Layout:
     """What a strategy knows about the candidates besides their features.
 
     Attributes:
-        parameters: (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
-        extents: (p,), how far apart two values of each parameter can be, in units of its features; > 0.
+        parameters: (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of
+            a choice share one.
+        extents: (p,), how far apart two values of each parameter can be, in units of its features;
+            > 0.
         repeats: whether an arm may be pulled more than once.
-        is_sequence: whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover the
-            space.
+        is_sequence: whether the arms are in the order of a low-discrepancy sequence, so that the
+            first ones cover the space.
 
     Raises:
         ValueError: when the parts do not fit together.
@@ -60,7 +63,8 @@ class Arms:
     """The finite set of arms a strategy chooses from.
 
     Attributes:
-        features: (A, d), a row is an arm's feature vector; or an object that stands for such an array.
+        features: (A, d), a row is an arm's feature vector; or an object that stands for such an
+            array.
         layout: what is known about the arms besides their features.
         goals: the numbers of objectives and constraints of a pull's rewards.
     """
@@ -76,7 +80,7 @@ class Arms:
         return len(self.features)
 
     def with_goals(self, goals: Goals) -> "Arms":
-        """These arms with `goals`."""
+        """Return these arms with `goals`."""
         return replace(self, goals=goals)
 
     @property
@@ -107,8 +111,9 @@ class Arms:
         repeats: bool = True,
         is_sequence: bool = False,
     ) -> "Arms":
-        """Arms with `features` (A, d), finite; every feature is a parameter of its own unless `parameters` (d,) says
-        otherwise. Raises ValueError when `features` is empty, of another shape or not finite."""
+        """Return arms with `features` (A, d), finite; every feature is a parameter of its own
+        unless `parameters` (d,) says otherwise. Raises ValueError when `features` is empty, of
+        another shape or not finite."""
         rows = check_features(features)
         numbers = np.arange(rows.shape[1]) if parameters is None else np.asarray(parameters, np.intp)
         if numbers.shape != (rows.shape[1],):
@@ -119,12 +124,14 @@ class Arms:
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
-    """`arms` itself, or an (A, d) array as arms that may repeat. Raises ValueError as `Arms.of` does."""
+    """Return `arms` itself, or an (A, d) array as arms that may repeat. Raises ValueError as
+    `Arms.of` does."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
 def check_features(features: ArrayLike) -> Floats:
-    """`features` (A, d) as a read-only float array. Raises ValueError when it is empty, not 2-D or not finite."""
+    """Return `features` (A, d) as a read-only float array. Raises ValueError when it is empty, not
+    2-D or not finite."""
     try:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -139,10 +146,11 @@ def check_features(features: ArrayLike) -> Floats:
 
 
 def feature_extents(features: Floats, parameters: Indices) -> Floats:
-    """The extent (p,) of each parameter of `features` (A, d); 1 for one that does not vary.
+    """Return the extent (p,) of each parameter of `features` (A, d); 1 for one that does not vary.
 
-    Of a single feature the smaller of its range and of the range that a uniform distribution with its standard
-    deviation would have, so that one far value does not count; of several one-hot features the distance of two choices.
+    Of a single feature the smaller of its range and of the range that a uniform distribution with
+    its standard deviation would have, so that one far value does not count; of several one-hot
+    features the distance of two choices.
     """
     ranges = features.max(axis=0) - features.min(axis=0)
     extents = np.ones(int(parameters.max()) + 1)

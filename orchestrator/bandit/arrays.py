@@ -17,7 +17,8 @@ Flags = NDArray[np.bool_]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """`values` as an immutable C-contiguous array of `dtype`; a copy, unless it is one already."""
+    """Return `values` as an immutable C-contiguous array of `dtype`; a copy, unless it is one
+    already."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
     array: NDArray[D] = np.array(values, dtype=dtype, order="C")
@@ -26,13 +27,14 @@ def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
 
 
 def freeze(array: NDArray[D]) -> NDArray[D]:
-    """`array` itself, made immutable: for one that its maker hands over, of which no copy is needed."""
+    """Return `array` itself, made immutable: for one that its maker hands over, of which no copy is
+    needed."""
     array.flags.writeable = False
     return array
 
 
 def _is_fixed(array: NDArray[D]) -> bool:
-    """Whether neither the array nor its base can be written to."""
+    """Return whether neither the array nor its base can be written to."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
@@ -45,7 +47,8 @@ def _is_fixed(array: NDArray[D]) -> bool:
 
 
 def same(one: "DataclassInstance", other: object) -> bool:
-    """Whether two dataclass instances have the same type and equal fields; arrays are compared element by element."""
+    """Return whether two dataclass instances have the same type and equal fields; arrays are
+    compared element by element."""
     if type(one) is not type(other):
         return False
     pairs = ((getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.compare)

@@ -1,5 +1,6 @@
-"""Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2), and on σ of the Bayesian scale
-(Chowdhury and Gopalan 2017, Theorem 2, as IGP-UCB, GP-ThreDS and adaptive discretisation have it).
+"""Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2), and on σ of the
+Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as IGP-UCB, GP-ThreDS and adaptive
+discretisation have it).
 """
 
 import math
@@ -29,13 +30,13 @@ class Confidence:
     ratio_threshold: float
 
     def gain(self, variance: Floats) -> float:
-        """The increase of the information gain G by pulls of arms with these old variances σ̃²_fb (n,): Σ log(1 + c
-        σ̃²)."""
+        """Return the increase of the information gain G by pulls of arms with these old variances
+        σ̃²_fb (n,): Σ log(1 + c σ̃²)."""
         c = 3.0 if self.schedule == "theory" else 1.0
         return float(np.log1p(c * variance).sum())
 
     def width(self, information_gain: float) -> float:
-        """The width α̃ used in u at the start of a batch, inflation by C̃ included."""
+        """Return the width α̃ used in u at the start of a batch, inflation by C̃ included."""
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         if self.schedule == "theory":  # C̃ β̃, Theorem 2
@@ -45,12 +46,14 @@ class Confidence:
 
 
 def information_growth(kernel: AnyKernel, pulls: int) -> float:
-    """γ_s, the growth of the maximal information gain in the experiments of GP-ThreDS; 0 before any pull."""
+    """Return γ_s, the growth of the maximal information gain in the experiments of GP-ThreDS; 0
+    before any pull."""
     if isinstance(kernel, Matern32 | Matern52):
         return math.sqrt(pulls)
     return math.log(max(pulls, 1))
 
 
 def rkhs_width(norm_bound: float, noise_scale: float, growth: float, delta: float) -> float:
-    """β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+    """Return β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and
+    Gopalan 2017, Theorem 2)."""
     return norm_bound + noise_scale * math.sqrt(2.0 * (growth + 1.0 + math.log(1.0 / delta)))

@@ -1,7 +1,9 @@
-"""Learning curves: the values that trials report at steps of a training, thinned to geometric steps.
+"""Learning curves: the values that trials report at steps of a training, thinned to geometric
+steps.
 
-A trial contributes the first value in each octave of steps (1, 2–3, 4–7, …) and its latest value. More values of one
-curve hardly change a model, and the number of values grows with the logarithm of the number of steps.
+A trial contributes the first value in each octave of steps (1, 2–3, 4–7, …) and its latest value.
+More values of one curve hardly change a model, and the number of values grows with the logarithm of
+the number of steps.
 """
 
 import math
@@ -41,8 +43,9 @@ class TrialCurve:
         return self.steps[-1] if self.steps else 0
 
     def after(self, step: int, reward: float) -> Self:
-        """The curve with a further value. A step that is not beyond the latest one and a reward that is not finite
-        change nothing: a trial that continues from a checkpoint repeats steps."""
+        """Return the curve with a further value. A step that is not beyond the latest one and a
+        reward that is not finite change nothing: a trial that continues from a checkpoint repeats
+        steps."""
         if step <= self.step or step < 1 or not math.isfinite(reward):
             return self
         kept = len(self.steps)
@@ -51,8 +54,8 @@ class TrialCurve:
         return replace(self, steps=(*self.steps[:kept], step), rewards=(*self.rewards[:kept], reward))
 
     def end(self, reward: float, last_step: int | None = None) -> Self:
-        """The finished curve with its final value, which counts at its latest step, or at `last_step` if it reported
-        nothing."""
+        """Return the finished curve with its final value, which counts at its latest step, or at
+        `last_step` if it reported nothing."""
         step = self.step or last_step or 1
         return replace(
             self,
@@ -66,8 +69,8 @@ class TrialCurve:
 class Curves:
     """The curves of all trials that a strategy knows.
 
-    `by_trial`: each trial's curve; it is not changed (a plain dictionary, so that a state can be pickled).
-    `last_step`: the step at which a training ends, where it is given; else None.
+    `by_trial`: each trial's curve; it is not changed (a plain dictionary, so that a state can be
+    pickled). `last_step`: the step at which a training ends, where it is given; else None.
     """
 
     by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class Curves:
         return same(self, other)
 
     def updated(self, curves: Iterable[TrialCurve], last_step: int | None = None) -> "Curves":
-        """These curves with `curves` in place of those of the same trials."""
+        """Return these curves with `curves` in place of those of the same trials."""
         changed = {curve.trial: curve for curve in curves if curve.steps}
         if not changed and last_step == self.last_step:
             return self
@@ -85,8 +88,8 @@ class Curves:
 
     @cached_property
     def end(self) -> int:
-        """The step whose value is to be maximised: `last_step`, else the largest one of a finished trial, else the
-        largest one of all; 1 when there is none."""
+        """The step whose value is to be maximised: `last_step`, else the largest one of a finished
+        trial, else the largest one of all; 1 when there is none."""
         if self.last_step is not None:
             return self.last_step
         finished = max((curve.step for curve in self.by_trial.values() if curve.is_finished), default=0)
@@ -99,13 +102,16 @@ class Curves:
 
     @cached_property
     def is_informative(self) -> bool:
-        """Whether a value was reported before the last step, so that a model over steps can learn something."""
+        """Whether a value was reported before the last step, so that a model over steps can learn
+        something."""
         return self.first < self.end
 
     def within(self, values: int) -> "Curves":
-        """These curves with at most so many values besides each trial's latest one: older trials keep only that.
+        """Return these curves with at most so many values besides each trial's latest one: older
+        trials keep only that.
 
-        The newest trials are those that a search may stop or continue, and the time of a fit stays bounded.
+        The newest trials are those that a search may stop or continue, and the time of a fit stays
+        bounded.
         """
         if sum(len(curve.steps) for curve in self.by_trial.values()) <= values:
             return self
@@ -148,8 +154,8 @@ class CurveValues:
 
     @staticmethod
     def of(curves: Curves, arms: Indices, rewards: Floats, weights: Floats) -> "CurveValues":
-        """The values of `curves`, and one value at the last step for each of `arms` (p,), of mean reward `rewards` (p,)
-        of `weights` (p,) evaluations without a curve."""
+        """Return the values of `curves`, and one value at the last step for each of `arms` (p,), of
+        mean reward `rewards` (p,) of `weights` (p,) evaluations without a curve."""
         trials = curves.trials
         sizes = np.fromiter((len(curve.steps) for curve in trials), np.intp, len(trials))
         steps = np.fromiter(chain.from_iterable(curve.steps for curve in trials), np.float64)
@@ -180,7 +186,7 @@ class CurveValues:
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def take(self, trials: Indices) -> "CurveValues":
-        """The values of the trials at these positions (k,), ascending."""
+        """Return the values of the trials at these positions (k,), ascending."""
         is_taken = np.zeros(len(self.sizes), np.bool_)
         is_taken[trials] = True
         values = is_taken[self.owners]
@@ -197,18 +203,19 @@ class CurveValues:
 
 
 def pair_numbers(trials: Indices, steps: Floats) -> Indices:
-    """Numbers (n,) of the pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ + step."""
+    """Return numbers (n,) of the pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ +
+    step."""
     numbers: Indices = ((trials + 1) << _PAIR_SHIFT) + steps.astype(np.intp)
     return numbers
 
 
 def is_pair(numbers: Indices) -> Flags:
-    """Which of `numbers` (n,) are those of pairs; the others are arms."""
+    """Return which of `numbers` (n,) are those of pairs; the others are arms."""
     flags: Flags = numbers >= (1 << _PAIR_SHIFT)
     return flags
 
 
 def trials_and_steps(numbers: Indices) -> tuple[Indices, Floats]:
-    """Trials (n,) and steps (n,) of the pairs with these numbers (n,)."""
+    """Return trials (n,) and steps (n,) of the pairs with these numbers (n,)."""
     trials: Indices = (numbers >> _PAIR_SHIFT) - 1
     return trials, (numbers & ((1 << _PAIR_SHIFT) - 1)).astype(np.float64)

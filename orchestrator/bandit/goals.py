@@ -1,7 +1,7 @@
 """The numbers of objectives and constraints, which determine the rewards of a pull.
 
-A strategy sees rewards only. Each objective's is to be maximised. A constraint's is its margin, the distance of the
-result from the bound, at least 0 if the constraint is satisfied.
+A strategy sees rewards only. Each objective's is to be maximised. A constraint's is its margin, the
+distance of the result from the bound, at least 0 if the constraint is satisfied.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """How many `objectives` and `constraints` there are. A pull has one reward for each, the objectives' first.
+    """How many `objectives` and `constraints` there are. A pull has one reward for each, the
+    objectives' first.
 
     Raises ValueError when there is no objective, or fewer than no constraints.
     """

@@ -1,7 +1,7 @@
 """Covariance functions k(x, x'), one frozen dataclass each.
 
-Every entry of `cross` depends on its two rows only, bit for bit, and not on the other rows of the call. So a column may
-be cached or computed again, whole or in blocks, without a change of any pick.
+Every entry of `cross` depends on its two rows only, bit for bit, and not on the other rows of the
+call. So a column may be cached or computed again, whole or in blocks, without a change of any pick.
 """
 
 import math
@@ -33,10 +33,10 @@ class Kernel(Protocol):
     """A covariance function."""
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        """Return k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
 
     def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
+        """Return k(x, x) for all rows of X (n, d): (n,)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class _Scaled:
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
+        """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0
+        and finite."""
         scales = _lengthscales(self.lengthscale)
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
@@ -60,16 +61,17 @@ class _Stationary(_Scaled, ABC):
     """A kernel that is a function of the scaled distance of its two rows."""
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        """Return k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
         return _scale(self.variance, self._correlations(_squared_distances(X, Y, self.lengthscale)))
 
     def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
+        """Return k(x, x) for all rows of X (n, d): (n,)."""
         return np.full(len(X), self.variance)
 
     @abstractmethod
     def _correlations(self, squares: Floats) -> Floats:
-        """k / variance for the `squares` (n, p) of scaled distances, which it may overwrite."""
+        """Return k / variance for the `squares` (n, p) of scaled distances, which it may
+        overwrite."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Linear(_Scaled):
     name: Literal["linear"] = "linear"
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        """Return k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
         X, Y = X / _scales(X, self.lengthscale), Y / _scales(Y, self.lengthscale)
         products = np.zeros((len(X), len(Y)))
         for x, y in zip(X.T, Y.T, strict=True):  # not X @ Yᵀ: BLAS rounds by position and shape, see the module
@@ -130,7 +132,7 @@ class Linear(_Scaled):
         return _scale(self.variance, products)
 
     def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
+        """Return k(x, x) for all rows of X (n, d): (n,)."""
         total = np.zeros(len(X))
         for x in (X / _scales(X, self.lengthscale)).T:  # the same order of additions as in `cross`
             total += x * x
@@ -144,7 +146,7 @@ KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "mat
 
 
 def _lengthscales(value: object) -> Floats:
-    """`value` as an array of floats. Raises ValueError when it holds anything else."""
+    """Return `value` as an array of floats. Raises ValueError when it holds anything else."""
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in array.flat):
@@ -156,7 +158,8 @@ def _lengthscales(value: object) -> Floats:
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
-    """The lengthscale as a divisor of X (n, d); raises ValueError when there is not one for each of d features."""
+    """Return the lengthscale as a divisor of X (n, d); raises ValueError when there is not one for
+    each of d features."""
     if not isinstance(lengthscale, tuple):
         return lengthscale
     if len(lengthscale) != X.shape[1]:
@@ -168,7 +171,8 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 
 
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
-    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels for near-duplicates, which dictionaries contain
+    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels for near-duplicates, which dictionaries
+    # contain
     scales = _scales(X, lengthscale)
     X, Y = np.asfortranarray(X / scales), np.asfortranarray(Y / scales)
     if 1 < len(X) * len(Y) <= FEW // max(1, X.shape[1]):  # the same sums in the same order, in few calls

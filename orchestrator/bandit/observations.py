@@ -1,4 +1,5 @@
-"""Arms and observations as strategies take them: checked, and split into arms, rewards and failures."""
+"""Arms and observations as strategies take them: checked, and split into arms, rewards and
+failures."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ from orchestrator.bandit.strategy import Observation
 
 
 def check_arms(arms: Arms | ArrayLike) -> Floats:
-    """Features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on a bad array."""
+    """Return features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on
+    a bad array."""
     return arms.features if isinstance(arms, Arms) else check_features(arms)
 
 
 def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
-    """Arms and rewards of the observations that have one. Raises ValueError when a reward is not finite."""
+    """Return arms and rewards of the observations that have one. Raises ValueError when a reward is
+    not finite."""
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     for arm, reward in pairs:
         if not math.isfinite(reward):
@@ -26,8 +29,8 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
 
 
 def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
-    """The `count` further rewards of each observation that has a reward. Raises ValueError on another number of them,
-    or when one is not finite."""
+    """Return the `count` further rewards of each observation that has a reward. Raises ValueError
+    on another number of them, or when one is not finite."""
     found = [(seen.arm, seen.further) for seen in observations if seen.reward is not None]
     for arm, further in found:
         if len(further) != count or not all(map(math.isfinite, further)):
@@ -36,6 +39,6 @@ def further_rewards(observations: Sequence[Observation], count: int) -> list[tup
 
 
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
-    """`set_aside`, ascending, and the arms that could not be evaluated."""
+    """Return `set_aside`, ascending, and the arms that could not be evaluated."""
     failed = [seen.arm for seen in observations if seen.reward is None]
     return read_only(np.union1d(set_aside, np.array(failed, np.intp)), np.intp) if failed else set_aside

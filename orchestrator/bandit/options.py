@@ -1,9 +1,9 @@
 """The meanings and ranges of a strategy's options, read from the annotations of its fields.
 
-A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of `annotated_types`, the text is
-`typing_extensions.Doc`. The JSON Schema and the list of strategies use both, and `check_options` refuses values of
-another type or out of range. Options of several strategies are declared here once; kernel, model and warm start are
-declared beside their classes.
+A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of
+`annotated_types`, the text is `typing_extensions.Doc`. The JSON Schema and the list of strategies
+use both, and `check_options` refuses values of another type or out of range. Options of several
+strategies are declared here once; kernel, model and warm start are declared beside their classes.
 """
 
 import math
@@ -70,8 +70,8 @@ class AnyNumber:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Metadata of a part, such as a kernel, that may be an object of the caller's own with the methods of `protocol`,
-    which can be checked at run time."""
+    """Metadata of a part, such as a kernel, that may be an object of the caller's own with the
+    methods of `protocol`, which can be checked at run time."""
 
     protocol: type
 
@@ -88,11 +88,13 @@ class _Rule(Protocol):
         """The rule in words that follow "must be"."""
 
     def take(self, value: object) -> object:
-        """`value` as a plain value of the field's type. Raises _RefusedError when it does not satisfy the rule."""
+        """Return `value` as a plain value of the field's type. Raises _RefusedError when it does
+        not satisfy the rule."""
 
 
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
-    """Check the fields of a frozen dataclass against their annotations; numbers of NumPy become those of Python.
+    """Check the fields of a frozen dataclass against their annotations; numbers of NumPy become
+    those of Python.
 
     Args:
         options: the instance, in its `__post_init__`.
@@ -112,13 +114,14 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
 
 
 def excerpt(value: object) -> str:
-    """A value in a message: its `repr` on one line, cut at 80 characters."""
+    """Return a value in a message: its `repr` on one line, cut at 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def documentation_of(cls: type) -> dict[str, str]:
-    """The meaning of each field of a class with a `Doc` in its annotation; the outermost one if there are several."""
+    """Return the meaning of each field of a class with a `Doc` in its annotation; the outermost one
+    if there are several."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation
@@ -167,7 +170,7 @@ class _Bound:
 
     @staticmethod
     def among(metadata: tuple[object, ...]) -> "tuple[_Bound, ...]":
-        """The bounds among the metadata of an annotation."""
+        """Return the bounds among the metadata of an annotation."""
         kinds = {
             Gt: (">", operator.gt, "gt"),
             Ge: (">=", operator.ge, "ge"),
@@ -206,7 +209,8 @@ class _Number:
 
 
 def _plain_number(value: object, is_whole: bool) -> float | None:
-    """A number of Python or NumPy, or an array () of one, as Python's; None when it is none. True is none."""
+    """Return a number of Python or NumPy, or an array () of one, as Python's; None when it is none.
+    True is none."""
     plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
         return None

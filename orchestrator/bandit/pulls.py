@@ -1,4 +1,5 @@
-"""The sufficient statistics of a bandit: how often each arm was pulled, and the sum of its rewards."""
+"""The sufficient statistics of a bandit: how often each arm was pulled, and the sum of its
+rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,16 +18,18 @@ ROUNDING = 1e-12  # of a mean of equal rewards, relative
 class Pulls:
     """The pulls of each arm and the sums of their rewards. Pulls without a reward are not included.
 
-    As soon as a pull of an arm has finished, its pulls that were stopped early count with the mean reward of those that
-    finished. Rewards of finished and stopped pulls differ without noise, so arms with stopped pulls count neither
-    for `varies` nor for `repeats`. All arrays are read-only.
+    As soon as a pull of an arm has finished, its pulls that were stopped early count with the mean
+    reward of those that finished. Rewards of finished and stopped pulls differ without noise, so
+    arms with stopped pulls count neither for `varies` nor for `repeats`. All arrays are read-only.
 
     Attributes:
         counts: (A,), the number of pulls.
         reward_sums: (A,), the sum of the rewards.
-        further_sums: (K, A), sums of the rewards of further objectives and constraints, where there are any.
+        further_sums: (K, A), sums of the rewards of further objectives and constraints, where there
+            are any.
         varies: whether two pulls of one arm gave different rewards.
-        repeats: how many evaluations were of an arm pulled before; rows of existing data do not count.
+        repeats: how many evaluations were of an arm pulled before; rows of existing data do not
+            count.
         stopped: (s,), arms of which a pull was stopped early, ascending.
         stopped_counts: (s,), how many of their pulls were stopped.
     """
@@ -50,7 +53,8 @@ class Pulls:
 
     @staticmethod
     def none(arms: int, further: int = 0) -> "Pulls":
-        """No pull of `arms` arms yet; a pull will have `further` rewards beyond the first."""
+        """Return no pull of `arms` arms yet; a pull will have `further` rewards beyond the
+        first."""
         return Pulls(freeze(np.zeros(arms, np.intp)), freeze(np.zeros(arms)), freeze(np.zeros((further, arms))))
 
     @cached_property
@@ -77,7 +81,8 @@ class Pulls:
 
     @property
     def looks_deterministic(self) -> bool:
-        """Whether `ENOUGH` evaluations or more were of an arm pulled before, and each gave the arm's reward again.
+        """Whether `ENOUGH` evaluations or more were of an arm pulled before, and each gave the
+        arm's reward again.
 
         Existing data do not show it: rows of a table may have been copied.
         """
@@ -85,7 +90,8 @@ class Pulls:
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
-        """These pulls with one reward each, once for every reward that a pull has: the first objective's first."""
+        """These pulls with one reward each, once for every reward that a pull has: the first
+        objective's first."""
         return (
             self if not len(self.further_sums) else Pulls(self.counts, self.reward_sums),
             *(Pulls(self.counts, sums) for sums in self.further_sums),
@@ -99,10 +105,11 @@ class Pulls:
         existing: Sequence[bool] | None = None,
         stopped: Sequence[bool] | None = None,
     ) -> "Pulls":
-        """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
+        """Return these pulls and one more of each of `arms` (n,) with its reward, and its `further`
+        ones (n, K).
 
-        A reward beyond ±`LARGEST_REWARD` counts as that.
-        `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
+        A reward beyond ±`LARGEST_REWARD` counts as that. `existing` (n,): which of them are
+        existing data; `stopped` (n,): which were stopped early; None: none of them.
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
@@ -128,7 +135,7 @@ class Pulls:
         )
 
     def _stopped_with(self, arms: Indices) -> tuple[Indices, Indices]:
-        """`stopped` and `stopped_counts` after further stopped pulls of `arms` (n,)."""
+        """Return `stopped` and `stopped_counts` after further stopped pulls of `arms` (n,)."""
         if not len(arms):
             return self.stopped, self.stopped_counts
         cut = np.union1d(self.stopped, arms)
@@ -140,10 +147,11 @@ class Pulls:
     def _finished_sums(
         self, sums: Floats, counts: Indices, arms: Indices, finished: Floats, cut: Indices, cut_counts: Indices
     ) -> Floats:
-        """`sums` (A,) of `counts` (A,) pulls, where the stopped pulls have the mean of the finished ones of their arm.
+        """Return `sums` (A,) of `counts` (A,) pulls, where the stopped pulls have the mean of the
+        finished ones of their arm.
 
-        `arms` (n,): those of the new pulls; `finished` (n,): their rewards, 0 of the stopped ones; `cut`, `cut_counts`:
-        `stopped` and `stopped_counts` with the new ones.
+        `arms` (n,): those of the new pulls; `finished` (n,): their rewards, 0 of the stopped ones;
+        `cut`, `cut_counts`: `stopped` and `stopped_counts` with the new ones.
         """
         is_mixed = (counts[cut] > cut_counts) & np.isin(cut, arms)
         if not is_mixed.any():
@@ -160,22 +168,23 @@ class Pulls:
         return _checked(after)
 
     def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
-        """Whether pulls of `arms` (n,) with `rewards` (n,) give an arm another reward than before, or two different
-        ones; until now each arm's rewards were equal."""
+        """Return whether pulls of `arms` (n,) with `rewards` (n,) give an arm another reward than
+        before, or two different ones; until now each arm's rewards were equal."""
         distinct, first, at = np.unique(arms, return_index=True, return_inverse=True)
         known = self.counts[distinct]
         expected = np.where(known > 0, self.reward_sums[distinct] / np.maximum(known, 1), rewards[first])[at]
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
     def _count_repeats(self, arms: Indices, is_counted: Flags) -> int:
-        """How many of `arms` (n,), in their order, were pulled before, of those that `is_counted` (n,) names."""
+        """Return how many of `arms` (n,), in their order, were pulled before, of those that
+        `is_counted` (n,) names."""
         was_pulled = self.counts[arms] > 0
         later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
         was_pulled[later] = True
         return int(np.count_nonzero(was_pulled & is_counted))
 
     def extend(self, arms: int) -> "Pulls":
-        """These pulls, with `arms` further arms that were not pulled."""
+        """Return these pulls, with `arms` further arms that were not pulled."""
         return Pulls(
             freeze(np.concatenate((self.counts, np.zeros(arms, np.intp)))),
             freeze(np.concatenate((self.reward_sums, np.zeros(arms)))),
@@ -188,13 +197,13 @@ class Pulls:
 
 
 def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Floats) -> Floats:
-    """Rewards that differences and sums of many of them do not overflow."""
+    """Return rewards that differences and sums of many of them do not overflow."""
     bounded: Floats = np.clip(np.asarray(rewards, np.float64), -LARGEST_REWARD, LARGEST_REWARD)
     return bounded
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
-    """`sums` (A,) with the rewards (n,) of `arms` (n,) added."""
+    """Return `sums` (A,) with the rewards (n,) of `arms` (n,) added."""
     after = sums.copy()
     with np.errstate(over="ignore"):
         np.add.at(after, arms, rewards)
@@ -202,7 +211,7 @@ def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
 
 
 def _checked(sums: Floats) -> Floats:
-    """`sums` (A,), read-only. Raises ValueError when one is not finite."""
+    """Return `sums` (A,), read-only. Raises ValueError when one is not finite."""
     if not np.isfinite(sums).all():
         arm = int(np.flatnonzero(~np.isfinite(sums))[0])
         raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")

@@ -1,4 +1,5 @@
-"""A bounded cache of values that are expensive to compute. It changes the duration of an answer, never the answer."""
+"""A bounded cache of values that are expensive to compute. It changes the duration of an answer,
+never the answer."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -15,7 +16,7 @@ class Recent(Generic[K, V]):
         self._values: dict[K, V] = {}  # the last one is the most recently used
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of `key`; `make` computes it when it is not in the cache."""
+        """Return the value of `key`; `make` computes it when it is not in the cache."""
         value = self._values.pop(key) if key in self._values else make()
         self.put(key, value)
         return value

@@ -1,12 +1,14 @@
 """The protocol of every strategy, and its argument and result types.
 
-A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state has only what cannot be derived
-(pulls, dictionary, information gain, round); posterior, widths and upper bounds are derived from it and never stored.
+A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state has only
+what cannot be derived (pulls, dictionary, information gain, round); posterior, widths and upper
+bounds are derived from it and never stored.
 
-What a strategy *draws* (a dictionary) must not be drawn again at resume: a floating-point tie can flip on another
-machine. So `tell` is split in two for the event log: `recorded(state)` is the JSON-able part of a state that was drawn
-in the last `tell` (or in `init`), and `restore(state_before, observations, record)` rebuilds the state after it without
-randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
+What a strategy *draws* (a dictionary) must not be drawn again at resume: a floating-point tie can
+flip on another machine. So `tell` is split in two for the event log: `recorded(state)` is the
+JSON-able part of a state that was drawn in the last `tell` (or in `init`), and
+`restore(state_before, observations, record)` rebuilds the state after it without randomness:
+`restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,11 +46,13 @@ WaitOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set aside.
+    """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set
+    aside.
 
-    `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`). `is_existing`:
-    whether it comes from existing data, which may contain copies, and not from this search. `is_stopped`: whether it
-    was stopped early; its reward is then that of an unfinished evaluation.
+    `further`: rewards of further objectives, then margins of constraints, where there are any
+    (`goals`). `is_existing`: whether it comes from existing data, which may contain copies, and not
+    from this search. `is_stopped`: whether it was stopped early; its reward is then that of an
+    unfinished evaluation.
     """
 
     arm: int
@@ -60,10 +64,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`, confidence `width`
-    (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where a strategy has none. `trial`: the
-    stopped trial that is to be continued; None: a new one. `reason`: `"coverage"` where the arm is not the one of the
-    largest upper bound, but one of a level that lacks evaluations."""
+    """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`,
+    confidence `width` (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where
+    a strategy has none. `trial`: the stopped trial that is to be continued; None: a new one.
+    `reason`: `"coverage"` where the arm is not the one of the largest upper bound, but one of a
+    level that lacks evaluations."""
 
     arm: int
     mean: float = float("nan")
@@ -88,7 +93,8 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`, `"warm start"`…).
+    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`,
+    `"warm start"`…).
 
     `prospect`: that before these picks; None where the strategy does not know it.
     """
@@ -122,7 +128,8 @@ class Posterior:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """Posterior standard deviation of every arm (A,), in the unit of `mean`: √(unit · variance)."""
+        """Posterior standard deviation of every arm (A,), in the unit of `mean`: √(unit ·
+        variance)."""
         deviation: NDArray[np.float64] = np.sqrt(self.unit * self.variance)
         return deviation
 
@@ -154,11 +161,12 @@ class Strategy(Protocol[S]):
         """State before any pull of `arms`, A of them; draws what the warm start needs."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
-        """What to pull next.
+        """Return what to pull next.
 
         Args:
             state: what the strategy knows; it is not changed.
-            pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order they were chosen.
+            pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order
+                they were chosen.
             limit: the largest number of picks, >= 1.
 
         """
@@ -169,18 +177,20 @@ class Strategy(Protocol[S]):
         Args:
             state: the state before them; it is not changed.
             observations: the pulls, each once, with their rewards.
-            rng: the source of the strategy's draws (its dictionary, …); the same generator gives the same state.
+            rng: the source of the strategy's draws (its dictionary, …); the same generator gives
+                the same state.
 
         """
 
     def recorded(self, state: S) -> Record:
-        """The JSON-able part of `state` that was drawn or accumulated and cannot be recomputed from the pulls."""
+        """Return the JSON-able part of `state` that was drawn or accumulated and cannot be
+        recomputed from the pulls."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """`tell` without randomness: what was drawn is read from `record`."""
 
     def posterior(self, state: S) -> Posterior:
-        """The belief over all arms at `state`, with no pull pending."""
+        """Return the belief over all arms at `state`, with no pull pending."""
 
 
 AnyStrategy = Strategy[Any]  # a strategy whose type of state is known to its own functions only
@@ -191,13 +201,14 @@ class BeginsWithExisting(Protocol[S]):
     """A strategy that must initialise from existing data differently from an ordinary `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after `init` and these pulls made elsewhere, all with a reward. It counts as a `tell`: `restore`
-        rebuilds it too."""
+        """State after `init` and these pulls made elsewhere, all with a reward. It counts as a
+        `tell`: `restore` rebuilds it too."""
 
 
 @runtime_checkable
 class Shardable(Protocol):
-    """A strategy whose `init` takes arms that are not in one array (`sparse.all_arms.PlacedArms`)."""
+    """A strategy whose `init` takes arms that are not in one array
+    (`sparse.all_arms.PlacedArms`)."""
 
     @property
     def is_shardable(self) -> Literal[True]:
@@ -206,7 +217,8 @@ class Shardable(Protocol):
 
 @runtime_checkable
 class Sequential(Protocol):
-    """A strategy that chooses nothing while a reward is missing, so that a second worker never gets work."""
+    """A strategy that chooses nothing while a reward is missing, so that a second worker never gets
+    work."""
 
     @property
     def is_sequential(self) -> Literal[True]:
@@ -224,8 +236,8 @@ class Waits(Protocol):
 
 @runtime_checkable
 class RefreshesByGrowth(Protocol):
-    """A strategy that learns results together, once there are enough of them. In a campaign one that never waits needs
-    this, and a field `mode` that is `async`."""
+    """A strategy that learns results together, once there are enough of them. In a campaign one
+    that never waits needs this, and a field `mode` that is `async`."""
 
     @property
     def refresh_growth(self) -> float:
@@ -246,7 +258,8 @@ class Recommends(Protocol[S_contra]):
     """A strategy that may recommend another arm than that of the largest mean reward."""
 
     def recommend(self, state: S_contra) -> int | None:
-        """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
+        """Return the arm to recommend, one that was pulled; None: that of the largest mean
+        reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +288,8 @@ class LearnsCurves(Protocol[S]):
     def with_curves(
         self, state: S, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None
     ) -> S:
-        """The state that knows these curves, in place of those of the same trials; the next `tell` learns them.
+        """Return the state that knows these curves, in place of those of the same trials; the next
+        `tell` learns them.
 
         Args:
             state: the state before.
@@ -286,27 +300,29 @@ class LearnsCurves(Protocol[S]):
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-        """What these trials are expected to reach, of those that reported."""
+        """Return what these trials are expected to reach, of those that reported."""
 
 
 def never_waits(strategy: object) -> bool:
-    """Whether the strategy chooses for any pending pulls, and so has no batch of its own."""
+    """Return whether the strategy chooses for any pending pulls, and so has no batch of its own."""
     return isinstance(strategy, Waits) and strategy.never_waits
 
 
 def refresh_growth(strategy: object) -> float:
-    """The share by which results have grown when a strategy that never waits is to learn them; 0: it learns at once."""
+    """Return the share by which results have grown when a strategy that never waits is to learn
+    them; 0: it learns at once."""
     return strategy.refresh_growth if never_waits(strategy) and isinstance(strategy, RefreshesByGrowth) else 0.0
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
-    """Whether `waiting` results are `share` of those `known` and of the pulls `running`, and a refit is due: with many
-    workers one more result changes little."""
+    """Return whether `waiting` results are `share` of those `known` and of the pulls `running`, and
+    a refit is due: with many workers one more result changes little."""
     return waiting >= share * (known + running)
 
 
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-    """The state that begins with `existing` pulls (at least one, all with a reward); `state` is that of `init`."""
+    """Return the state that begins with `existing` pulls (at least one, all with a reward); `state`
+    is that of `init`."""
     if isinstance(strategy, BeginsWithExisting):
         begun: S = strategy.begin(state, existing, rng)
         return begun

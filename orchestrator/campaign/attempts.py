@@ -21,7 +21,8 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best value so far, on the user's scale: of a trial, or of existing data (`trial` None, their `source`)."""
+    """The best value so far, on the user's scale: of a trial, or of existing data (`trial` None,
+    their `source`)."""
 
     trial: int | None
     arm: int
@@ -36,9 +37,11 @@ class Best:
 
 
 class EndedAttempt(NamedTuple):
-    """An attempt that ended recently: its `value` (the last reported one if it was stopped early), or its failure.
+    """An attempt that ended recently: its `value` (the last reported one if it was stopped early),
+    or its failure.
 
-    A named tuple, because one is made for every outcome: ten fields of a frozen class take seven times as long.
+    A named tuple, because one is made for every outcome: ten fields of a frozen class take seven
+    times as long.
     """
 
     trial: int
@@ -54,7 +57,7 @@ class EndedAttempt(NamedTuple):
 
 
 def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
-    """The attempt whose outcome `event` is, at a trial with these parameters."""
+    """Return the attempt whose outcome `event` is, at a trial with these parameters."""
     return EndedAttempt(
         trial=event.trial,
         attempt=event.attempt,
@@ -70,8 +73,8 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
 
 
 def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
-    """The same time of evaluation between its dispatch and the arrival of its outcome: the worker that stamped it may
-    be on a node whose clock is wrong, or was stepped."""
+    """Return the same time of evaluation between its dispatch and the arrival of its outcome: the
+    worker that stamped it may be on a node whose clock is wrong, or was stepped."""
     if dispatched <= started <= finished <= arrived:
         return started, finished
     finished, seconds = min(finished, arrived), max(0.0, finished - started)

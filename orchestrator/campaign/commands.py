@@ -1,4 +1,5 @@
-"""What the campaign wants done next. Never stored: it follows from the state, so a resume derives it again."""
+"""What the campaign wants done next. Never stored: it follows from the state, so a resume derives
+it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 @dataclass(frozen=True, slots=True)
 class QueuedAttempt:
-    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's clock).
+    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's
+    clock).
 
     `parameters` are the arm's, to be shown; they decide nothing.
     """
@@ -30,7 +32,8 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Let the strategy choose at most `limit` arms; `pending` are pulled and not in its posterior yet."""
+    """Let the strategy choose at most `limit` arms; `pending` are pulled and not in its posterior
+    yet."""
 
     pending: tuple[int, ...]
     limit: int
@@ -60,7 +63,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior yet."""
+    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior
+    yet."""
 
     pending: tuple[int, ...]
 
@@ -81,8 +85,8 @@ class RemoveCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Cancel the attempts of these trials, which have run for too long: they count as timed out. `reason` is for
-    display."""
+    """Cancel the attempts of these trials, which have run for too long: they count as timed out.
+    `reason` is for display."""
 
     trials: tuple[int, ...]
     reason: str
@@ -95,7 +99,8 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait `seconds` on the executor's clock: nothing is in flight, and every queued attempt pauses after a failure."""
+    """Wait `seconds` on the executor's clock: nothing is in flight, and every queued attempt pauses
+    after a failure."""
 
     seconds: float
 

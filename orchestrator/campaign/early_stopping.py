@@ -1,14 +1,16 @@
 """Which trials are stopped before their end: asynchronous successive halving, and the median rule.
 
-Both look at a trial when its reports reach the next of a growing series of steps (a rung), and compare the best value
-that it has reported until there with those of all trials that have reached the same rung so far. No trial waits for
-others. The rules use the best value so far because curves of stochastic training go up and down: one bad epoch at a
-rung must not end a good trial.
+Both look at a trial when its reports reach the next of a growing series of steps (a rung), and
+compare the best value that it has reported until there with those of all trials that have reached
+the same rung so far. No trial waits for others. The rules use the best value so far because curves
+of stochastic training go up and down: one bad epoch at a rung must not end a good trial.
 
-* `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops instead of pausing):
-  rungs at first_step · reduction^k; a trial continues when it is among the best 1/reduction.
-* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running means): rungs at
-  `after`, each a quarter further than the one before; a trial continues when it is in the better half.
+* `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
+  instead of pausing): rungs at first_step · reduction^k; a trial continues when it is among the
+  best 1/reduction.
+* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running
+  means): rungs at `after`, each a quarter further than the one before; a trial continues when it is
+  in the better half.
 """
 
 import bisect
@@ -35,16 +37,16 @@ class StoppingRule:
 
     @classmethod
     def asha(cls, reduction: float, first_step: int) -> Self:
-        """Asynchronous successive halving."""
+        """Return asynchronous successive halving."""
         return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=math.ceil(reduction))
 
     @classmethod
     def median(cls, after: int) -> Self:
-        """The median rule."""
+        """Return the median rule."""
         return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
 
     def rung(self, step: int) -> int | None:
-        """The number of the last rung that `step` has reached; None before the first."""
+        """Return the number of the last rung that `step` has reached; None before the first."""
         if step < self.first_step:
             return None
         number = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
@@ -53,7 +55,8 @@ class StoppingRule:
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """The rewards that trials had at each rung, in ascending order, and where each open trial stands."""
+    """The rewards that trials had at each rung, in ascending order, and where each open trial
+    stands."""
 
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     standing: Mapping[int, tuple[int, float]] = field(
@@ -62,7 +65,8 @@ class Rungs:
     best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))  # trial → best reward
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
-        """With this report of `trial`; a rung counts a trial once. NaN counts as the worst reward."""
+        """Return a copy with this report of `trial`; a rung counts a trial once. NaN counts as the
+        worst reward."""
         rung, before = rule.rung(step), self.best.get(trial, -math.inf)
         reward = before if math.isnan(reward) else max(before, reward)
         known = self if reward == self.best.get(trial) else self._with_best(trial, reward)
@@ -77,12 +81,13 @@ class Rungs:
         )
 
     def continued(self, trials: Iterable[int]) -> "Rungs":
-        """After these stopped trials were continued: each is compared again at the rung after the one it stands at."""
+        """Return the new state after these stopped trials were continued: each is compared again at
+        the rung after the one it stands at."""
         excused = {trial: (self.standing[trial][0], math.inf) for trial in trials if trial in self.standing}
         return replace(self, standing=MappingProxyType({**self.standing, **excused})) if excused else self
 
     def without(self, trial: int) -> "Rungs":
-        """After the end of `trial`; its rewards at the rungs are kept."""
+        """Return the new state after the end of `trial`; its rewards at the rungs are kept."""
         if trial not in self.best:
             return self
         left = {other: at for other, at in self.standing.items() if other != trial}
@@ -93,7 +98,7 @@ class Rungs:
         return replace(self, best=MappingProxyType({**self.best, trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
-        """Whether `trial` is to be stopped at its current rung."""
+        """Return whether `trial` is to be stopped at its current rung."""
         if trial not in self.standing:
             return False
         rung, reward = self.standing[trial]

@@ -1,5 +1,5 @@
-"""The closed sets of values for the state and the end of a campaign. Logs contain those of `Phase`, `StopReason` and
-`SessionOutcome`, so these must never change."""
+"""The closed sets of values for the state and the end of a campaign. Logs contain those of `Phase`,
+`StopReason` and `SessionOutcome`, so these must never change."""
 
 from enum import StrEnum
 

@@ -1,8 +1,8 @@
 """What happened to a campaign: the only thing that is stored.
 
-Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions and drawn
-dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock: wall-clock time since the epoch,
-or virtual time under the simulated executor.
+Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions
+and drawn dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock:
+wall-clock time since the epoch, or virtual time under the simulated executor.
 """
 
 from collections.abc import Mapping
@@ -32,11 +32,12 @@ class CampaignCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingTaken:
-    """Results known before the campaign were matched to its arms. They are not trials and do not count towards the
-    budget.
+    """Results known before the campaign were matched to its arms. They are not trials and do not
+    count towards the budget.
 
-    Written with the campaign's creation; the strategy learns from them before anything is chosen (the first
-    `ModelRefreshed`, of no trials). The event has all of them, so a resume does not read their source again.
+    Written with the campaign's creation; the strategy learns from them before anything is chosen
+    (the first `ModelRefreshed`, of no trials). The event has all of them, so a resume does not read
+    their source again.
     """
 
     time: float
@@ -49,7 +50,8 @@ class ExistingTaken:
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
-        """The position of the best of them, the first of equals; `sign` 1.0 when values are maximised, else -1.0."""
+        """Return the position of the best of them, the first of equals; `sign` 1.0 when values are
+        maximised, else -1.0."""
         return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:
@@ -61,8 +63,9 @@ class ExistingTaken:
 class SessionOpened:
     """A process opened a session: at the start, and at every resume.
 
-    Attempts that were in flight are repeated, except those of the trials that were `adopted`: workers that survived the
-    previous session have them, running or finished, and their attempts continue.
+    Attempts that were in flight are repeated, except those of the trials that were `adopted`:
+    workers that survived the previous session have them, running or finished, and their attempts
+    continue.
     """
 
     time: float
@@ -77,7 +80,8 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesChanged:
-    """The cluster has room for another number of evaluations at the same time: nodes joined or left."""
+    """The cluster has room for another number of evaluations at the same time: nodes joined or
+    left."""
 
     time: float
     slots: int
@@ -86,8 +90,9 @@ class PlacesChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
-    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick; None
-    where the strategy has none. `reason`: see `Pick`; empty where the numbers are the reason."""
+    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width
+    before the pick; None where the strategy has none. `reason`: see `Pick`; empty where the numbers
+    are the reason."""
 
     trial: int
     arm: int
@@ -100,8 +105,8 @@ class PickedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputingBegan:
-    """The strategy began to compute. Until its result is an event, workers can get only trials that were chosen
-    before."""
+    """The strategy began to compute. Until its result is an event, workers can get only trials that
+    were chosen before."""
 
     time: float
     what: Literal["choosing", "refreshing", "growing"]
@@ -112,12 +117,13 @@ class ComputingBegan:
 class BatchChosen:
     """The strategy chose these arms in this order; `reason` says why it stopped there.
 
-    It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
-    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks with which version 0.1
-    occupied idle workers; this version makes none. `is_enqueued`: the campaign file chose, not the strategy.
-    `continued`: stopped trials that the strategy chose to continue; `TrialsContinued` follows. `possible_gain`: how far
-    the largest upper confidence bound was above the best value, and `noise`: the standard deviation of a value's noise,
-    both on the user's scale; None where the strategy does not know them.
+    It was asked with the pulls pending that the log before this event shows, which do not change
+    while it computes. `limit`: how many it was asked for at most, 0 in logs of older versions.
+    `is_filler`: picks with which version 0.1 occupied idle workers; this version makes none.
+    `is_enqueued`: the campaign file chose, not the strategy. `continued`: stopped trials that the
+    strategy chose to continue; `TrialsContinued` follows. `possible_gain`: how far the largest
+    upper confidence bound was above the best value, and `noise`: the standard deviation of a
+    value's noise, both on the user's scale; None where the strategy does not know them.
     """
 
     time: float
@@ -178,8 +184,8 @@ class TrialFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStopped:
-    """The campaign stopped a trial early, at the step of its last report. `value` is the last finite value it reported,
-    on the user's scale; None when there is none."""
+    """The campaign stopped a trial early, at the step of its last report. `value` is the last
+    finite value it reported, on the user's scale; None when there is none."""
 
     time: float
     trial: int
@@ -196,7 +202,8 @@ class TrialStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedTrial:
-    """A trial whose last attempt had failed: its candidate, its last attempt, and how that failed."""
+    """A trial whose last attempt had failed: its candidate, its last attempt, and how that
+    failed."""
 
     trial: int
     arm: int
@@ -207,7 +214,8 @@ class ReopenedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsReopened:
-    """A user requested that these failed trials be evaluated again; written between two sessions, under a claim.
+    """A user requested that these failed trials be evaluated again; written between two sessions,
+    under a claim.
 
     Their next attempts are queued before all others, and their retries are counted from 0 again.
     """
@@ -219,8 +227,8 @@ class TrialsReopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuedTrial:
-    """A stopped trial that is continued: its candidate, its last attempt, and the numbers that explain it (see
-    `PickedTrial`)."""
+    """A stopped trial that is continued: its candidate, its last attempt, and the numbers that
+    explain it (see `PickedTrial`)."""
 
     trial: int
     arm: int
@@ -235,8 +243,8 @@ class ContinuedTrial:
 class TrialsContinued:
     """These stopped trials are queued again; their next attempts go on from their checkpoints.
 
-    `reason`: `promising`: the model expects more of them than of a new trial; `finish`: the last part of the budget
-    completes the best unfinished trials.
+    `reason`: `promising`: the model expects more of them than of a new trial; `finish`: the last
+    part of the budget completes the best unfinished trials.
     """
 
     time: float
@@ -258,8 +266,8 @@ class CheckpointsRemoved:
 class Forecast:
     """What the model expects of the final value of a trial that has reported, on the user's scale.
 
-    `mean`: the expected value. `low`, `high`: two standard deviations of the model's score below and above it, so that
-    `low` is the larger number where values are minimised.
+    `mean`: the expected value. `low`, `high`: two standard deviations of the model's score below
+    and above it, so that `low` is the larger number where values are minimised.
     """
 
     trial: int
@@ -279,8 +287,8 @@ class ReportsArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The evaluated arm of largest posterior mean, when the fitted noise is so large that the best value may be due to
-    it.
+    """The evaluated arm of largest posterior mean, when the fitted noise is so large that the best
+    value may be due to it.
 
     `value`: the mean of its values, on the user's scale; `evaluations`: how many there are.
     """
@@ -293,7 +301,8 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefreshed:
-    """The strategy took these finished trials into its posterior; `record` is what it drew (its dictionary, …).
+    """The strategy took these finished trials into its posterior; `record` is what it drew (its
+    dictionary, …).
 
     `recommended`: None where the best value is what the strategy recommends.
     """
@@ -312,10 +321,11 @@ class ModelRefreshed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesGrown:
-    """New candidates were appended after the others, and some that were never evaluated were retired.
+    """New candidates were appended after the others, and some that were never evaluated were
+    retired.
 
-    `columns`: the values of each parameter, None where it does not exist; empty when every configuration that was drawn
-    is a candidate already. `first`: the arm of the first of them.
+    `columns`: the values of each parameter, None where it does not exist; empty when every
+    configuration that was drawn is a candidate already. `first`: the arm of the first of them.
     """
 
     time: float
@@ -385,23 +395,25 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(
 
 
 def to_json(event: Event) -> str:
-    """The event as one line of JSON; NaN and infinities as strings."""
+    """Return the event as one line of JSON; NaN and infinities as strings."""
     return _EVENT.dump_json(event).decode()
 
 
 def body_of(event: Event) -> str:
-    """The event as one line of JSON without its kind and without fields at their defaults, which therefore must never
-    change."""
+    """Return the event as one line of JSON without its kind and without fields at their defaults,
+    which therefore must never change."""
     return _EVENT.dump_json(event, exclude_defaults=True).decode()
 
 
 def event_of(kind: str, body: str | bytes) -> Event:
-    """The event of which `body_of` gave `body`. Raises a ValueError on an unknown kind and on anything else."""
+    """Return the event of which `body_of` gave `body`. Raises a ValueError on an unknown kind and
+    on anything else."""
     if kind not in _ADAPTERS:
         raise ValueError(f"{kind!r} is not a kind of event")
     return _ADAPTERS[kind].validate_json(body)
 
 
 def from_json(text: str | bytes) -> Event:
-    """The event that `to_json` wrote. Raises pydantic's ValidationError (a ValueError) on anything else."""
+    """Return the event that `to_json` wrote. Raises pydantic's ValidationError (a ValueError) on
+    anything else."""
     return _EVENT.validate_json(text)

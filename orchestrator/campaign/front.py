@@ -1,7 +1,8 @@
-"""The Pareto front of a campaign: the results that satisfy all constraints and that no other result dominates.
+"""The Pareto front of a campaign: the results that satisfy all constraints and that no other result
+dominates.
 
-A result dominates another when it is as good in every objective and better in one. Of equal results the first one
-stays.
+A result dominates another when it is as good in every objective and better in one. Of equal results
+the first one stays.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from orchestrator.campaign.hypervolume import hypervolume, is_as_good
 
 @dataclass(frozen=True, slots=True)
 class FrontMember:
-    """A result on the front: the objectives' `values` on the user's scale, and as `rewards`, which are maximised."""
+    """A result on the front: the objectives' `values` on the user's scale, and as `rewards`, which
+    are maximised."""
 
     trial: int
     values: tuple[float, ...]
@@ -28,7 +30,8 @@ class Front:
 
     Attributes:
         members: the results on the front, in the order in which they were found.
-        worst: the lowest reward of the feasible results in each objective; empty while there is none.
+        worst: the lowest reward of the feasible results in each objective; empty while there is
+            none.
         results: the number of all results.
         feasible: how many of them satisfy every constraint.
     """
@@ -45,7 +48,8 @@ class Front:
         result: tuple[float, Mapping[str, float]],
         parameters: Mapping[str, object],
     ) -> "Front":
-        """The front after one more result, its value and its metrics, of the configuration `parameters`."""
+        """Return the front after one more result, its value and its metrics, of the configuration
+        `parameters`."""
         values = goals.values(*result)
         if not goals.is_feasible(*result):
             return replace(self, results=self.results + 1)
@@ -70,7 +74,8 @@ class Front:
         return "no evaluation has succeeded"
 
     def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
-        """What the hypervolume is measured from, as rewards: `reference` of each objective, else its worst result.
+        """Return what the hypervolume is measured from, as rewards: `reference` of each objective,
+        else its worst result.
 
         Empty while nothing is feasible.
         """
@@ -78,7 +83,7 @@ class Front:
         return tuple(worst if one.reference is None else one.sign * one.reference for one, worst in pairs)
 
     def hypervolume(self, goals: CampaignGoals) -> float | None:
-        """The front's hypervolume; None while nothing is feasible."""
+        """Return the front's hypervolume; None while nothing is feasible."""
         if not self.members:
             return None
         reference = self.reference(goals)

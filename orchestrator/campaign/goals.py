@@ -1,7 +1,8 @@
-"""The goals of a campaign: one or several objectives, each a metric with a direction, and constraints on metrics.
+"""The goals of a campaign: one or several objectives, each a metric with a direction, and
+constraints on metrics.
 
-Pure values, read from the resolved campaign file. `value` names what an objective returns as its value; a result's
-recorded value is always that of the first objective's metric.
+Pure values, read from the resolved campaign file. `value` names what an objective returns as its
+value; a result's recorded value is always that of the first objective's metric.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ VALUE = "value"  # the metric that an objective returns as its value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveGoal:
-    """A metric to be maximised or minimised. `reference`: a value that is just not good enough, for hypervolumes; None:
-    the worst one of the results."""
+    """A metric to be maximised or minimised. `reference`: a value that is just not good enough, for
+    hypervolumes; None: the worst one of the results."""
 
     metric: str
     is_maximized: bool = True
@@ -33,14 +34,15 @@ class ObjectiveGoal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintGoal:
-    """A metric that must not be above `at_most` or below `at_least`; at least one of them is given."""
+    """A metric that must not be above `at_most` or below `at_least`; at least one of them is
+    given."""
 
     metric: str
     at_most: float | None = None
     at_least: float | None = None
 
     def margin(self, value: float) -> float:
-        """How far inside the constraint `value` is: at least 0 where it holds."""
+        """Return how far inside the constraint `value` is: at least 0 where it holds."""
         margins = [] if self.at_most is None else [self.at_most - value]
         return min([*margins, value - self.at_least] if self.at_least is not None else margins)
 
@@ -76,7 +78,8 @@ class CampaignGoals:
         return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
 
     def plain(self) -> dict[str, Any]:
-        """The sections of a campaign file that `of` reads them from, beside its objective."""
+        """Return the sections of a campaign file that `of` reads them from, beside its
+        objective."""
         directions = {True: "maximize", False: "minimize"}
         return {
             "objectives": [
@@ -93,7 +96,8 @@ class CampaignGoals:
 
     @property
     def further_metrics(self) -> tuple[str, ...]:
-        """The metrics of objectives and constraints, each once, but for that of the first objective."""
+        """The metrics of objectives and constraints, each once, but for that of the first
+        objective."""
         names = [*(one.metric for one in self.objectives), *(one.metric for one in self.constraints)]
         return tuple(dict.fromkeys(names))[1:]
 
@@ -103,26 +107,28 @@ class CampaignGoals:
         return Goals(len(self.objectives), len(self.constraints))
 
     def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """The objectives' values of a result, on the user's scale. `value`: the first one's.
+        """Return the objectives' values of a result, on the user's scale. `value`: the first one's.
 
         Raises KeyError when a metric is missing.
         """
         return tuple(self._metric(one.metric, value, metrics) for one in self.objectives)
 
     def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """How far inside each constraint a result is. Raises KeyError when a metric is missing."""
+        """Return how far inside each constraint a result is. Raises KeyError when a metric is
+        missing."""
         return tuple(one.margin(self._metric(one.metric, value, metrics)) for one in self.constraints)
 
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Rewards of all objectives but the first, then margins (`bandit.strategy.Observation`)."""
+        """Return rewards of all objectives but the first, then margins
+        (`bandit.strategy.Observation`)."""
         return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
 
     def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """The objectives' `values`, all to be maximised."""
+        """Return the objectives' `values`, all to be maximised."""
         return tuple(one.sign * value for one, value in zip(self.objectives, values, strict=True))
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
-        """Whether a result satisfies every constraint."""
+        """Return whether a result satisfies every constraint."""
         return all(margin >= 0.0 for margin in self.margins(value, metrics))
 
     def _metric(self, name: str, value: float, metrics: Mapping[str, float]) -> float:

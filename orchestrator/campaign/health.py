@@ -1,7 +1,8 @@
-"""Warnings about a campaign's workers: a worker that was not replaced, or an evaluation that does not end.
+"""Warnings about a campaign's workers: a worker that was not replaced, or an evaluation that does
+not end.
 
-Nothing here decides anything. The state keeps marks of the workers' time, one a minute; warnings compare the last ten
-minutes with all the time before.
+Nothing here decides anything. The state keeps marks of the workers' time, one a minute; warnings
+compare the last ten minutes with all the time before.
 """
 
 from orchestrator.campaign.state import CampaignState, Mark
@@ -17,14 +18,16 @@ _START_SECONDS, _TIMEOUT_FACTOR = 60.0, 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
-    """The state's marks, with one more when the last one is a minute old, and without the oldest."""
+    """Return the state's marks, with one more when the last one is a minute old, and without the
+    oldest."""
     if state.marks and state.last_time - state.marks[-1].time < _MARK_SECONDS:
         return state.marks
     return (*state.marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """What is wrong with the workers, by kind, `since` seconds after the last event of an open session."""
+    """Return what is wrong with the workers, by kind, `since` seconds after the last event of an
+    open session."""
     found = {
         "places": _few_places(state),
         "late": _late(state, since),
@@ -35,7 +38,7 @@ def warnings(state: CampaignState, since: float) -> dict[str, str]:
 
 
 def restarts(state: CampaignState) -> str:
-    """Continued trials that began again; empty when there are none."""
+    """Return continued trials that began again; empty when there are none."""
     rule, began = state.rules.training, sorted(state.training.restarted)
     if not began or rule is None or not rule.continues:
         return ""
@@ -57,7 +60,7 @@ def _few_places(state: CampaignState) -> str:
 
 
 def _late(state: CampaignState, since: float) -> str:
-    """Attempts were passed to workers and started late."""
+    """Return attempts were passed to workers and started late."""
     if len(state.marks) < _WINDOW_MARKS:
         return ""
     first, last = state.marks[0], _mark(state, since)
@@ -73,7 +76,8 @@ def _late(state: CampaignState, since: float) -> str:
 
 
 def _not_ended(state: CampaignState, since: float) -> str:
-    """Evaluations that should have ended, or have not started: by their time-out, by the others, or at all."""
+    """Return evaluations that should have ended, or have not started: by their time-out, by the
+    others, or at all."""
     limit, why = _longest_wait(state)
     now = state.last_time + since
     old = [trial for trial, run in state.running.items() if now - run.since > limit]
@@ -84,7 +88,8 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
-    """The seconds after which an attempt without an outcome is worth a warning, and what it may mean."""
+    """Return the seconds after which an attempt without an outcome is worth a warning, and what it
+    may mean."""
     timeout, longest = state.rules.timeout_seconds, state.longest_seconds
     if timeout is not None:
         return (

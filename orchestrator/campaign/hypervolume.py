@@ -1,9 +1,10 @@
-"""The hypervolume of a front: the volume between its points and a reference point that all of them are better than.
+"""The hypervolume of a front: the volume between its points and a reference point that all of them
+are better than.
 
-Exact for any number of objectives. Two are swept over; more are cut into slices along the last one, in each of which
-one objective fewer is left (While, Hingston, Barone, Huband 2006, "A faster algorithm for calculating hypervolume").
-The front of a slice is kept from one to the next, so three objectives take a number of steps that is quadratic in the
-points.
+Exact for any number of objectives. Two are swept over; more are cut into slices along the last one,
+in each of which one objective fewer is left (While, Hingston, Barone, Huband 2006, "A faster
+algorithm for calculating hypervolume"). The front of a slice is kept from one to the next, so three
+objectives take a number of steps that is quadratic in the points.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ Point = tuple[float, ...]
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """The volume of the region that is worse than one of `points` (n, J) and better than `reference` (J,).
+    """Return the volume of the region that is worse than one of `points` (n, J) and better than
+    `reference` (J,).
 
-    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every objective do not
-    count.
+    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every
+    objective do not count.
     """
     inside = {
         tuple(value - least for value, least in zip(point, reference, strict=True))
@@ -52,13 +54,13 @@ def _area(points: Sequence[Point]) -> float:
 
 
 def with_point(front: Sequence[Point], point: Point) -> list[Point]:
-    """The points of `front` that `point` does not dominate, and `point` unless one of them is as good in every
-    objective."""
+    """Return the points of `front` that `point` does not dominate, and `point` unless one of them
+    is as good in every objective."""
     if any(is_as_good(other, point) for other in front):
         return list(front)
     return [*(other for other in front if not is_as_good(point, other)), point]
 
 
 def is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether `one` is at least as good as `other` in every objective (rewards)."""
+    """Return whether `one` is at least as good as `other` in every objective (rewards)."""
     return all(mine >= theirs for mine, theirs in zip(one, other, strict=True))

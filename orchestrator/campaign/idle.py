@@ -27,7 +27,7 @@ class IdleSeconds:
         return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
 
     def by_cause(self) -> dict[str, float]:
-        """Cause → worker-seconds, those that occurred."""
+        """Return cause → worker-seconds, those that occurred."""
         return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
 
 

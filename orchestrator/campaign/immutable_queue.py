@@ -1,10 +1,12 @@
-"""An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a few items before.
+"""An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a
+few items before.
 
-A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy the
-rest of it. Here the items are in one list, which all queues derived from it share. A queue has a section of that list.
-Only the newest queue may extend the list in place; any other copies its section first. A queue whose section is the
-smaller part of the list copies it too, or the list would keep every item of a campaign. Such a copy has fewer items
-than were removed from the front since the last one.
+A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each
+step would copy the rest of it. Here the items are in one list, which all queues derived from it
+share. A queue has a section of that list. Only the newest queue may extend the list in place; any
+other copies its section first. A queue whose section is the smaller part of the list copies it too,
+or the list would keep every item of a campaign. Such a copy has fewer items than were removed from
+the front since the last one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +28,7 @@ class ImmutableQueue(Sequence[T]):
         self._start, self._stop = 0, len(self._items)
 
     def with_last(self, items: Iterable[T]) -> "ImmutableQueue[T]":
-        """The queue with these items after the last one."""
+        """Return the queue with these items after the last one."""
         is_newest = self._stop == len(self._items)
         is_mostly_removed = self._start > max(_KEPT, self._stop - self._start)
         is_shared = is_newest and not is_mostly_removed
@@ -36,11 +38,11 @@ class ImmutableQueue(Sequence[T]):
         return self._of(self._front, shared, start, len(shared))
 
     def with_first(self, items: Iterable[T]) -> "ImmutableQueue[T]":
-        """The queue with these items before the first one."""
+        """Return the queue with these items before the first one."""
         return self._of((*items, *self._front), self._items, self._start, self._stop)
 
     def without_first(self, count: int) -> "ImmutableQueue[T]":
-        """The queue without the first `count` items."""
+        """Return the queue without the first `count` items."""
         left = max(0, count - len(self._front))
         return self._of(self._front[count:], self._items, min(self._start + left, self._stop), self._stop)
 

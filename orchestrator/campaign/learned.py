@@ -1,4 +1,5 @@
-"""How valid the fitted model is and how much noise it has, read from the record of `ModelRefreshed`."""
+"""How valid the fitted model is and how much noise it has, read from the record of
+`ModelRefreshed`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class LearnedModel:
         most_pulled: the arm that was pulled most often.
         most_pulls: how often it was pulled.
         evaluations: all pulls with a reward.
-        steps: steps of a training and the fitted correlation of a value there with the final value; empty without
-            learning curves.
+        steps: steps of a training and the fitted correlation of a value there with the final value;
+            empty without learning curves.
     """
 
     inside: int
@@ -37,7 +38,7 @@ class LearnedModel:
 
     @staticmethod
     def of(record: Mapping[str, object]) -> "LearnedModel | None":
-        """What `record` says of a fitted model; None without one."""
+        """Return what `record` says of a fitted model; None without one."""
         model = record.get("model")
         if not isinstance(model, Mapping) or "predicted" not in model:
             return None
@@ -77,7 +78,8 @@ class LearnedModel:
 
 
 def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:
-    """The correlation with the end at the first step, at twice that, … , and at the last one."""
+    """Return the correlation with the end at the first step, at twice that, … , and at the last
+    one."""
     if not isinstance(record, Mapping):
         return ()
     numbers = CurveNumbers.from_record(record)

@@ -1,18 +1,23 @@
-"""What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give up and end.
+"""What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give
+up and end.
 
-In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. A batch of more than
-`MOST_PICKS` pulls is chosen in parts, each with the parts before it pending, while their last trials run: no event
-holds more than one part, and the strategy chooses the same. In asynchronous mode it is
-asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
+In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. A batch
+of more than `MOST_PICKS` pulls is chosen in parts, each with the parts before it pending, while
+their last trials run: no event holds more than one part, and the strategy chooses the same. In
+asynchronous mode it is asked whenever a worker is free, with the pulls that are pending, and learns
+of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
-* when results have grown by the share `refresh_growth` of what is known or in flight, for strategies that never make a
-  worker wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
-* earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
-  For any number of workers and any duration of evaluations, refreshes take no larger share of the time.
+* when results have grown by the share `refresh_growth` of what is known or in flight, for
+  strategies that never make a worker wait: the number of refreshes grows with the logarithm of the
+  number of results, in virtual time too, or
+* earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time
+  that has passed since. For any number of workers and any duration of evaluations, refreshes take
+  no larger share of the time.
 
-So that workers have trials while it computes, the backlog has a few more picks: as many as results are likely to arrive
-meanwhile. Every decision follows from the log, so a replay makes the same decisions.
+So that workers have trials while it computes, the backlog has a few more picks: as many as results
+are likely to arrive meanwhile. Every decision follows from the log, so a replay makes the same
+decisions.
 """
 
 import itertools
@@ -48,7 +53,8 @@ _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluati
 
 
 def decide(state: CampaignState, now: float) -> Command:
-    """What to do next. `now` is read for the time budget and for deadlines only; an open session is assumed."""
+    """Return what to do next. `now` is read for the time budget and for deadlines only; an open
+    session is assumed."""
     if state.phase is Phase.RUNNING:
         command = _next_command(state, now)
         if isinstance(command, Tell) and (trials := _superfluous(state)):
@@ -93,7 +99,7 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
 
 
 def _superfluous(state: CampaignState) -> tuple[int, ...]:
-    """Stopped trials whose checkpoints are not needed any more."""
+    """Return stopped trials whose checkpoints are not needed any more."""
     rule = state.rules.training
     if rule is None or not rule.continues:
         return ()
@@ -101,8 +107,9 @@ def _superfluous(state: CampaignState) -> tuple[int, ...]:
 
 
 def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
-    """Stopped trials that are to be completed now, as many as workers are free: those that the rest of the budget is
-    for. When all evaluations were begun, and no other budget is given: all that may still become the best."""
+    """Return stopped trials that are to be completed now, as many as workers are free: those that
+    the rest of the budget is for. When all evaluations were begun, and no other budget is given:
+    all that may still become the best."""
     rule, rules, training = state.rules.training, state.rules, state.training
     if rule is None or not rule.resumes or not training.paused:
         return ()
@@ -114,19 +121,21 @@ def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
-    """The first `room` attempts of the backlog that need not wait any longer."""
+    """Return the first `room` attempts of the backlog that need not wait any longer."""
     return tuple(itertools.islice((one for one in state.backlog if one.not_before <= now), room))
 
 
 def _wait(state: CampaignState, now: float) -> Command:
-    """Wait for what is in flight or computed; with nothing of either, until the first queued attempt may go."""
+    """Wait for what is in flight or computed; with nothing of either, until the first queued
+    attempt may go."""
     if state.running or state.computing or not state.backlog:
         return Await()
     return Pause(max(0.0, min(one.not_before for one in state.backlog) - now))
 
 
 def _next_batch(state: CampaignState) -> Command | None:
-    """Ask for a batch when the previous one has ended, or for its next part when the backlog runs low."""
+    """Ask for a batch when the previous one has ended, or for its next part when the backlog runs
+    low."""
     if state.stalled or not state.remaining:
         return None
     waits = len(state.backlog) > state.slots if state.is_batch_open else bool(state.backlog or state.running)
@@ -146,13 +155,14 @@ def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
 
 
 def _room(state: CampaignState) -> int:
-    """How many more trials the executor may get."""
+    """Return how many more trials the executor may get."""
     return max(0, state.slots + _queue_size(state) - len(state.running))
 
 
 def _queue_size(state: CampaignState) -> int:
-    """Trials for the executor beyond those that can run: with short evaluations, one more for each worker. It starts
-    them while this process still records the results. None with a budget of steps, which they would exceed.
+    """Return trials for the executor beyond those that can run: with short evaluations, one more
+    for each worker. It starts them while this process still records the results. None with a budget
+    of steps, which they would exceed.
     """
     if state.rules.steps is not None:
         return 0
@@ -161,7 +171,7 @@ def _queue_size(state: CampaignState) -> int:
 
 
 def _backlog_size(state: CampaignState) -> int:
-    """Picks to have ready beyond those for free workers."""
+    """Return picks to have ready beyond those for free workers."""
     seconds = state.choosing_seconds + state.refreshing_seconds
     if seconds <= 0.0 or state.outcome_interval_seconds <= 0.0:
         return 0
@@ -170,20 +180,22 @@ def _backlog_size(state: CampaignState) -> int:
 
 
 def _is_learning_due(state: CampaignState) -> bool:
-    """Whether the strategy is to learn the results that have arrived."""
+    """Return whether the strategy is to learn the results that have arrived."""
     is_needed = bool(state.stalled) or state.training.is_removal_untold
     return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
 def _is_refresh_due(state: CampaignState) -> bool:
-    """Whether results have grown by the share at which a strategy that makes no worker wait is refreshed."""
+    """Return whether results have grown by the share at which a strategy that makes no worker wait
+    is refreshed."""
     growth, known = state.rules.refresh_growth, state.learned_count + state.existing_count
     return bool(growth) and is_grown(growth, len(state.finished), known, len(state.running))
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:
-    """Whether the last refresh, the fit in the choice after it included, took no more than the allowed share of the
-    time since. Read off the log, not the clock, so that a replay decides the same."""
+    """Return whether the last refresh, the fit in the choice after it included, took no more than
+    the allowed share of the time since. Read off the log, not the clock, so that a replay decides
+    the same."""
     if not state.rules.refresh_overhead:
         return False
     seconds = state.refreshing_seconds + state.fitting_seconds
@@ -207,7 +219,8 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
-    """Attempts past the deadline that follows from the durations so far, if `workers.timeout_factor` is set."""
+    """Return attempts past the deadline that follows from the durations so far, if
+    `workers.timeout_factor` is set."""
     factor = state.rules.timeout_factor
     if factor is None or state.succeeded < DURATIONS_TO_LEARN_FROM:
         return None
@@ -219,7 +232,8 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
 
 
 def _close_stopped(state: CampaignState) -> Close:
-    """A stopped session does not refresh on half a batch: a resume could not continue the same batch."""
+    """Return a stopped session does not refresh on half a batch: a resume could not continue the
+    same batch."""
     if state.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
     if state.stop_reason is StopReason.INTERRUPTED:

@@ -1,10 +1,10 @@
-"""Changed copies of frozen values, faster than the standard functions: a state is replaced several times for each
-event.
+"""Changed copies of frozen values, faster than the standard functions: a state is replaced several
+times for each event.
 
-`dataclasses.replace` sets every field by name through `__init__`: 26 µs for the fields of a `CampaignState`, which is
-more than the rest of the work for an event. Here the fields are copied as one dictionary. `{**mapping}` asks a
-read-only mapping
-for every key and every value: ten times what the copy of the dictionary behind it takes.
+`dataclasses.replace` sets every field by name through `__init__`: 26 µs for the fields of a
+`CampaignState`, which is more than the rest of the work for an event. Here the fields are copied as
+one dictionary. `{**mapping}` asks a read-only mapping for every key and every value: ten times what
+the copy of the dictionary behind it takes.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,11 @@ K = TypeVar("K")
 
 
 def replace(value: T, /, **changes: object) -> T:
-    """A copy of `value` with these fields changed, made without `__init__`. Raises TypeError for a field that it does
-    not have.
+    """Return a copy of `value` with these fields changed, made without `__init__`. Raises TypeError
+    for a field that it does not have.
 
-    For dataclasses without slots and without a `__post_init__`, whose every field is an instance attribute.
+    For dataclasses without slots and without a `__post_init__`, whose every field is an instance
+    attribute.
     """
     fields = value.__dict__
     changed = {**fields, **changes}
@@ -32,14 +33,15 @@ def replace(value: T, /, **changes: object) -> T:
 
 
 def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
-    """A read-only copy of `mapping` with these items added or replaced."""
+    """Return a read-only copy of `mapping` with these items added or replaced."""
     changed = _copy(mapping)
     changed.update(items)
     return MappingProxyType(changed)
 
 
 def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
-    """A read-only copy of `mapping` without `key`; `mapping` itself when it does not have the key."""
+    """Return a read-only copy of `mapping` without `key`; `mapping` itself when it does not have
+    the key."""
     if key not in mapping:
         return mapping
     rest = _copy(mapping)

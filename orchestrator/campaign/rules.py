@@ -1,6 +1,8 @@
-"""What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file in a log.
+"""What bounds a campaign, and which failures are tried again: pure rules, read from the campaign
+file in a log.
 
-A log of an older version lacks settings that were added later. The defaults here are the behaviour of that version.
+A log of an older version lacks settings that were added later. The defaults here are the behaviour
+of that version.
 """
 
 from collections.abc import Mapping
@@ -15,12 +17,13 @@ from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.training import TrainingRule
 from workers.messages import FailureKind
 
-# An arm whose attempts end this many workers in a row is set aside. Nodes are also lost for other reasons, so a trial
-# may lose more of them.
+# An arm whose attempts end this many workers in a row is set aside. Nodes are also lost for other
+# reasons, so a trial may lose more of them.
 WORKERS_AN_ARM_MAY_COST = 3
 NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
-# Seconds that a trial waits after its second failed attempt; twice as long after each further one, up to the maximum.
+# Seconds that a trial waits after its second failed attempt; twice as long after each further one,
+# up to the maximum.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 RECORDED_RETRIES = 2  # of a failed evaluation, where the log has no such setting
 _RETRIES_WITH_MORE_MEMORY = 2
@@ -30,8 +33,9 @@ DURATIONS_TO_LEARN_FROM = 5
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailures:
-    """Failed attempts of an open trial: `total` of all kinds, and of these the ones that count against its retries (out
-    of memory among them), machines that were lost during it, and cancellations."""
+    """Failed attempts of an open trial: `total` of all kinds, and of these the ones that count
+    against its retries (out of memory among them), machines that were lost during it, and
+    cancellations."""
 
     charged: int = 0
     out_of_memory: int = 0
@@ -40,7 +44,7 @@ class AttemptFailures:
     total: int = 0
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
-        """With one more failed attempt of this kind."""
+        """Return a copy with one more failed attempt of this kind."""
         after = replace(self, total=self.total + 1)
         match kind:
             case FailureKind.WORKER_LOST:
@@ -56,7 +60,8 @@ class AttemptFailures:
 
     @property
     def pause_seconds(self) -> float:
-        """How long the trial waits for its next attempt: not at all after one failure, then 1, 2, 4 … 60 s."""
+        """How long the trial waits for its next attempt: not at all after one failure, then 1, 2, 4
+        … 60 s."""
         doublings = min(self.total - 2, 10)
         return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
@@ -142,7 +147,8 @@ _SETTINGS = TypeAdapter(_Settings)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign always ends."""
+    """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign
+    always ends."""
 
     evaluations: int
     steps: int | None = None  # that trials report, all together
@@ -200,7 +206,8 @@ class Rules:
         return 1.0 if self.is_maximized else -1.0
 
     def allows_retry(self, kind: FailureKind, attempt_failures: AttemptFailures, workers_lost: int) -> bool:
-        """Whether a trial that has failed as `attempt_failures` count (this failure included) is tried again.
+        """Return whether a trial that has failed as `attempt_failures` count (this failure
+        included) is tried again.
 
         `workers_lost`: workers that its arm has cost in a row, this failure's included.
         """
@@ -217,7 +224,8 @@ class Rules:
                 return attempt_failures.charged <= self._retries_after(kind)
 
     def _retries_after(self, kind: FailureKind) -> int:
-        """How many failures that count against the retries may precede another attempt after one of this kind."""
+        """Return how many failures that count against the retries may precede another attempt after
+        one of this kind."""
         match kind:
             case FailureKind.ERROR:
                 return self.retries or 0  # the same code and seed rarely give another result

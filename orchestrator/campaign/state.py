@@ -1,7 +1,8 @@
 """The state of a campaign, as a frozen value, and what can be computed from it.
 
-The state holds what is open (chosen, running, not yet learned from) and totals, but no entry for a finished trial: its
-size and the cost of a step do not grow with the number of evaluations. `transitions.apply` folds events into it.
+The state holds what is open (chosen, running, not yet learned from) and totals, but no entry for a
+finished trial: its size and the cost of a step do not grow with the number of evaluations.
+`transitions.apply` folds events into it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +34,8 @@ LARGEST_FINISH_SHARE = 1 / 3  # of a budget of steps, for completing the best tr
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Worker-seconds up to `time`: in all, and those that neither an evaluation nor a known cause of idle time
-    explains."""
+    """Worker-seconds up to `time`: in all, and those that neither an evaluation nor a known cause
+    of idle time explains."""
 
     time: float
     capacity: float
@@ -135,7 +136,8 @@ class CampaignState:
 
     @property
     def unspent(self) -> int:
-        """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the budget."""
+        """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the
+        budget."""
         return max(0, self.rules.evaluations - self.succeeded - self.failed - self.stopped - len(self.running))
 
     @property
@@ -145,40 +147,43 @@ class CampaignState:
 
     @property
     def training_end(self) -> int | None:
-        """The step at which a training ends: as given, else the largest one that was seen; None before any report."""
+        """The step at which a training ends: as given, else the largest one that was seen; None
+        before any report."""
         given = None if self.rules.training is None else self.rules.training.last_step
         return given or self.training.largest_step or None
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Arms of the trials that are chosen and that the strategy has not learned from, in the order chosen."""
+        """Arms of the trials that are chosen and that the strategy has not learned from, in the
+        order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}
         arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
         return tuple(arms[trial] for trial in sorted(arms))
 
     def memory_factor(self, trial: int) -> float:
-        """How much more memory than usual the next attempt of `trial` may use."""
+        """Return how much more memory than usual the next attempt of `trial` may use."""
         attempt_failures = self.attempt_failures.get(trial)
         factor = self.rules.memory_factor
         return 1.0 if attempt_failures is None or factor is None else float(factor**attempt_failures.out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
-        """Results known before the campaign that the strategy has not learned from yet, to be maximised."""
+        """Results known before the campaign that the strategy has not learned from yet, to be
+        maximised."""
         if self.existing is None:
             return ()
         pairs = zip(self.existing.arms, self.existing.values, strict=True)
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
-        """What is known of these finished trials, in the order in which they finished."""
+        """Return what is known of these finished trials, in the order in which they finished."""
         learned = set(trials)
         return [finished.observation for finished in self.finished if finished.trial in learned]
 
 
 def idle_cause(state: CampaignState) -> Cause:
-    """Why workers that are free now have nothing to do."""
+    """Return why workers that are free now have nothing to do."""
     if state.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
         return "campaign_end"
     if not state.session_dispatched:
@@ -193,7 +198,8 @@ def idle_cause(state: CampaignState) -> Cause:
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
-    """Why the campaign's rule stops this running trial, after the reports that are in `state`; None: it goes on."""
+    """Return why the campaign's rule stops this running trial, after the reports that are in
+    `state`; None: it goes on."""
     rule, training = state.rules.stopping, state.rules.training
     if rule is None or trial not in state.running:
         return None
@@ -215,10 +221,12 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
 
 
 def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
-    """The unfinished trials that the rest of the budget is for, the most promising one first; none while there is more.
+    """Return the unfinished trials that the rest of the budget is for, the most promising one
+    first; none while there is more.
 
-    They are the best `finish` ones, as many as a third of the budget pays for and can be completed, at least one. The
-    rest of a budget of steps is for them only; near the end of a budget of hours they are the next to be trained.
+    They are the best `finish` ones, as many as a third of the budget pays for and can be completed,
+    at least one. The rest of a budget of steps is for them only; near the end of a budget of hours
+    they are the next to be trained.
     """
     rule, rules, end = state.rules.training, state.rules, state.training_end
     if rule is None or not rule.finish or end is None or (rules.steps is None and rules.seconds is None):
@@ -244,7 +252,7 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
 
 
 def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:
-    """The steps of an unfinished trial that need not be trained again."""
+    """Return the steps of an unfinished trial that need not be trained again."""
     paused = state.training.paused.get(trial)
     if paused is not None:
         return paused.step if rule.continues else 0
@@ -254,29 +262,32 @@ def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:
 
 
 def _is_hopeless(state: CampaignState, trial: int) -> bool:
-    """Whether even the optimistic forecast of `trial` is worse than the best value."""
+    """Return whether even the optimistic forecast of `trial` is worse than the best value."""
     forecast, best, sign = state.training.forecasts.get(trial), state.best, state.rules.sign
     return forecast is not None and best is not None and sign * forecast.high < sign * best.value
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:
-    """Whether this remark on an evaluation need not be recorded: it is known, or there are enough remarks."""
+    """Return whether this remark on an evaluation need not be recorded: it is known, or there are
+    enough remarks."""
     return remark in state.remarks or len(state.remarks) >= _MOST_REMARKS
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
-    """Whether this is the first outcome of an attempt that is running; a late or doubled one is not."""
+    """Return whether this is the first outcome of an attempt that is running; a late or doubled one
+    is not."""
     return is_running(state, outcome.trial, outcome.attempt)
 
 
 def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
-    """Whether this attempt runs."""
+    """Return whether this attempt runs."""
     run = state.running.get(trial)
     return run is not None and run.attempt == attempt
 
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
-    """Whether this failure ends its trial under the session's rules, without a further attempt."""
+    """Return whether this failure ends its trial under the session's rules, without a further
+    attempt."""
     attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
     arm = state.running[failure.trial].arm
     workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)

@@ -1,4 +1,5 @@
-"""The status of a campaign in one flat value, which the terminal, `bbkb status` and the coordinator show."""
+"""The status of a campaign in one flat value, which the terminal, `bbkb status` and the coordinator
+show."""
 
 import heapq
 from collections.abc import Mapping
@@ -27,8 +28,9 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalsStatus:
-    """How several objectives, or constraints, stand. `hypervolume` is measured from `reference`, a value an objective;
-    both are empty while no result is feasible. `feasible`: the share of results that satisfy every constraint."""
+    """How several objectives, or constraints, stand. `hypervolume` is measured from `reference`, a
+    value an objective; both are empty while no result is feasible. `feasible`: the share of results
+    that satisfy every constraint."""
 
     objectives: tuple[str, ...]  # such as "accuracy maximised"
     constraints: tuple[str, ...]  # such as "memory_gb at most 4"
@@ -96,7 +98,8 @@ class Status:
 
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
-    """Summarise `state`; with `now`, time since the last event and running evaluations count too."""
+    """Summarise `state`; with `now`, time since the last event and running evaluations count
+    too."""
     is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
@@ -182,7 +185,8 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 
 
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
-    """Worker-seconds in all, `since` seconds after the last event, and those spent evaluating."""
+    """Return worker-seconds in all, `since` seconds after the last event, and those spent
+    evaluating."""
     is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     now, running = state.last_time + since, state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
@@ -190,7 +194,8 @@ def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
-    """Worker-seconds without an evaluation by cause, `since` seconds after the last event; small ones left out."""
+    """Return worker-seconds without an evaluation by cause, `since` seconds after the last event;
+    small ones left out."""
     capacity, busy = _worked_seconds(state, since)
     return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
 
@@ -202,8 +207,8 @@ def _idle_seconds(state: CampaignState, since: float, idle: float, least: float)
 
 
 def _least_seconds(state: CampaignState) -> float:
-    """The least duration of the evaluations that have ended: their sum divided among all workers, or the longest of
-    them."""
+    """Return the least duration of the evaluations that have ended: their sum divided among all
+    workers, or the longest of them."""
     if state.capacity_seconds <= 0.0:
         return 0.0
     spread = state.busy_seconds / state.capacity_seconds * state.elapsed_seconds
@@ -211,7 +216,7 @@ def _least_seconds(state: CampaignState) -> float:
 
 
 def _share_left(state: CampaignState, done: int) -> float:
-    """The rest of the budget divided by the part that is spent."""
+    """Return the rest of the budget divided by the part that is spent."""
     left = max(0, state.rules.evaluations - done) / done
     if state.rules.steps is None or not state.steps.total:
         return left
@@ -225,13 +230,13 @@ def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> f
 
 
 def as_plain(status: Status) -> dict[str, object]:
-    """The status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
+    """Return the status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
     recent = [{**attempt._asdict(), "time": iso(attempt.time)} for attempt in status.recent]
     return {**asdict(status), "recent": recent, "last_time": iso(status.last_time), "done": status.done}
 
 
 def headline(status: Status) -> str:
-    """One plain line, for logs that are not a terminal."""
+    """Return one plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
@@ -242,7 +247,8 @@ def headline(status: Status) -> str:
 
 
 def gains_text(status: Status) -> str:
-    """What the model leaves to gain at most, and how long ago the best value improved; empty before any value."""
+    """Return what the model leaves to gain at most, and how long ago the best value improved; empty
+    before any value."""
     if status.last_gain is None:
         return ""
     past = f"last gain {plural(status.last_gain, 'evaluation')} ago"
@@ -252,7 +258,8 @@ def gains_text(status: Status) -> str:
 
 
 def goals_text(goals: GoalsStatus) -> str:
-    """The goals in short: front and hypervolume of several objectives, the feasible share of constraints."""
+    """Return the goals in short: front and hypervolume of several objectives, the feasible share of
+    constraints."""
     parts = []
     if len(goals.objectives) > 1:
         volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
@@ -263,7 +270,8 @@ def goals_text(goals: GoalsStatus) -> str:
 
 
 def progress(status: Status) -> str:
-    """The progress of the algorithm: refits of the model in asynchronous mode, batches otherwise."""
+    """Return the progress of the algorithm: refits of the model in asynchronous mode, batches
+    otherwise."""
     steps = "" if status.step_budget is None else f"step {status.steps} of {status.step_budget}, "
     if status.is_asynchronous:
         return f"{steps}{plural(status.refreshes, 'refit')}"
@@ -271,8 +279,8 @@ def progress(status: Status) -> str:
 
 
 def idle_text(idle_seconds: Mapping[str, float]) -> str:
-    """The causes of the workers' idle time, the largest first, without those of less than a hundredth of it; empty when
-    there is none."""
+    """Return the causes of the workers' idle time, the largest first, without those of less than a
+    hundredth of it; empty when there is none."""
     least = 0.01 * sum(idle_seconds.values())
     listed = sorted(((cause, it) for cause, it in idle_seconds.items() if it >= least), key=lambda item: -item[1])
     return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)

@@ -1,7 +1,8 @@
 """Steps that trials have reported, for a budget that counts them instead of evaluations.
 
-A trial counts with the largest step that it has reported in any attempt, and with one step if it ends without a report.
-So a training that continues from a checkpoint does not count its first steps twice.
+A trial counts with the largest step that it has reported in any attempt, and with one step if it
+ends without a report. So a training that continues from a checkpoint does not count its first steps
+twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,18 +23,20 @@ class Steps:
         return self.over + sum(self.open.values())
 
     def after_reports(self, reports: Iterable[tuple[int, int]]) -> "Steps":
-        """After these reports (trial, step) of open trials."""
+        """Return the new state after these reports (trial, step) of open trials."""
         found = dict(self.open)
         for trial, step in reports:
             found[trial] = max(step, found.get(trial, 0))
         return replace(self, open=MappingProxyType(found))
 
     def reopened(self, trial: int, step: int) -> "Steps":
-        """After a trial that had ended at `step` was continued: its steps count once."""
+        """Return the new state after a trial that had ended at `step` was continued: its steps
+        count once."""
         return Steps(self.over - max(1, step), MappingProxyType({**self.open, trial: max(1, step)}))
 
     def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
-        """After the end of `trial`, whose last attempt made these reports (step, value)."""
+        """Return the new state after the end of `trial`, whose last attempt made these reports
+        (step, value)."""
         last = max((step for step, _ in reports), default=0)
         left = {other: steps for other, steps in self.open.items() if other != trial}
         return Steps(self.over + max(1, last, self.open.get(trial, 0)), MappingProxyType(left))

@@ -1,9 +1,10 @@
-"""When further evaluations are not worth their cost: the best value has not risen, or the model expects little.
+"""When further evaluations are not worth their cost: the best value has not risen, or the model
+expects little.
 
-`budget.stop_when` has two rules. `{no_gain_of: 0.001, in: 64}` stops when the best value has risen by less than 0.001
-in 64 evaluations. `{expected_gain_below: noise, patience: 2}` stops when the model's largest upper bound was less than
-the noise above the best value in all choices of the last two rounds; a round has a choice for each worker, and at least
-`LEAST_ROUND`.
+`budget.stop_when` has two rules. `{no_gain_of: 0.001, in: 64}` stops when the best value has risen
+by less than 0.001 in 64 evaluations. `{expected_gain_below: noise, patience: 2}` stops when the
+model's largest upper bound was less than the noise above the best value in all choices of the last
+two rounds; a round has a choice for each worker, and at least `LEAST_ROUND`.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ class StopWhen:
     Attributes:
         no_gain_of: the rise of the best value that counts; None without this rule.
         within: the number of evaluations in which there must be one.
-        expected_gain_below: the gain that is too small to go on, a number or the noise; None without this rule.
+        expected_gain_below: the gain that is too small to go on, a number or the noise; None
+            without this rule.
         patience: rounds of choices in which it was too small.
     """
 
@@ -40,8 +42,8 @@ class Gains:
         risen_at: how many trials had ended when it rose last.
         anchor: the best reward when it had risen by `no_gain_of` last.
         anchored_at: how many trials had ended then.
-        possible: how far the model's largest upper bound was above the best value at the last choice; None where it is
-            not known.
+        possible: how far the model's largest upper bound was above the best value at the last
+            choice; None where it is not known.
         noise: the standard deviation of a value's noise.
         calm: choices in a row at which the possible gain was too small.
     """
@@ -55,7 +57,7 @@ class Gains:
     calm: int = 0
 
     def after_result(self, reward: float, ended: int, rule: StopWhen | None) -> "Gains":
-        """After a result that is the `ended`-th trial to end."""
+        """Return the new state after a result that is the `ended`-th trial to end."""
         if self.best is not None and reward <= self.best:
             return self
         least = 0.0 if rule is None or rule.no_gain_of is None else rule.no_gain_of
@@ -64,7 +66,8 @@ class Gains:
         return replace(self, best=reward, risen_at=ended, anchor=reward, anchored_at=ended)
 
     def after_choice(self, picks: int, possible: float | None, noise: float | None, rule: StopWhen | None) -> "Gains":
-        """After a choice of `picks` trials; `possible` and `noise` are None where the strategy does not know them."""
+        """Return the new state after a choice of `picks` trials; `possible` and `noise` are None
+        where the strategy does not know them."""
         if possible is None:
             return replace(self, calm=0) if self.calm and picks else self
         wanted = None if rule is None else rule.expected_gain_below
@@ -73,7 +76,7 @@ class Gains:
         return replace(self, possible=possible, noise=noise, calm=self.calm + picks if is_calm else 0)
 
     def stop_reason(self, rule: StopWhen | None, ended: int, workers: int) -> StopReason | None:
-        """Why nothing more is to be started, if so; `ended` trials have ended."""
+        """Return why nothing more is to be started, if so; `ended` trials have ended."""
         if rule is None or self.anchor is None:
             return None
         if rule.within is not None and ended - self.anchored_at >= rule.within:

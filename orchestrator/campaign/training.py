@@ -1,4 +1,5 @@
-"""Trainings that report values at steps: their curves, which are stopped and can be continued, and their forecasts."""
+"""Trainings that report values at steps: their curves, which are stopped and can be continued, and
+their forecasts."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,13 +27,12 @@ class StopCause(StrEnum):
 class TrainingRule:
     """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps.
 
-    `first_trials`: how many trials are trained for a few steps only, before any is continued; 0: none.
-    `first_steps`: how many steps these are.
-    `continues`: whether a stopped trial can be continued from its checkpoint.
-    `restarts`: whether a stopped trial can be trained again from its first step.
-    `finish`: how many of the best unfinished trials are completed at the end of the budget.
-    `last_step`: the step at which a training ends, if it is given.
-    `keep_checkpoints`: of how many stopped trials the checkpoints are kept; None: of all.
+    `first_trials`: how many trials are trained for a few steps only, before any is continued; 0:
+    none. `first_steps`: how many steps these are. `continues`: whether a stopped trial can be
+    continued from its checkpoint. `restarts`: whether a stopped trial can be trained again from its
+    first step. `finish`: how many of the best unfinished trials are completed at the end of the
+    budget. `last_step`: the step at which a training ends, if it is given. `keep_checkpoints`: of
+    how many stopped trials the checkpoints are kept; None: of all.
     """
 
     first_trials: int = 0
@@ -45,12 +45,13 @@ class TrainingRule:
 
     @property
     def resumes(self) -> bool:
-        """Whether a stopped trial can be taken up again, from its checkpoint or from its first step."""
+        """Whether a stopped trial can be taken up again, from its checkpoint or from its first
+        step."""
         return self.continues or self.restarts
 
     @staticmethod
     def is_witness(trial: int) -> bool:
-        """Whether the trial is trained on although a rule would stop it."""
+        """Return whether the trial is trained on although a rule would stop it."""
         return trial % WITNESSES == WITNESSES - 1
 
     def cause_of_stop(
@@ -63,7 +64,7 @@ class TrainingRule:
         is_hopeless: Callable[[], bool],
         is_finishing: bool = False,
     ) -> StopCause | None:
-        """Why a running trial is stopped; None: it goes on.
+        """Return why a running trial is stopped; None: it goes on.
 
         Args:
             trial: its number.
@@ -84,8 +85,8 @@ class TrainingRule:
 
 
 def _is_nearest_report(steps: Sequence[int], wanted: int) -> bool:
-    """Whether the last of `steps` is `wanted` or beyond it, or nearer to it than the next report, which is expected to
-    be as far away as the one before."""
+    """Return whether the last of `steps` is `wanted` or beyond it, or nearer to it than the next
+    report, which is expected to be as far away as the one before."""
     at, before = steps[-1], steps[-2] if len(steps) > 1 else 0
     return at >= wanted or wanted - at < abs(2 * at - before - wanted)
 
@@ -106,17 +107,15 @@ class PausedTrial:
 class Training:
     """What a campaign knows of trainings in steps.
 
-    `curves`: of the trials that run, are paused, or ended and were not learned yet.
-    `paused`: trials that were stopped and can be continued.
-    `told`: the curves that the running or last refresh of the model has.
-    `told_paused`: the trials that were paused then.
-    `forecasts`: of running and paused trials, by the newest refresh.
-    `continued`: trials that were continued at least once.
-    `finishing`: trials that were continued to complete the best ones at the end of the budget.
-    `largest_step`: the largest step of a trial that finished.
-    `removed`: stopped trials whose checkpoints were removed.
-    `restarted`: continued trials that began again, because they reported their first step once more.
-    `seconds_per_step`: mean duration of a step of the trials that finished; 0 before the first.
+    `curves`: of the trials that run, are paused, or ended and were not learned yet. `paused`:
+    trials that were stopped and can be continued. `told`: the curves that the running or last
+    refresh of the model has. `told_paused`: the trials that were paused then. `forecasts`: of
+    running and paused trials, by the newest refresh. `continued`: trials that were continued at
+    least once. `finishing`: trials that were continued to complete the best ones at the end of the
+    budget. `largest_step`: the largest step of a trial that finished. `removed`: stopped trials
+    whose checkpoints were removed. `restarted`: continued trials that began again, because they
+    reported their first step once more. `seconds_per_step`: mean duration of a step of the trials
+    that finished; 0 before the first.
     """
 
     curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
@@ -134,7 +133,7 @@ class Training:
     def after_reports(
         self, reports: Iterable[tuple[int, int, int, float]], running: Mapping[int, RunningAttempt], sign: float
     ) -> "Training":
-        """After reports (trial, attempt, step, value) of running trials."""
+        """Return the new state after reports (trial, attempt, step, value) of running trials."""
         changed: dict[int, TrialCurve] = {}
         restarted: set[int] = set()
         for trial, _attempt, step, value in reports:
@@ -148,8 +147,8 @@ class Training:
         return after if restarted <= self.restarted else replace(after, restarted=self.restarted | restarted)
 
     def after_end(self, trial: int, reward: float, seconds: float) -> "Training":
-        """After the end of `trial` with its final reward, whose last attempt took `seconds`; nothing changes for one
-        that never reported."""
+        """Return the new state after the end of `trial` with its final reward, whose last attempt
+        took `seconds`; nothing changes for one that never reported."""
         curve = self.curves.get(trial)
         if curve is None:
             return self
@@ -159,11 +158,12 @@ class Training:
         return replace(after, seconds_per_step=seconds / curve.step)
 
     def pause(self, trial: int, run: RunningAttempt, step: int) -> "Training":
-        """After a stop of `trial`, which can be continued."""
+        """Return the new state after a stop of `trial`, which can be continued."""
         return replace(self, paused=MappingProxyType({**self.paused, trial: PausedTrial(run, step)}))
 
     def resume(self, trials: Sequence[int], is_finish: bool) -> "Training":
-        """After these paused trials were queued again; `is_finish`: to complete the best ones."""
+        """Return the new state after these paused trials were queued again; `is_finish`: to
+        complete the best ones."""
         left = {trial: one for trial, one in self.paused.items() if trial not in trials}
         return replace(
             self,
@@ -173,8 +173,9 @@ class Training:
         )
 
     def superfluous(self, rule: TrainingRule, sign: float, unlearned: Iterable[int]) -> tuple[int, ...]:
-        """Stopped trials whose checkpoints are not kept: those of the worst optimistic forecasts beyond the number
-        to be kept. Only trials that were stopped before the newest forecasts count; the others are `unlearned`."""
+        """Return stopped trials whose checkpoints are not kept: those of the worst optimistic
+        forecasts beyond the number to be kept. Only trials that were stopped before the newest
+        forecasts count; the others are `unlearned`."""
         if rule.keep_checkpoints is None or not self.forecasts:
             return ()
         judged = set(self.told_paused).intersection(self.paused).difference(unlearned)
@@ -184,11 +185,12 @@ class Training:
 
     @property
     def is_removal_untold(self) -> bool:
-        """Whether the strategy may still choose to continue a trial whose checkpoint was removed."""
+        """Whether the strategy may still choose to continue a trial whose checkpoint was
+        removed."""
         return bool(self.removed) and not self.removed.isdisjoint(self.told_paused)
 
     def remove(self, trials: Sequence[int]) -> "Training":
-        """After the checkpoints of these stopped trials were removed."""
+        """Return the new state after the checkpoints of these stopped trials were removed."""
         return replace(
             self,
             paused=MappingProxyType({trial: one for trial, one in self.paused.items() if trial not in trials}),
@@ -198,17 +200,17 @@ class Training:
         )
 
     def without(self, trial: int) -> "Training":
-        """After the failure of `trial`, which is not tried again."""
+        """Return the new state after the failure of `trial`, which is not tried again."""
         if trial not in self.curves:
             return self
         return replace(self, curves=MappingProxyType({one: c for one, c in self.curves.items() if one != trial}))
 
     def refreshing(self) -> "Training":
-        """When a refresh of the model begins, which learns the curves of now."""
+        """Return when a refresh of the model begins, which learns the curves of now."""
         return replace(self, told=tuple(self.curves.values()), told_paused=tuple(sorted(self.paused)))
 
     def refreshed(self, learned: Iterable[int], forecasts: Iterable[Forecast]) -> "Training":
-        """When a refresh has learned these ended trials."""
+        """Return when a refresh has learned these ended trials."""
         over = {trial for trial in learned if trial not in self.paused and trial not in self.continued_open}
         return replace(
             self,
@@ -224,8 +226,8 @@ class Training:
         )
 
     def best_unfinished(self, running: Iterable[int], sign: float, best: float | None) -> list[int]:
-        """Paused and `running` trials that may become better than `best`, a value, the most promising one first: by
-        their forecasts, before any forecast by their latest values."""
+        """Return paused and `running` trials that may become better than `best`, a value, the most
+        promising one first: by their forecasts, before any forecast by their latest values."""
         open_trials = {*self.paused, *running}
         forecasts = [one for trial, one in self.forecasts.items() if trial in open_trials]
         if forecasts:

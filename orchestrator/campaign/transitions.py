@@ -1,8 +1,9 @@
 """The campaign as a pure state machine: `apply` folds events into a state.
 
-`policy.decide` derives the next command from the state alone, so commands that are being carried out need not be
-stored: after a crash the log is folded with `apply`, and the next command is the same. The result of a command returns
-as an event. Nothing here does I/O, reads a clock or computes a posterior.
+`policy.decide` derives the next command from the state alone, so commands that are being carried
+out need not be stored: after a crash the log is folded with `apply`, and the next command is the
+same. The result of a command returns as an event. Nothing here does I/O, reads a clock or computes
+a posterior.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ _RECENT_ATTEMPTS = 8  # kept for display
 
 
 def apply(state: CampaignState, event: Event) -> CampaignState:
-    """The state after `event`. Total: every event of a valid log applies."""
+    """Return the state after `event`. Total: every event of a valid log applies."""
     state = _pass_time(state, event)
     match event:
         case CampaignCreated():  # the budget is known before the first session
@@ -154,7 +155,8 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
 
 
 def _remark_on_choice(state: CampaignState, event: BatchChosen) -> list[str]:
-    """The warning that a strategy of the user's own chose the whole budget before any result."""
+    """Return the warning that a strategy of the user's own chose the whole budget before any
+    result."""
     count, rules = len(event.picks), state.rules
     is_everything = state.trials + count >= rules.evaluations and count > _LARGE_BATCH * state.slots
     if not (rules.has_own_strategy and is_everything) or event.is_enqueued or state.succeeded or state.existing_count:
@@ -191,8 +193,8 @@ def _computing_seconds_of(state: CampaignState, event: BatchChosen | ModelRefres
 
 
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
-    """Trials that were running are queued first, each with a new attempt, except those that a surviving worker
-    holds."""
+    """Return trials that were running are queued first, each with a new attempt, except those that
+    a surviving worker holds."""
     adopted = set(event.adopted)
     held = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
@@ -277,7 +279,8 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
 
 
 def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
-    """The strategy learns its last value, as if the evaluation had ended so; it is never the best one."""
+    """Return the strategy learns its last value, as if the evaluation had ended so; it is never the
+    best one."""
     run, sign, rule = state.running[event.trial], state.rules.sign, state.rules.training
     arm = run.arm
     reward = None if event.value is None else sign * event.value
@@ -304,7 +307,7 @@ def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[tuple[int, int, i
 
 
 def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
-    """Stopped trials wait for their next attempts; they do not count as stopped any more."""
+    """Return stopped trials wait for their next attempts; they do not count as stopped any more."""
     trials = {one.trial for one in event.trials}
     steps, rule = state.steps, state.rules.training
     if state.rules.steps is not None and rule is not None and rule.continues:
@@ -323,7 +326,7 @@ def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
 
 
 def _remove_checkpoints(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
-    """These stopped trials have ended for good."""
+    """Return these stopped trials have ended for good."""
     rungs = state.rungs
     for trial in event.trials:
         rungs = rungs.without(trial)
@@ -379,8 +382,8 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
 
 
 def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
-    """The failed trials wait for their next attempts; the workers that their arms have cost are counted from 0
-    again."""
+    """Return the failed trials wait for their next attempts; the workers that their arms have cost
+    are counted from 0 again."""
     trials, arms = {one.trial for one in event.trials}, {one.arm for one in event.trials}
     again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
     return replace(
@@ -394,7 +397,8 @@ def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
 
 
 def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> CampaignState:
-    # when it arrived, not when it finished: the interval predicts when the next free worker needs a trial
+    # when it arrived, not when it finished: the interval predicts when the next free worker needs a
+    # trial
     since = 0.0 if state.last_outcome is None else max(0.0, event.time - state.last_outcome)
     is_first = state.last_outcome is None or not state.outcome_interval_seconds
     interval = since if is_first else (1.0 - _RECENT) * state.outcome_interval_seconds + _RECENT * since
@@ -420,5 +424,6 @@ def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
 
 
 def _as_queue(items: Sequence[T]) -> ImmutableQueue[T]:
-    """The same items as a line, which a state that was read from a snapshot does not have."""
+    """Return the same items as a line, which a state that was read from a snapshot does not
+    have."""
     return items if isinstance(items, ImmutableQueue) else ImmutableQueue(items)

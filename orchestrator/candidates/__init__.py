@@ -1,5 +1,6 @@
-"""Which candidates there are: those that are appended during a search, those in other processes, those that match.
+"""Which candidates there are: those that are appended during a search, those in other processes,
+those that match.
 
-The features of candidates as a strategy reads them are `orchestrator.bandit.arms`; spaces and tables of configurations
-are in `objectives`.
+The features of candidates as a strategy reads them are `orchestrator.bandit.arms`; spaces and
+tables of configurations are in `objectives`.
 """

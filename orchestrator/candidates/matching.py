@@ -1,4 +1,5 @@
-"""Finds the candidates that have the values of configurations, however a file or a program writes these values."""
+"""Finds the candidates that have the values of configurations, however a file or a program writes
+these values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,9 @@ from objectives.objective import Candidates
 
 
 def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
-    """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
-    None when there is none, or it names a parameter that no candidate has."""
+    """Return the first arm that has all values of `configuration`, conditional parameters that it
+    leaves out not existing; None when there is none, or it names a parameter that no candidate
+    has."""
     values = {**dict.fromkeys(candidates.conditional), **configuration}
     if not values.keys() <= candidates.columns.keys():
         return None
@@ -21,7 +23,8 @@ def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int
 
 
 def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
-    """The first arm that equals each result in all columns of `results` (n,); −1 where there is none."""
+    """Return the first arm that equals each result in all columns of `results` (n,); −1 where there
+    is none."""
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
     for name, column in results.items():
@@ -35,19 +38,21 @@ def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, ND
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Both columns as rounded numbers if they are numbers, else as text."""
+    """Return both columns as rounded numbers if they are numbers, else as text."""
     if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
         return _round(first), _round(second)
     return np.array([_text(value) for value in first.tolist()]), np.array([_text(value) for value in second.tolist()])
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Round to 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
+    """Round to 12 digits, in decimal as they are printed: rounding a second time changes
+    nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:
-    """One form for values that files write in several forms: a truth value, a number, a number as text."""
+    """Return one form for values that files write in several forms: a truth value, a number, a
+    number as text."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()
     try:
@@ -58,7 +63,7 @@ def _text(value: Any) -> str:
 
 
 def array_of(values: Sequence[object]) -> NDArray[np.generic]:
-    """Numbers as floats, anything else as it is."""
+    """Return numbers as floats, anything else as it is."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values, np.float64)
     array = np.empty(len(values), object)

@@ -1,7 +1,8 @@
 """Candidates whose number grows during a search: their space, and the candidates that are appended.
 
-`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.grown` appends them, now or when a log
-is read again. An `Appended` has values instead of features, so that it can be stored and read.
+`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.grown` appends
+them, now or when a log is read again. An `Appended` has values instead of features, so that it can
+be stored and read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,8 @@ GROWTH = 256  # candidates appended at once, at most
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """One growth: the values (n,) of each parameter, None where it does not exist, and the arms that were retired."""
+    """One growth: the values (n,) of each parameter, None where it does not exist, and the arms
+    that were retired."""
 
     columns: Mapping[str, Sequence[Scalar]]
     retired: tuple[int, ...]
@@ -30,7 +32,8 @@ class Appended:
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates, and the `space` that new ones are drawn from; None when there are never more of them.
+    """Candidates, and the `space` that new ones are drawn from; None when there are never more of
+    them.
 
     At most `limit` candidates are live: not retired, and not set aside.
     """
@@ -40,7 +43,7 @@ class Pool:
     limit: int = 0
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | None:
-        """The growth that the strategy requests now; None for none."""
+        """Return the growth that the strategy requests now; None for none."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
     def growth(
@@ -51,8 +54,8 @@ class Pool:
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
-        """New candidates as `wanted`, and the ones to retire for them; empty when every configuration that was drawn is
-        a candidate already.
+        """Return new candidates as `wanted`, and the ones to retire for them; empty when every
+        configuration that was drawn is a candidate already.
 
         `pending` are arms whose results are not in `state` yet; they are not retired.
         """
@@ -65,7 +68,7 @@ class Pool:
         return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
     def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:
-        """The pool with the appended candidates, and the features (n, d) of these."""
+        """Return the pool with the appended candidates, and the features (n, d) of these."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing

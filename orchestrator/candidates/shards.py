@@ -1,7 +1,8 @@
-"""Candidates in many processes: each shard is a Ray actor that holds blocks of arms and answers queries about them. The
-strategy calls `AllArms` as usual; an arm's values are the same, bit for bit, in any process. A batch costs some ten
-rounds of messages, of p × m numbers at most (p arms pulled, m in the dictionary), whatever the number of arms. A fitted
-posterior goes into the object store once, and each shard fetches it once; a query refers to it by its id there.
+"""Candidates in many processes: each shard is a Ray actor that holds blocks of arms and answers
+queries about them. The strategy calls `AllArms` as usual; an arm's values are the same, bit for
+bit, in any process. A batch costs some ten rounds of messages, of p × m numbers at most (p arms
+pulled, m in the dictionary), whatever the number of arms. A fitted posterior goes into the object
+store once, and each shard fetches it once; a query refers to it by its id there.
 """
 
 import io
@@ -44,7 +45,8 @@ class Shard:
         self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
-        """The answer of the block that is made of `part` with `model`, a pickled kernel and λ."""
+        """Return the answer of the block that is made of `part` with `model`, a pickled kernel and
+        λ."""
         return _Reader(query, self._fits, fits).load()(self._block(part, model))
 
     def _block(self, part: str, model: bytes) -> Block:
@@ -95,7 +97,8 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads a query that `_Writer` wrote. A posterior that was fetched before is the same object again."""
+    """Reads a query that `_Writer` wrote. A posterior that was fetched before is the same object
+    again."""
 
     def __init__(self, query: bytes, kept: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
@@ -143,7 +146,8 @@ class ShardedArms:
 
     @staticmethod
     def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
-        """Spread `features` (A, d) over `shards` actors with so many BLAS `threads` each. Ray must be running.
+        """Spread `features` (A, d) over `shards` actors with so many BLAS `threads` each. Ray must
+        be running.
 
         Raises ValueError when there are not that many arms, or when a feature is not finite.
         """
@@ -161,11 +165,12 @@ class ShardedArms:
         return sum(part.count for part in self._parts)
 
     def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
-        """The blocks that answer for them."""
+        """Return the blocks that answer for them."""
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
-        """These arms, and n more with `features` (n, d) after them, in the actor that holds the fewest."""
+        """Return these arms, and n more with `features` (n, d) after them, in the actor that holds
+        the fewest."""
         sizes = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(sizes, key=lambda actor: sizes[actor]), features)))
 

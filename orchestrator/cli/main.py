@@ -1,4 +1,5 @@
-"""The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130 interrupted."""
+"""The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130
+interrupted."""
 
 import importlib
 import os
@@ -16,8 +17,8 @@ from orchestrator.display.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
 
-# In the order of `bbkb --help`: name, then module and function in `orchestrator.cli.commands`, then the function's
-# summary, so that help and completion import no command.
+# In the order of `bbkb --help`: name, then module and function in `orchestrator.cli.commands`, then
+# the function's summary, so that help and completion import no command.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", "Run a campaign file to its end."),
     "resume": ("run:resume", "Continue a run: finished results are kept, evaluations that were running run again."),
@@ -85,17 +86,19 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they run. Only names and summaries are registered with Typer."""
+    """A group whose commands are imported when they run. Only names and summaries are registered
+    with Typer."""
 
     # Any: Typer's own copy of click, or click itself, as Typer's version has it
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The name, the command and what is left of `args`."""
+        """Return the name, the command and what is left of `args`."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found if name is None else load(name), rest
 
 
 def load(name: str) -> Any:
-    """The command of this name, its module imported: a group where the module has a `Typer`."""
+    """Return the command of this name, its module imported: a group where the module has a
+    `Typer`."""
     module, _, function = _COMMANDS[name][0].partition(":")
     found = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
     if isinstance(found, typer.Typer):
@@ -128,7 +131,8 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Tune expensive functions on a cluster: batched Gaussian-process bandits, every result in a database."""
+    """Tune expensive functions on a cluster: batched Gaussian-process bandits, every result in a
+    database."""
 
 
 def main() -> None:

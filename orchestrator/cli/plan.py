@@ -23,7 +23,7 @@ _SHOWN = 5  # number of configurations that are printed
 
 
 def describe(settings: Settings, parts: Parts) -> str:
-    """What a campaign is, in one line."""
+    """Return what a campaign is, in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
     workers = 1 if settings.workers.executor == "inline" else settings.workers.count
     return (
@@ -90,8 +90,8 @@ def _few(settings: Settings, parts: Parts) -> str:
 def say_plan(
     console: Console, settings: Settings, parts: Parts, known: ExistingTaken | None, address: str | None
 ) -> None:
-    """Print what a run with these settings would do: candidates, workers, budget, store, and its first
-    configurations."""
+    """Print what a run with these settings would do: candidates, workers, budget, store, and its
+    first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
@@ -114,7 +114,8 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def first_arms(settings: Settings, parts: Parts, known: ExistingTaken | None) -> list[int]:
-    """The arms that a run would evaluate first, at most one for each worker, by the computation of a session."""
+    """Return the arms that a run would evaluate first, at most one for each worker, by the
+    computation of a session."""
     problem = parts.problem
     events = runs.first_events(settings, problem.candidates, parts.description, None, known, parts.enqueued)
     progress = replay(problem, events)

@@ -1,4 +1,5 @@
-"""The output of `bbkb replay`: the posterior at a point of the log, and differences of the repeated computation."""
+"""The output of `bbkb replay`: the posterior at a point of the log, and differences of the repeated
+computation."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -19,7 +20,8 @@ REASONS_SHOWN = 10
 
 
 def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
-    """The posterior's best arms by upper bound, the last choice with its reasons, and the result of the comparison."""
+    """Return the posterior's best arms by upper bound, the last choice with its reasons, and the
+    result of the comparison."""
     return Group(*_parts(replayed, problem, parameters, top))
 
 

@@ -21,7 +21,8 @@ def summarize(
 ) -> None:
     """The outcome of a session and the results of the campaign so far.
 
-    `waited_seconds`: how long the command took, which starts the workers before the campaign begins.
+    `waited_seconds`: how long the command took, which starts the workers before the campaign
+    begins.
     """
     if console.quiet and outcome == "failed":
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")

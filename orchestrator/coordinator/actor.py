@@ -1,10 +1,12 @@
 """The coordinator, a Ray actor that runs the driver in its own process. It contains no logic.
 
-It starts to work when it is created, so that Ray can restart it while no process watches: a new process continues the
-log and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
-driver died continues. After the session it keeps the result for a watcher for a limited time, then removes itself.
+It starts to work when it is created, so that Ray can restart it while no process watches: a new
+process continues the log and, with it, the evaluations that worker actors hold. On a cluster that
+was joined it is detached: a campaign whose driver died continues. After the session it keeps the
+result for a watcher for a limited time, then removes itself.
 
-This module imports little, so that the first workers are started before the second or two that the rest takes.
+This module imports little, so that the first workers are started before the second or two that the
+rest takes.
 """
 
 import threading
@@ -30,12 +32,14 @@ Answer = End | BbkbError | ObjectiveError
 
 
 class Orchestrator:
-    """Builds a session out of a run's folder and runs it in a thread; methods are answered by others meanwhile.
+    """Builds a session out of a run's folder and runs it in a thread; methods are answered by
+    others meanwhile.
 
-    `folder` and `name` are the run's. `settings` (JSON) are those of the session; `length` is how long the log was when
-    the actor was created: a session that was closed since then was closed by this actor before it restarted. Neither
-    holds a password. `first`: workers to begin with. `gets_parts`: the creating process calls `take_parts`. Our errors
-    are returned as values: Ray would wrap them.
+    `folder` and `name` are the run's. `settings` (JSON) are those of the session; `length` is how
+    long the log was when the actor was created: a session that was closed since then was closed by
+    this actor before it restarted. Neither holds a password. `first`: workers to begin with.
+    `gets_parts`: the creating process calls `take_parts`. Our errors are returned as values: Ray
+    would wrap them.
     """
 
     def __init__(
@@ -61,17 +65,18 @@ class Orchestrator:
         threading.Thread(target=self._live, name="session", daemon=True).start()
 
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
-        """Take what the creating process has built of the settings, in a list, so that it is unpickled when the modules
-        that it needs can be imported. It is no argument of the constructor, since a restart would need it, too."""
+        """Take what the creating process has built of the settings, in a list, so that it is
+        unpickled when the modules that it needs can be imported. It is no argument of the
+        constructor, since a restart would need it, too."""
         self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
-        """How the session ended, waiting up to `seconds` for it; None while it runs."""
+        """Return how the session ended, waiting up to `seconds` for it; None while it runs."""
         self._over.wait(seconds)
         return self._answer
 
     def status(self) -> "Status | None":
-        """A snapshot; None until the session is built."""
+        """Return a snapshot; None until the session is built."""
         return None if self._session is None else self._session.driver.status()
 
     def stop(self, now: bool) -> bool:

@@ -1,9 +1,9 @@
 """Finds a Ray cluster or starts one on this machine, and keeps Ray's own output away from the user.
 
-Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the terminal (failures
-carry what matters), logs of bounded size, lost nodes noticed soon, and a local cluster always asks for a token, because
-Ray's ports listen on all of the machine's addresses and a program that reaches them can run code. The user's
-environment overrides every one of these.
+Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the
+terminal (failures carry what matters), logs of bounded size, lost nodes noticed soon, and a local
+cluster always asks for a token, because Ray's ports listen on all of the machine's addresses and a
+program that reaches them can run code. The user's environment overrides every one of these.
 """
 
 import logging
@@ -32,7 +32,8 @@ _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
 _KEPT: list["Cluster"] = []  # at most one: the local cluster that the last campaign of this process left
 _PACKAGES = ("objectives", "workers", "orchestrator")
-# Ray's settings, in the environment of this process and of what it starts, unless the user set them.
+# Ray's settings, in the environment of this process and of what it starts, unless the user set
+# them.
 ENVIRONMENT = {
     **RAY_SETTINGS,
     "RAY_SCHEDULER_EVENTS": "0",
@@ -42,7 +43,8 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A Ray cluster this process is connected to. `notes` are sentences worth showing to the user."""
+    """A Ray cluster this process is connected to. `notes` are sentences worth showing to the
+    user."""
 
     address: str
     dashboard_url: str | None
@@ -52,11 +54,12 @@ class Cluster:
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
-    """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on this machine.
+    """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on
+    this machine.
 
-    A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at least the machine's
-    cores. A connection that is open already is used as it is. Raises UserError when no cluster can be reached or
-    started.
+    A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at
+    least the machine's cores. A connection that is open already is used as it is. Raises UserError
+    when no cluster can be reached or started.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -78,7 +81,8 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
 
 
 def named_cluster(address: str | None) -> str | None:
-    """The cluster that `connect` joins: `address`, else RAY_ADDRESS; None when it starts one on this machine."""
+    """Return the cluster that `connect` joins: `address`, else RAY_ADDRESS; None when it starts one
+    on this machine."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
@@ -91,7 +95,8 @@ def is_connected() -> bool:
 def disconnect(cluster: Cluster, keeps: bool = False) -> None:
     """Leave a cluster that was joined; end one that was started. May be called twice.
 
-    `keeps`: one that was started here stays for the next campaign of this process, and ends with the process.
+    `keeps`: one that was started here stays for the next campaign of this process, and ends with
+    the process.
     """
     if keeps and cluster.is_ours:
         _KEPT[:] = [cluster]
@@ -102,7 +107,7 @@ def disconnect(cluster: Cluster, keeps: bool = False) -> None:
 
 
 def _take_kept(named: str | None, cpus: int) -> Cluster | None:
-    """The cluster that an earlier campaign of this process left; None when there is none.
+    """Return the cluster that an earlier campaign of this process left; None when there is none.
 
     One that is smaller than `cpus` logical CPUs, or is not the one that is `named`, is ended.
     """
@@ -164,8 +169,8 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
 
 
 def _closed_to_others(context: object) -> list[str]:
-    """Keep the folder of a Ray that was started here, with its sockets and logs, from other users: Ray opens it to all.
-    A sentence where that fails."""
+    """Keep the folder of a Ray that was started here, with its sockets and logs, from other users:
+    Ray opens it to all. A sentence where that fails."""
     folder = getattr(context, "address_info", {}).get("session_dir")
     try:
         if folder:
@@ -176,7 +181,8 @@ def _closed_to_others(context: object) -> list[str]:
 
 
 def _open_notes(address: str) -> tuple[str, ...]:
-    """A warning about a cluster without authentication: it let this process in, which showed no token."""
+    """Return a warning about a cluster without authentication: it let this process in, which showed
+    no token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return ()
     return (
@@ -194,10 +200,12 @@ def _init(name: str, **options: Any) -> object:
 
 
 def _runtime_env() -> dict[str, str] | None:
-    """What makes Ray's workers import our packages where the user has packages of the same names.
+    """Return what makes Ray's workers import our packages where the user has packages of the same
+    names.
 
-    Ray puts this process's working directory and the folder of its script first on the search path of every worker.
-    Raises UserError where Ray would start no worker: it does not quote the path of Python.
+    Ray puts this process's working directory and the folder of its script first on the search path
+    of every worker. Raises UserError where Ray would start no worker: it does not quote the path of
+    Python.
     """
     ours = Path(__file__).resolve().parents[2]
     named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -216,7 +224,8 @@ def _runtime_env() -> dict[str, str] | None:
 
 
 def _probe(address: str) -> None:
-    """Raise UserError unless something listens at `address`. Ray itself would try, and print, for half a minute."""
+    """Raise UserError unless something listens at `address`. Ray itself would try, and print, for
+    half a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
@@ -244,7 +253,8 @@ def _probe(address: str) -> None:
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
-    """Whether the other side answers a TLS handshake; closes the connection. Whose certificate it is, Ray checks."""
+    """Return whether the other side answers a TLS handshake; closes the connection. Whose
+    certificate it is, Ray checks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -272,7 +282,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """A sentence for each resource of which the cluster has too little for all workers together."""
+    """Return a sentence for each resource of which the cluster has too little for all workers
+    together."""
     resources: dict[str, float] = ray.cluster_resources()
     wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
@@ -316,14 +327,15 @@ def _logical_cpus(workers: int, cpus: float) -> int:
 
 
 def _cores() -> int:
-    """Cores this process may use; a container's or a batch system's affinity counts."""
+    """Return cores this process may use; a container's or a batch system's affinity counts."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _silence_raylets() -> None:
-    """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard output.
+    """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard
+    output.
 
-    `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a failure that the
-    campaign records and displays. A test fails when Ray's messages appear again.
+    `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a
+    failure that the campaign records and displays. A test fails when Ray's messages appear again.
     """
     vars(ray._private.worker)["_worker_logs_enabled"] = False

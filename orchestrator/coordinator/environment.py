@@ -1,7 +1,9 @@
-"""Ray's settings for campaigns: of a Ray that `bbkb` starts, and in every script and manifest that it writes.
+"""Ray's settings for campaigns: of a Ray that `bbkb` starts, and in every script and manifest that
+it writes.
 
-`deploy/ray.env` holds the same and explains each of them. `require_token` adds the token of a Ray that this process
-starts, in a file that only this user can read and that is removed with the process.
+`deploy/ray.env` holds the same and explains each of them. `require_token` adds the token of a Ray
+that this process starts, in a file that only this user can read and that is removed with the
+process.
 """
 
 import atexit
@@ -26,8 +28,8 @@ RAY_SETTINGS = {
 
 
 def require_token() -> Path | None:
-    """Configure a Ray that is about to start to require a token. The file that contains it; None when the environment
-    already names a token or another method."""
+    """Configure a Ray that is about to start to require a token. The file that contains it; None
+    when the environment already names a token or another method."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
         return None

@@ -7,7 +7,8 @@ from workers.executor import ExecutorError
 
 
 def check_room(settings: Settings, resources: Resources | None, address: str | None, or_here: bool) -> None:
-    """Raise UserError, with the list of nodes, when no evaluation can ever run on the cluster that is meant.
+    """Raise UserError, with the list of nodes, when no evaluation can ever run on the cluster that
+    is meant.
 
     Args:
         settings: those of the campaign.

@@ -1,8 +1,10 @@
-"""Passes the credentials of the store to the coordinator, without an argument, label, file or log that contains them.
+"""Passes the credentials of the store to the coordinator, without an argument, label, file or log
+that contains them.
 
-The process that starts the actor writes the store's complete URL into the key-value store of Ray's head. The actor
-reads it whenever it starts, also when Ray starts it again, and removes it at the end. Only processes that can run code
-on the cluster can read it. Nothing is written when the URL needs no credential, or libpq finds it on the actor's node.
+The process that starts the actor writes the store's complete URL into the key-value store of Ray's
+head. The actor reads it whenever it starts, also when Ray starts it again, and removes it at the
+end. Only processes that can run code on the cluster can read it. Nothing is written when the URL
+needs no credential, or libpq finds it on the actor's node.
 """
 
 import os
@@ -18,7 +20,8 @@ _NAMESPACE = "bbkb-stores"  # separate from the ledger's, which is cleared when 
 
 
 def leave_store(run: Run) -> None:
-    """Write the URL for the run's actor. Raises StoreError when it names a variable that is not set."""
+    """Write the URL for the run's actor. Raises StoreError when it names a variable that is not
+    set."""
     if run.store_url.startswith("sqlite"):
         return
     try:
@@ -33,7 +36,7 @@ def leave_store(run: Run) -> None:
 
 
 def with_store(run: Run) -> Run:
-    """The run with the URL that `leave_store` wrote; unchanged when it wrote none."""
+    """Return the run with the URL that `leave_store` wrote; unchanged when it wrote none."""
     left = _internal_kv_get(run.name, namespace=_NAMESPACE)
     return run if left is None else replace(run, store_url=bytes(left).decode())
 

@@ -1,8 +1,8 @@
 """A campaign's figures for Prometheus, through Ray's metrics. Only the coordinator exports them.
 
-Ray exports each under `ray_<name>`, counters with `_total`. The labels are bounded: `campaign` (one a run), `status` of
-a trial, `cause` of idle time. Gauges and counters are set from the campaign's totals, so a restarted coordinator
-continues with the same figures.
+Ray exports each under `ray_<name>`, counters with `_total`. The labels are bounded: `campaign` (one
+a run), `status` of a trial, `cause` of idle time. Gauges and counters are set from the campaign's
+totals, so a restarted coordinator continues with the same figures.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Totals:
 
 
 def totals_of(status: Status) -> Totals:
-    """The figures of a status; without a best value there is no gauge for it."""
+    """Return the figures of a status; without a best value there is no gauge for it."""
     gauges = {
         "bbkb_in_flight": float(status.in_flight),
         "bbkb_backlog": float(status.waiting),
@@ -41,7 +41,8 @@ def totals_of(status: Status) -> Totals:
 
 
 class Metrics:
-    """The metrics of one campaign. `update` belongs to one thread, `observe` may be called from another one."""
+    """The metrics of one campaign. `update` belongs to one thread, `observe` may be called from
+    another one."""
 
     def __init__(self, campaign: str) -> None:
         self._tags = {"campaign": campaign}

@@ -29,7 +29,8 @@ _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 
 
 class RemoteSession:
-    """A session in the central actor, seen by a process that watches it. ActorLostError: it did not restart."""
+    """A session in the central actor, seen by a process that watches it. ActorLostError: it did not
+    restart."""
 
     def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
         self._run = run
@@ -44,13 +45,14 @@ class RemoteSession:
     def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
         """Make the actor, which runs a session with `settings`.
 
-        `is_detached`: it survives this process, instead of ending with it. `parts`: what was built of the
-        settings here; an actor that ends with this process need not build them again.
-        Raises RunError when an actor of this run is alive already; one that has ended is removed.
+        `is_detached`: it survives this process, instead of ending with it. `parts`: what was built
+        of the settings here; an actor that ends with this process need not build them again. Raises
+        RunError when an actor of this run is alive already; one that has ended is removed.
         """
         _remove_ended_actor(run)
         remote: Any = ray.remote(Orchestrator)
-        # a SQLite log lies in a folder of this machine; without it the actor may go wherever there is room
+        # a SQLite log lies in a folder of this machine; without it the actor may go wherever there
+        # is room
         here = NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
         )
@@ -81,7 +83,8 @@ class RemoteSession:
         return cls(run, actor, length, built)
 
     def wait(self, seconds: float) -> bool:
-        """Whether the session has ended, waiting up to `seconds` for it (a little longer while the actor restarts)."""
+        """Return whether the session has ended, waiting up to `seconds` for it (a little longer
+        while the actor restarts)."""
         if self._undelivered is not None:
             self.stop(self._undelivered)
         if self._answer is None:
@@ -90,7 +93,8 @@ class RemoteSession:
         return self._answer is not None
 
     def result(self) -> End:
-        """Outcome and reason of the session, or the error that ended it, raised. The actor is removed."""
+        """Return outcome and reason of the session, or the error that ended it, raised. The actor
+        is removed."""
         while self._answer is None:
             self.wait(_ANSWER_SECONDS)
         self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last
@@ -100,7 +104,8 @@ class RemoteSession:
         return self._answer
 
     def status(self) -> Status | None:
-        """A snapshot; the last one, saying so, while the actor restarts or is too busy; None before the first."""
+        """Return a snapshot; the last one, saying so, while the actor restarts or is too busy; None
+        before the first."""
         if self._answer is not None:
             return self._last
         status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
@@ -110,8 +115,8 @@ class RemoteSession:
         return self._last
 
     def stop(self, now: bool) -> None:
-        """Ask for a clean stop, or one at once; returns when the actor has received it. While it restarts, `wait` asks
-        again."""
+        """Ask for a clean stop, or one at once; returns when the actor has received it. While it
+        restarts, `wait` asks again."""
         has_heard = self._ask(self._actor.stop.remote(now), _DELIVERY_SECONDS)
         self._undelivered = None if has_heard else now
 
@@ -121,7 +126,7 @@ class RemoteSession:
         forget_store(self._run.name)
 
     def _ask(self, reference: "ray.ObjectRef[T]", seconds: float) -> T | None:
-        """The actor's answer; None when there is none in time, or while it restarts."""
+        """Return the actor's answer; None when there is none in time, or while it restarts."""
         try:
             answer = ray.get(reference, timeout=seconds)
         except GetTimeoutError:
@@ -141,8 +146,8 @@ class RemoteSession:
 
 
 def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":
-    """A reference to them, in a list; an empty one where they cannot be pickled: the actor builds them, and says why an
-    objective must be picklable."""
+    """Return a reference to them, in a list; an empty one where they cannot be pickled: the actor
+    builds them, and says why an objective must be picklable."""
     try:
         return [ray.put(parts)]
     except Exception:  # pickling runs the objective's own code, which may raise anything
@@ -154,7 +159,7 @@ def _name(run: Run) -> str:
 
 
 def _find(run: Run) -> ActorHandle | None:
-    """The run's central actor on this cluster, None when there is none."""
+    """Return the run's central actor on this cluster, None when there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)
     except ValueError:

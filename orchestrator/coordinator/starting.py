@@ -1,4 +1,5 @@
-"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds it ended."""
+"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds
+it ended."""
 
 import json
 import threading
@@ -39,19 +40,20 @@ def begin(
     built: Callable[[], Parts | None],
     allocation: Allocation | None,
 ) -> Begun | End:
-    """The session of the run in `folder`, or how it ended while this actor restarted.
+    """Return the session of the run in `folder`, or how it ended while this actor restarted.
 
     Args:
         folder: of the run.
         settings: those of the session, JSON; a restarted actor takes those of its claim.
         length: of the log when the actor was created.
         is_restarted: whether Ray has started the actor again.
-        built: gives what was built of the settings elsewhere, or None. It is called when the modules that the settings
-            name have been imported, and not after a restart.
+        built: gives what was built of the settings elsewhere, or None. It is called when the
+            modules that the settings name have been imported, and not after a restart.
         allocation: workers that have been started.
 
     Raises:
-        BbkbError: what `open_session` raises; CampaignError when session after session died without progress.
+        BbkbError: what `open_session` raises; CampaignError when session after session died without
+            progress.
 
     """
     run, stops = with_store(open_run(Path(folder), runs_it=True)), False
@@ -83,18 +85,21 @@ def _update(session: Session, metrics: Metrics) -> None:
 
 
 def ended_since(events: Sequence[Event], length: int) -> End | None:
-    """How the log's last session ended; None when it did not, or had ended already when the log was this long."""
+    """Return how the log's last session ended; None when it did not, or had ended already when the
+    log was this long."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
 
 def has_stop_request(events: Sequence[Event], length: int) -> bool:
-    """Whether a clean stop was requested since the log was this long: a restarted actor continues to stop."""
+    """Return whether a clean stop was requested since the log was this long: a restarted actor
+    continues to stop."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 
 def check_progress(events: Sequence[Event]) -> None:
-    """Raise CampaignError when `SESSIONS_WITHOUT_PROGRESS` sessions in a row died before any evaluation had ended."""
+    """Raise CampaignError when `SESSIONS_WITHOUT_PROGRESS` sessions in a row died before any
+    evaluation had ended."""
     without_progress = 0
     for event in reversed(events):
         if isinstance(event, AttemptEnded):

@@ -10,11 +10,11 @@ from orchestrator.wording import printable
 
 
 class SafeConsole(Console):
-    """Rich's console, which escapes control characters in all text that it renders. Its own colours and cursor moves
-    are not text, and remain."""
+    """Rich's console, which escapes control characters in all text that it renders. Its own colours
+    and cursor moves are not text, and remain."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of `renderable`, their text printable."""
+        """Yield the segments of `renderable`, their text printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -33,5 +33,5 @@ class JsonConsole(SafeConsole):
 
 
 def console_for(is_quiet: bool, as_json: bool) -> SafeConsole:
-    """The console of a command that may be asked to be quiet, or to write JSON."""
+    """Return the console of a command that may be asked to be quiet, or to write JSON."""
     return JsonConsole() if as_json else SafeConsole(quiet=is_quiet)

@@ -47,7 +47,7 @@ class View(Protocol):
 
 
 def view(console: Console) -> View:
-    """The view that fits the console."""
+    """Return the view that fits the console."""
     if isinstance(console, JsonConsole):
         return JsonView(console)
     if console.is_jupyter and not console.quiet:
@@ -95,7 +95,8 @@ class TerminalView:
 
 
 class _Lines:
-    """The common part of views that only print: the time of the last status, and no begin or end."""
+    """The common part of views that only print: the time of the last status, and no begin or
+    end."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -111,7 +112,8 @@ class _Lines:
 
 
 class PlainView(_Lines):
-    """One line whenever a batch begins, a better value is found after a while, or the campaign ends."""
+    """One line whenever a batch begins, a better value is found after a while, or the campaign
+    ends."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -161,7 +163,7 @@ class JsonView(_Lines):
 
 
 def render(status: Status) -> RenderableType:
-    """The block: a progress bar and a table of what matters."""
+    """Return the block: a progress bar and a table of what matters."""
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
         Text(status.name, style="bold"),
@@ -176,7 +178,7 @@ def render(status: Status) -> RenderableType:
 
 
 def rows(status: Status) -> list[tuple[str, Text]]:
-    """The table's rows: name and value."""
+    """Return the table's rows: name and value."""
     return [
         ("best", _best(status)),
         *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
@@ -201,7 +203,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
 
 
 def elapsed_text(status: Status) -> str:
-    """The duration of the campaign, and how short it could have been."""
+    """Return the duration of the campaign, and how short it could have been."""
     least = duration(status.least_seconds)
     return f"{duration(status.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
 
@@ -216,7 +218,7 @@ def _time_left(status: Status) -> str:
 
 
 def _rate(per_second: float) -> str:
-    """Trials in the unit of time that makes a readable number."""
+    """Return trials in the unit of time that makes a readable number."""
     units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
     seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
     return f"{per_second * seconds:.3g} trials/{unit}"
@@ -266,7 +268,7 @@ def _best(status: Status) -> Text:
 
 
 def recommendation(recommended: Recommendation) -> str:
-    """The recommended configuration, when the best value may be due to noise."""
+    """Return the recommended configuration, when the best value may be due to noise."""
     mean = f", mean of {recommended.evaluations} evaluations" if recommended.evaluations > 1 else ""
     parameters = assignments(recommended.parameters)
     return f"{recommended.value:.6g}{mean}  {parameters} (best posterior mean, because values are noisy)"
@@ -295,16 +297,16 @@ def _now(status: Status) -> str:
 
 
 def short_text(value: object) -> str:
-    """A parameter's value, short."""
+    """Return a parameter's value, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def assignments(parameters: Mapping[str, object]) -> str:
-    """`learning_rate=0.01, layers=3`, the values short."""
+    """Return `learning_rate=0.01, layers=3`, the values short."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
 
 
 def _reliability(status: Status) -> str:
-    """How well values at steps show the end."""
+    """Return how well values at steps show the end."""
     parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.steps_reliability)
     return f"correlation with the final value: {parts}"

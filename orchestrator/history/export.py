@@ -1,13 +1,15 @@
 """One row for each trial, as CSV, JSON or Parquet.
 
-Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name, `LAST_COLUMNS`, one column
-`metric.<name>` for each metric, and `trial.tags` and `trial.note` when there are notes on trials. A parameter whose
-name is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with `parameter.`.
+Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name,
+`LAST_COLUMNS`, one column `metric.<name>` for each metric, and `trial.tags` and `trial.note` when
+there are notes on trials. A parameter whose name is taken already (a fixed column, or anything
+beginning with `metric.`) is prefixed with `parameter.`.
 
-`started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in Parquet; the virtual
-seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown value (no result yet, an inactive
-conditional parameter) is an empty field in CSV and null elsewhere. `error` is the last failure
-of a trial that has not succeeded, and may have several lines.
+`started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in
+Parquet; the virtual seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown
+value (no result yet, an inactive conditional parameter) is an empty field in CSV and null
+elsewhere. `error` is the last failure of a trial that has not succeeded, and may have several
+lines.
 """
 
 import csv
@@ -46,11 +48,11 @@ _ARROW_TYPES = {
 
 
 def export(history: History, format: Format, existing: bool = False, is_safe: bool = True) -> bytes:
-    """All trials of `history` in the order they were chosen, or its `existing` data, which are no trials, instead; text
-    is UTF-8.
+    """Return all trials of `history` in the order they were chosen, or its `existing` data, which
+    are no trials, instead; text is UTF-8.
 
-    `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets an apostrophe before it.
-    Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
+    `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets an apostrophe before
+    it. Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
     """
     columns = existing_columns(history) if existing else trial_columns(history)
     match format:
@@ -64,7 +66,7 @@ def export(history: History, format: Format, existing: bool = False, is_safe: bo
 
 
 def trial_columns(history: History) -> Columns:
-    """The table as columns of equal length; None where a trial has no such value."""
+    """Return the table as columns of equal length; None where a trial has no such value."""
     rows = history.trials
     columns = {name: [getattr(row, name) for row in rows] for name in FIRST_COLUMNS}
     for name, column in _parameter_columns(parameter_names(rows)).items():
@@ -77,7 +79,8 @@ def trial_columns(history: History) -> Columns:
 
 
 def _note_columns(history: History) -> Columns:
-    """`trial.tags` and `trial.note`, of the trials that have some; neither where no trial has."""
+    """Return `trial.tags` and `trial.note`, of the trials that have some; neither where no trial
+    has."""
     of_trials: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:
         if note.trial is not None:
@@ -92,7 +95,8 @@ def _note_columns(history: History) -> Columns:
 
 
 def existing_columns(history: History) -> Columns:
-    """Results known before the campaign: `arm` and `reward`, on the user's scale, as a warm start reads them again."""
+    """Return results known before the campaign: `arm` and `reward`, on the user's scale, as a warm
+    start reads them again."""
     existing = history.existing
     if existing is None:
         return {"arm": [], "reward": []}
@@ -100,7 +104,7 @@ def existing_columns(history: History) -> Columns:
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:
-    """Every parameter that some trial has, in order of first appearance."""
+    """Return every parameter that some trial has, in order of first appearance."""
     return _first_seen(row.parameters for row in rows)
 
 
@@ -109,7 +113,8 @@ def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
-    """Parameter name → column name: injective, and disjoint from the fixed and the metrics' columns."""
+    """Return parameter name → column name: injective, and disjoint from the fixed and the metrics'
+    columns."""
     fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN}
     columns = {}
     for name in names:
@@ -121,7 +126,8 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _to_csv(columns: Columns, is_safe: bool) -> bytes:
-    """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
+    """Return RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted
+    too."""
     content = io.BytesIO()  # StringIO would take four bytes for each character
     text = io.TextIOWrapper(content, encoding="utf-8", newline="")
     writer = csv.writer(text)
@@ -134,27 +140,29 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
 
 
 def _changed(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
-    """`change` of every cell; the column itself where all cells are of types that are `kept`, as in most columns."""
+    """Return `change` of every cell; the column itself where all cells are of types that are
+    `kept`, as in most columns."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
 
 def _without_formula(value: object) -> object:
-    """A cell that no spreadsheet executes: a text that begins like a formula gets an apostrophe; numbers stay
-    numbers."""
+    """Return a cell that no spreadsheet executes: a text that begins like a formula gets an
+    apostrophe; numbers stay numbers."""
     cell = value if type(value) is str else _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
 def _cell(value: object) -> object:
-    """Text and numbers as they are (floats round-trip); booleans, lists and mappings as JSON."""
+    """Return text and numbers as they are (floats round-trip); booleans, lists and mappings as
+    JSON."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
         return value
     return json.dumps(strict_json(value), ensure_ascii=False, default=str)
 
 
 def _to_json(columns: Columns) -> bytes:
-    """An array with one object in each line. The lines are written one by one: json's indentation takes five times as
-    long, and joining all lines takes four times the memory."""
+    """Return an array with one object in each line. The lines are written one by one: json's
+    indentation takes five times as long, and joining all lines takes four times the memory."""
     cells = (_changed(column, strict_json, _EXACT) for column in columns.values())
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
     content = io.BytesIO()
@@ -166,7 +174,8 @@ def _to_json(columns: Columns) -> bytes:
 
 
 def strict_json(value: object) -> object:
-    """`value` in plain lists and dicts, with None for NaN and the infinities, which JSON does not have."""
+    """Return `value` in plain lists and dicts, with None for NaN and the infinities, which JSON
+    does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -191,7 +200,8 @@ def _to_parquet(columns: Columns) -> bytes:
 
 
 def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
-    """Fixed columns and metrics have fixed types, so that an empty campaign has the same schema as a full one."""
+    """Return fixed columns and metrics have fixed types, so that an empty campaign has the same
+    schema as a full one."""
     if name in TIME_COLUMNS:
         moments = [None if value is None else datetime.fromisoformat(value) for value in values]
         return pa.array(moments, type=pa.timestamp("us", tz="UTC"))

@@ -51,7 +51,8 @@ class FailureGroup:
 
 
 class FailureGroups:
-    """The groups of a campaign; of more than `MOST_GROUPS` the one that is longest without a failure is left out."""
+    """The groups of a campaign; of more than `MOST_GROUPS` the one that is longest without a
+    failure is left out."""
 
     def __init__(self, attempts: Iterable[FailedAttempt] = ()) -> None:
         self._groups: dict[tuple[str, str], FailureGroup] = {}  # the newest last
@@ -68,5 +69,5 @@ class FailureGroups:
             del self._groups[next(iter(self._groups))]
 
     def newest_first(self) -> list[FailureGroup]:
-        """All groups, that of the newest failure first."""
+        """Return all groups, that of the newest failure first."""
         return list(self._groups.values())[::-1]

@@ -1,12 +1,13 @@
-"""A campaign's event log folded into tables and totals: the only source of status, report, export and the live page.
+"""A campaign's event log folded into tables and totals: the only source of status, report, export
+and the live page.
 
-`History` has the `campaign.state.CampaignState` on which the run decides, and the tables that a state of bounded size
-cannot have: trials, attempts, refreshes, sessions. All totals come from that state, so `bbkb status` and the report
-cannot disagree. `verify` counts independently on purpose.
+`History` has the `campaign.state.CampaignState` on which the run decides, and the tables that a
+state of bounded size cannot have: trials, attempts, refreshes, sessions. All totals come from that
+state, so `bbkb status` and the report cannot disagree. `verify` counts independently on purpose.
 
-`advance` is the step, state and event to state, so following a growing log costs as much as its new events. It changes
-the state it was given and returns it: a copy for each step would cost as much as the whole log. Time is the executor's
-clock.
+`advance` is the step, state and event to state, so following a growing log costs as much as its new
+events. It changes the state it was given and returns it: a copy for each step would cost as much as
+the whole log. Time is the executor's clock.
 """
 
 import functools
@@ -54,7 +55,8 @@ TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 
 @dataclass(slots=True)
 class TrialRow:
-    """One trial as it stands at the end of the log. Times are None until known; `value` on the user's scale."""
+    """One trial as it stands at the end of the log. Times are None until known; `value` on the
+    user's scale."""
 
     pick: PickedTrial  # the candidate, and the numbers it was chosen by
     batch: int  # 1 for the first batch
@@ -130,7 +132,8 @@ class SessionRow:
 
     @property
     def worker_seconds(self) -> float:
-        """Time of all its workers together: `slots` × `seconds`, where the number of slots never changed."""
+        """Time of all its workers together: `slots` × `seconds`, where the number of slots never
+        changed."""
         since = self.started if self.slots_since is None else self.slots_since
         return self.earlier_seconds + self.slots * max(0.0, self.ended - since)
 
@@ -179,8 +182,8 @@ class History:
 
     @property
     def front(self) -> list[TrialRow]:
-        """The trials on the front of several objectives, in the order of their values, the best of the first one first;
-        with one objective the best trial alone."""
+        """The trials on the front of several objectives, in the order of their values, the best of
+        the first one first; with one objective the best trial alone."""
         if len(self.goals.objectives) == 1:
             return [] if self.best is None else [self.best]
         return [self.trials[member.trial] for member in self.campaign.front.ordered]
@@ -192,8 +195,9 @@ class History:
 
     @property
     def best(self) -> TrialRow | None:
-        """The trial with the best value, of the first objective where there are several, among those that satisfy all
-        constraints; the earliest result of equals; None when there is none."""
+        """The trial with the best value, of the first objective where there are several, among
+        those that satisfy all constraints; the earliest result of equals; None when there is
+        none."""
         best = self.campaign.best
         return None if best is None or best.trial is None else self.trials[best.trial]
 
@@ -204,13 +208,14 @@ class History:
 
     @property
     def recommended(self) -> Mapping[str, object] | None:
-        """The parameters to take: those the strategy recommends where values are noisy, else those of the best value;
-        None when nothing succeeded."""
+        """The parameters to take: those the strategy recommends where values are noisy, else those
+        of the best value; None when nothing succeeded."""
         recommendation = self.campaign.recommended or self.best_known
         return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":
-        """A copy that further steps do not change, except for the rows of trials that have not ended."""
+        """Return a copy that further steps do not change, except for the rows of trials that have
+        not ended."""
         return replace(
             self,
             trials=self.trials[:],
@@ -230,15 +235,15 @@ class History:
         return self.sessions[-1].state if self.sessions else RunState.NOT_STARTED
 
     def status(self, now: float | None = None, activity: str = "") -> Status:
-        """The status of the campaign, from `campaign.status.status_of`."""
+        """Return the status of the campaign, from `campaign.status.status_of`."""
         return status_of(self.created.name, self.campaign, now, activity)
 
 
 def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = None) -> History:
     """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`.
 
-    `state` is the fold of its first `known` events, if that has been stored: applying them again takes half of the
-    time.
+    `state` is the fold of its first `known` events, if that has been stored: applying them again
+    takes half of the time.
     """
     iterator, history = _begin_log(events)
     if state is not None:
@@ -249,8 +254,8 @@ def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = 
 
 
 def fold_tables(events: Iterable[Event]) -> History:
-    """The tables of a whole log without its totals: `campaign`, and what is computed from it, is that of the log's
-    beginning.
+    """Return the tables of a whole log without its totals: `campaign`, and what is computed from
+    it, is that of the log's beginning.
 
     It takes half of the time of `fold`. Raises ValueError as `fold` does.
     """
@@ -261,7 +266,7 @@ def fold_tables(events: Iterable[Event]) -> History:
 
 
 def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
-    """The events after the first one, and the history after that."""
+    """Return the events after the first one, and the history after that."""
     iterator = iter(events)
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
@@ -270,12 +275,12 @@ def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
 
 
 def begin(created: CampaignCreated) -> History:
-    """The history after the first event."""
+    """Return the history after the first event."""
     return History(created, read_recorded(created.settings), apply(CampaignState(), created))
 
 
 def advance(history: History, event: Event) -> History:
-    """`history` after one more event: the same object, changed."""
+    """Return `history` after one more event: the same object, changed."""
     history.campaign = apply(history.campaign, event)
     _record(history, event)
     return history

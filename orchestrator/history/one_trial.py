@@ -14,8 +14,8 @@ _SCORES = "a score is not in the unit of the objective, and a high one is good"
 
 
 def describe_trial(history: History, number: int) -> Plain | None:
-    """A trial in plain values: parameters, result, reports, attempts, and why it was chosen; None when there is no such
-    trial."""
+    """Return a trial in plain values: parameters, result, reports, attempts, and why it was chosen;
+    None when there is no such trial."""
     if not 0 <= number < len(history.trials):
         return None
     row = history.trials[number]
@@ -50,7 +50,8 @@ def _when(history: History, at: float) -> str:
 
 
 def training(history: History, row: TrialRow) -> str:
-    """Whether this trial was stopped, continued or spared, and why; empty where there is nothing to say."""
+    """Return whether this trial was stopped, continued or spared, and why; empty where there is
+    nothing to say."""
     facts = []
     if row.status == "stopped":
         why = f": {row.stop_cause}" if row.stop_cause else ""
@@ -68,7 +69,7 @@ def training(history: History, row: TrialRow) -> str:
 
 
 def reason(history: History, row: TrialRow) -> str:
-    """Why the strategy chose this trial's candidate, in one sentence."""
+    """Return why the strategy chose this trial's candidate, in one sentence."""
     batch = history.batches[row.batch - 1]
     where = f"number {row.place} of the {len(batch.picks)} chosen together at step {row.batch}"
     mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance

@@ -1,7 +1,8 @@
-"""A campaign's finished trials as a study of Optuna, for its dashboard, its pictures and its samplers.
+"""A campaign's finished trials as a study of Optuna, for its dashboard, its pictures and its
+samplers.
 
-Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By this number, a repeated export adds
-only new trials.
+Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By this number, a
+repeated export adds only new trials.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ _TRIAL = "bbkb.trial"
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
-    """Add the new trials of the campaign `run` to the study of that name in the storage at `url`; returns their number.
+    """Add the new trials of the campaign `run` to the study of that name in the storage at `url`;
+    returns their number.
 
-    Failed trials become failed ones, those that were stopped early pruned ones with their intermediate values. The
-    study is made when there is none. Raises UserError when Optuna is not installed, the storage cannot be used, or its
-    study has another direction.
+    Failed trials become failed ones, those that were stopped early pruned ones with their
+    intermediate values. The study is made when there is none. Raises UserError when Optuna is not
+    installed, the storage cannot be used, or its study has another direction.
     """
     storage = open_storage(url, folder, must_exist=False)
     import optuna
@@ -47,7 +49,8 @@ def _is_over(row: TrialRow) -> bool:
 
 
 def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> object:
-    """The trial as Optuna keeps it: with the value of each objective, the first of which is the trial's own."""
+    """Return the trial as Optuna keeps it: with the value of each objective, the first of which is
+    the trial's own."""
     from optuna.trial import FrozenTrial, TrialState
 
     states = {"succeeded": TrialState.COMPLETE, "failed": TrialState.FAIL, "stopped": TrialState.PRUNED}
@@ -69,12 +72,13 @@ def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequenc
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Local time without a zone, as Optuna writes it."""
+    """Return local time without a zone, as Optuna writes it."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
 
 
 def _distributions(history: History) -> dict[str, object]:
-    """Optuna's distribution of each parameter: by the space, or by the values of a table's rows."""
+    """Return Optuna's distribution of each parameter: by the space, or by the values of a table's
+    rows."""
     from optuna.distributions import CategoricalDistribution
 
     if history.settings.space:

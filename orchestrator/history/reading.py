@@ -11,7 +11,8 @@ from orchestrator.store.runs import Run
 
 
 def read_history(run: Run) -> History:
-    """The run's history with its notes. Raises RunError when it has no log, StoreError when that cannot be read."""
+    """Return the run's history with its notes. Raises RunError when it has no log, StoreError when
+    that cannot be read."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         position, state = snapshots.load(store, run.name)
@@ -22,7 +23,8 @@ def read_history(run: Run) -> History:
 
 
 def read_tables(run: Run) -> History:
-    """The tables and the notes of the run's history without its totals; raises as `read_history` does."""
+    """Return the tables and the notes of the run's history without its totals; raises as
+    `read_history` does."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         history = fold_tables(chain((created,), events))
@@ -32,8 +34,8 @@ def read_tables(run: Run) -> History:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the search for reference cycles off: events and rows form none, and the search takes a quarter of the
-    time."""
+    """Switch the search for reference cycles off: events and rows form none, and the search takes a
+    quarter of the time."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,9 @@
-"""The results of a campaign in the order in which they arrived, reduced to the number that a picture can show.
+"""The results of a campaign in the order in which they arrived, reduced to the number that a
+picture can show.
 
-Every result falls into a bucket of neighbours, of which the best and the worst are kept. When there are too many
-buckets, neighbours are joined. So adding a result costs constant time on average, and outliers and improvements are
-never lost.
+Every result falls into a bucket of neighbours, of which the best and the worst are kept. When there
+are too many buckets, neighbours are joined. So adding a result costs constant time on average, and
+outliers and improvements are never lost.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ class Point(Generic[T]):
 
 @dataclass(slots=True)
 class Trace(Generic[T]):
-    """A sample of `count` results: at most 2 `MOST_BUCKETS` of them, and every improvement on all before it."""
+    """A sample of `count` results: at most 2 `MOST_BUCKETS` of them, and every improvement on all
+    before it."""
 
     count: int = 0
     width: int = 1  # results per bucket
@@ -63,11 +65,11 @@ class Trace(Generic[T]):
             self.width *= 2
 
     def copy(self) -> "Trace[T]":
-        """An independent copy."""
+        """Return an independent copy."""
         return Trace(self.count, self.width, self.improvements[:], self._buckets[:])
 
     def points(self) -> Iterator[Point[T]]:
-        """The points, in the order of arrival."""
+        """Yield the points, in the order of arrival."""
         for bucket in self._buckets:
             yield from bucket
 

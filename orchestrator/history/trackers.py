@@ -1,6 +1,7 @@
 """A campaign's finished trials in an experiment tracker: TensorBoard (tensorboardX) or MLflow.
 
-One parent for the campaign, and a child for each trial that has ended. A repeated export adds only new trials.
+One parent for the campaign, and a child for each trial that has ended. A repeated export adds only
+new trials.
 """
 
 import json
@@ -26,10 +27,12 @@ _LONGEST_TEXT = 500  # characters of a parameter or a message
 
 
 def to_tensorboard(history: History, run: str, folder: Path) -> int:
-    """Write the new trials of the campaign `run` below `folder`, each into its own folder; returns their number.
+    """Write the new trials of the campaign `run` below `folder`, each into its own folder; returns
+    their number.
 
-    `value` and `best` of the parent are by the number of the result; a trial's reports are by their step. Raises
-    UserError when tensorboardX is not installed, `folder` has another campaign, or cannot be written.
+    `value` and `best` of the parent are by the number of the result; a trial's reports are by their
+    step. Raises UserError when tensorboardX is not installed, `folder` has another campaign, or
+    cannot be written.
     """
     try:
         from tensorboardX import SummaryWriter
@@ -72,10 +75,12 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
 
 
 def to_mlflow(history: History, run: str, uri: str) -> int:
-    """Log the new trials of the campaign `run` to the MLflow server or database at `uri`; returns their number.
+    """Log the new trials of the campaign `run` to the MLflow server or database at `uri`; returns
+    their number.
 
-    The experiment has the campaign's name, a parent run the run's; a child run has a trial's parameters, metrics and
-    reports. Raises UserError when MLflow is not installed or the tracker cannot be used.
+    The experiment has the campaign's name, a parent run the run's; a child run has a trial's
+    parameters, metrics and reports. Raises UserError when MLflow is not installed or the tracker
+    cannot be used.
     """
     try:
         from mlflow.exceptions import MlflowException
@@ -97,8 +102,9 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
 
 @contextmanager
 def _first_call() -> Iterator[None]:
-    """Let the first request to an unreachable server fail within seconds. MLflow's default, retries for minutes,
-    remains for the rest of an export. Variables that the user has set are not changed."""
+    """Let the first request to an unreachable server fail within seconds. MLflow's default, retries
+    for minutes, remains for the rest of an export. Variables that the user has set are not
+    changed."""
     added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
     os.environ.update(added)
     try:
@@ -136,7 +142,8 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
 
 
 def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
-    """Trials that are children already; one that an interrupted export left half-logged is removed."""
+    """Return trials that are children already; one that an interrupted export left half-logged is
+    removed."""
     logged: set[int] = set()
     token = None
     while True:
@@ -195,7 +202,7 @@ def _better(history: History, best: float | None, value: float | None) -> float 
 
 
 def _numbers(row: TrialRow) -> dict[str, float]:
-    """The value and the metrics that are finite numbers."""
+    """Return the value and the metrics that are finite numbers."""
     numbers = {name: float(number) for name, number in row.metrics.items() if math.isfinite(number)}
     if row.value is not None:
         numbers["value"] = row.value

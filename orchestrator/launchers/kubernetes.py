@@ -1,7 +1,7 @@
 """A campaign as a RayJob of KubeRay: what `bbkb launch kuberay` writes.
 
-Rules of the operator that its schema does not contain are checked here: names as in RFC 1035 (section 2.3.1), short
-enough for the names that the operator derives from them.
+Rules of the operator that its schema does not contain are checked here: names as in RFC 1035
+(section 2.3.1), short enough for the names that the operator derives from them.
 """
 
 import re
@@ -67,7 +67,8 @@ class Pods:
 
     @property
     def resources(self) -> Manifest:
-        """The resources of a worker: requests equal limits, so that it is not evicted for what it uses."""
+        """The resources of a worker: requests equal limits, so that it is not evicted for what it
+        uses."""
         resources = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
@@ -75,9 +76,11 @@ class Pods:
 
 
 def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[Manifest]:
-    """Secret with `token`, ConfigMap with the text of the campaign file, PersistentVolumeClaim (SQLite) and RayJob.
+    """Return secret with `token`, ConfigMap with the text of the campaign file,
+    PersistentVolumeClaim (SQLite) and RayJob.
 
-    Raises UserError when the run's name cannot be one in Kubernetes, or a pod cannot hold one evaluation.
+    Raises UserError when the run's name cannot be one in Kubernetes, or a pod cannot hold one
+    evaluation.
     """
     if not _NAME.fullmatch(run) or len(run) > _LONGEST_NAME:
         raise UserError(
@@ -96,7 +99,8 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
 
 
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
-    """Raise UserError when the campaign file holds a secret: in the cluster it becomes a ConfigMap, which is none."""
+    """Raise UserError when the campaign file holds a secret: in the cluster it becomes a ConfigMap,
+    which is none."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
     webhook = "" if settings.notify is None else settings.notify.webhook or ""
     places = [f"line {number} of the campaign file" for number in lines]
@@ -109,30 +113,31 @@ def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
 
 
 def _needs_variables(settings: Settings) -> bool:
-    """Whether the campaign needs variables of the Secret NAME-store: those of a database, or of the webhook."""
+    """Return whether the campaign needs variables of the Secret NAME-store: those of a database, or
+    of the webhook."""
     webhook = None if settings.notify is None else settings.notify.webhook
     return settings.store != "sqlite" or (webhook is not None and "${" in webhook)
 
 
 def as_yaml(manifests: list[Manifest]) -> str:
-    """The manifests as one file for `kubectl apply`."""
+    """Return the manifests as one file for `kubectl apply`."""
     return yaml.safe_dump_all(manifests, sort_keys=False, default_flow_style=False, width=120)
 
 
 def new_token() -> str:
-    """A token for a new cluster."""
+    """Return a token for a new cluster."""
     return secrets.token_hex(32)
 
 
 def workers_on(pods: Pods, settings: Settings) -> int:
-    """Evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
+    """Return evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
     check_node(settings, cpus=pods.cpus, gpus=pods.gpus, several="pods")
     pod = {"CPU": float(pods.cpus), "GPU": float(pods.gpus)}
     return places_of(settings, [pod] * pods.pods, several="pods")
 
 
 def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
-    """The settings in the manifests with their reasons."""
+    """Return the settings in the manifests with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
     reason = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     store = (
@@ -180,7 +185,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
 
 
 def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
-    """Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
+    """Return Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
     resources = {"cpu": "2", "memory": "4Gi"}
     spec = _pod("ray-head", pods.image, {"requests": resources, "limits": dict(resources)}, grace)
     is_file = settings.store == "sqlite"

@@ -13,10 +13,12 @@ from orchestrator.settings.model import Settings
 def command_for(
     settings: Settings, campaign: Path, overrides: Sequence[str], run: str, runs: Path | None, address: str
 ) -> list[str]:
-    """`ray job submit …`, which uploads the campaign file's folder and begins or resumes `run` on the cluster.
+    """Return `ray job submit …`, which uploads the campaign file's folder and begins or resumes
+    `run` on the cluster.
 
-    `runs`: folder for results as the cluster's nodes see it; None takes that of the settings. Raises UserError when it
-    is inside the uploaded folder, whose copy on the cluster is deleted with the job.
+    `runs`: folder for results as the cluster's nodes see it; None takes that of the settings.
+    Raises UserError when it is inside the uploaded folder, whose copy on the cluster is deleted
+    with the job.
     """
     folder, results = campaign.resolve().parent, Path(settings.runs) if runs is None else runs
     if not results.is_absolute() or results.is_relative_to(folder):
@@ -36,7 +38,7 @@ def command_for(
 
 
 def reasons(settings: Settings, run: str) -> tuple[Setting, ...]:
-    """The settings in that command with their reasons."""
+    """Return the settings in that command with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
     reason = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     return (

@@ -1,4 +1,5 @@
-"""A Slurm batch script for a campaign, which `bbkb launch slurm` writes, and the reasons for its settings."""
+"""A Slurm batch script for a campaign, which `bbkb launch slurm` writes, and the reasons for its
+settings."""
 
 import re
 import shlex
@@ -59,7 +60,8 @@ class JobResources:
 
     @property
     def seconds(self) -> int:
-        """The time limit, read as Slurm reads it: `4:00` is four minutes, `1-4:00` a day and four hours."""
+        """The time limit, read as Slurm reads it: `4:00` is four minutes, `1-4:00` a day and four
+        hours."""
         match = _TIME.fullmatch(self.time)
         assert match is not None, self.time
         first, second, third = (int(match[name] or 0) for name in ("first", "second", "third"))
@@ -84,11 +86,11 @@ class Script:
 def script_for(
     allocation: JobResources, settings: Settings, arguments: Sequence[str], run: str, bin_folder: Path
 ) -> Script:
-    """The script that runs the campaign with these settings as `run`.
+    """Return the script that runs the campaign with these settings as `run`.
 
-    `arguments` are those of `bbkb run`, the campaign file first; `bin_folder` holds the `bbkb` and the `ray` that nodes
-    use outside a container. Raises UserError when a node cannot hold one evaluation, or the time limit is so short that
-    Slurm's notice of it may come at the start.
+    `arguments` are those of `bbkb run`, the campaign file first; `bin_folder` holds the `bbkb` and
+    the `ray` that nodes use outside a container. Raises UserError when a node cannot hold one
+    evaluation, or the time limit is so short that Slurm's notice of it may come at the start.
     """
     places = _places(allocation, settings)
     grace = grace_seconds(settings.workers.timeout_seconds)
@@ -115,7 +117,7 @@ def script_for(
 
 
 def general_script() -> str:
-    """The script for any campaign, which is deploy/slurm/bbkb.sbatch."""
+    """Return the script for any campaign, which is deploy/slurm/bbkb.sbatch."""
     return _render(
         JobResources(nodes=3, cpus=2),
         header="For any campaign: sbatch [options, which override those below] bbkb.sbatch campaign.yaml [options of\n"
@@ -133,14 +135,16 @@ def general_script() -> str:
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
-    """How many seconds before the end Slurm gives notice: enough for the longest evaluation, if that is known."""
+    """Return how many seconds before the end Slurm gives notice: enough for the longest evaluation,
+    if that is known."""
     if timeout_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
 
 
 def _places(allocation: JobResources, settings: Settings) -> int:
-    """Evaluations that run at the same time. Raises UserError when one node cannot hold one."""
+    """Return evaluations that run at the same time. Raises UserError when one node cannot hold
+    one."""
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     gpus = float(allocation.gpus)
     head = {"CPU": float(allocation.head_cpus), "GPU": gpus}
@@ -172,7 +176,7 @@ def _reasons(allocation: JobResources, settings: Settings, places: int, grace: i
 
 
 def _notice(settings: Settings) -> str:
-    """The reason for the time of Slurm's notice before the end."""
+    """Return the reason for the time of Slurm's notice before the end."""
     return "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
 
 

@@ -1,4 +1,5 @@
-"""Renders the templates of `templates/`, with values quoted for a shell, and checks what all launchers check."""
+"""Renders the templates of `templates/`, with values quoted for a shell, and checks what all
+launchers check."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,8 @@ class Setting:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """The file of this name in `templates/`, filled. A value that the template names and `values` lacks is an error."""
+    """Return the file of this name in `templates/`, filled. A value that the template names and
+    `values` lacks is an error."""
     return _environment().get_template(template).render(values)
 
 
@@ -39,10 +41,11 @@ def _environment() -> jinja2.Environment:
 
 
 def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:
-    """Count the evaluations that run at the same time on nodes with these resources, by Ray's names.
+    """Count the evaluations that run at the same time on nodes with these resources, by Ray's
+    names.
 
-    Raises UserError when an evaluation takes several machines and these nodes cannot hold one; `several`: what the
-    cluster consists of.
+    Raises UserError when an evaluation takes several machines and these nodes cannot hold one;
+    `several`: what the cluster consists of.
     """
     workers = settings.workers
     need = Need(cpus=workers.cpus, gpus=workers.gpus, machines=workers.machines, is_spread=workers.spread == "strict")
@@ -56,8 +59,8 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 
 
 def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) -> None:
-    """Raise UserError unless evaluations run on Ray and one node with `cpus` and `gpus` holds one; `several`: what the
-    cluster consists of."""
+    """Raise UserError unless evaluations run on Ray and one node with `cpus` and `gpus` holds one;
+    `several`: what the cluster consists of."""
     workers = settings.workers
     if workers.executor != "ray":
         raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")

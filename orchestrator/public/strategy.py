@@ -1,4 +1,5 @@
-"""What a strategy of your own imports: the protocol, its values, and the parts that strategies share.
+"""What a strategy of your own imports: the protocol, its values, and the parts that strategies
+share.
 
     from bbkb.strategy import Choose, ModelFree, ModelFreeState, Pick
 

@@ -1,4 +1,5 @@
-"""Best-so-far curves of several runs in one picture: an HTML file that needs no network, or an image file."""
+"""Best-so-far curves of several runs in one picture: an HTML file that needs no network, or an
+image file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ Steps = tuple[list[int], list[float]]
 
 
 def best_steps(history: History) -> Steps:
-    """The curve as places (1 for the first result) and best values: a corner at each improvement, then the end."""
+    """Return the curve as places (1 for the first result) and best values: a corner at each
+    improvement, then the end."""
     steps = history.trace.improvements
     if not steps:
         return [], []
@@ -27,10 +29,11 @@ def best_steps(history: History) -> Steps:
 
 
 def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
-    """Draw the curve of each run under its name into `path`: .html, or an image, which needs matplotlib.
+    """Draw the curve of each run under its name into `path`: .html, or an image, which needs
+    matplotlib.
 
-    Raises UserError when the ending is another one, matplotlib is missing, or the runs have different directions;
-    OSError when the file cannot be written.
+    Raises UserError when the ending is another one, matplotlib is missing, or the runs have
+    different directions; OSError when the file cannot be written.
     """
     if len({history.is_maximized for _, history in runs}) > 1:
         directions = ", ".join(

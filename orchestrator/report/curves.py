@@ -13,7 +13,8 @@ _MOST_BANDS = 4
 
 
 def learning_curves(history: History) -> Figure | None:
-    """The curves of the best and the newest trials, the best one in front; None when no trial reported at two steps."""
+    """Return the curves of the best and the newest trials, the best one in front; None when no
+    trial reported at two steps."""
     rows = [row for row in history.reporting.values() if row.reports]
     if not any(len(row.reports) > 1 for row in rows):
         return None
@@ -56,7 +57,8 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
 
 
 def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
-    """From the latest value of running trials, and of the most promising stopped ones, to what is expected of them."""
+    """Return from the latest value of running trials, and of the most promising stopped ones, to
+    what is expected of them."""
     forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
     sign = 1.0 if history.is_maximized else -1.0
     unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
@@ -81,7 +83,8 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
 
 
 def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
-    """Expected final values of unfinished trials among those `shown`, with their bands; None where there are none."""
+    """Return expected final values of unfinished trials among those `shown`, with their bands; None
+    where there are none."""
     training, end = history.campaign.training, history.campaign.training_end
     unfinished = {row.trial for row in shown if row.status in ("running", "stopped", "queued")}
     forecasts = [one for trial, one in training.forecasts.items() if trial in unfinished]
@@ -113,7 +116,8 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
 
 
 def _decisions(history: History) -> str:
-    """How many trials were stopped, by cause, how many were continued, and which were spared."""
+    """Return how many trials were stopped, by cause, how many were continued, and which were
+    spared."""
     stopped = [row for row in history.reporting.values() if row.status == "stopped"]
     if not stopped:
         return ""

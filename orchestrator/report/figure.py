@@ -1,7 +1,8 @@
 """The parts of a picture on the page: plotly's JSON figure format, and the common style.
 
-A colour is written as the name of a CSS variable (`--accent`): the page replaces it by the value of the light or the
-dark scheme. Plotly reads a subset of HTML in every text it draws, so each text from outside goes through `label`.
+A colour is written as the name of a CSS variable (`--accent`): the page replaces it by the value of
+the light or the dark scheme. Plotly reads a subset of HTML in every text it draws, so each text
+from outside goes through `label`.
 """
 
 import html
@@ -40,44 +41,45 @@ class Figure:
 
 
 def label(text: object, limit: int = 60) -> str:
-    """`text` as plotly will show it literally: escaped, on one line, at most `limit` characters, control characters
-    visible."""
+    """Return `text` as plotly will show it literally: escaped, on one line, at most `limit`
+    characters, control characters visible."""
     return html.escape(one_line(printable(" ".join(str(text).split())), limit), quote=False)
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:
-    """Hover text: one line for each parameter."""
+    """Return hover text: one line for each parameter."""
     return "<br>".join(f"{label(name)} = {label(short(value))}" for name, value in parameters)
 
 
 def short(value: object) -> object:
-    """Numbers to six significant digits, everything else unchanged."""
+    """Return numbers to six significant digits, everything else unchanged."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def round_values(values: Iterable[float], digits: int = 6) -> list[float | None]:
-    """`values` as short JSON numbers: `digits` significant digits, None for what is not finite."""
+    """Return `values` as short JSON numbers: `digits` significant digits, None for what is not
+    finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
 def axis(title: str, **options: object) -> Spec:
-    """An axis with a title (its unit in brackets); `options` are plotly's."""
+    """Return an axis with a title (its unit in brackets); `options` are plotly's."""
     look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 
 
 def counting_axis(title: str, count: int) -> Spec:
-    """An axis for 1, 2, …, `count`: ticks at whole numbers only."""
+    """Return an axis for 1, 2, …, `count`: ticks at whole numbers only."""
     return axis(title, range=[0.4, max(count, 8) + 0.6], **({"dtick": 1} if count <= 12 else {}))
 
 
 def layout(xaxis: Spec, yaxis: Spec, height: int = 320, **options: object) -> Spec:
-    """The layout every picture starts from."""
+    """Return the layout every picture starts from."""
     return {**look(height), "xaxis": xaxis, "yaxis": yaxis, **options}
 
 
 def look(height: int) -> Spec:
-    """Colours, font and margins of a picture `height` pixels high."""
+    """Return colours, font and margins of a picture `height` pixels high."""
     return {
         "height": height,
         "paper_bgcolor": "--card",
@@ -93,10 +95,11 @@ def look(height: int) -> Spec:
 
 
 def visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
-    """A range without far outliers on the bad side, so that one diverged trial does not flatten the curve; None: all.
+    """Return a range without far outliers on the bad side, so that one diverged trial does not
+    flatten the curve; None: all.
 
-    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range). Outliers are left out
-    only when the range of all values is more than four times as wide.
+    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range).
+    Outliers are left out only when the range of all values is more than four times as wide.
     """
     low, high = float(values.min()), float(values.max())
     first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))

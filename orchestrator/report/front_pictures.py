@@ -1,4 +1,5 @@
-"""Pictures of several objectives and of constraints: the front, its hypervolume, the share of feasible results."""
+"""Pictures of several objectives and of constraints: the front, its hypervolume, the share of
+feasible results."""
 
 from itertools import combinations
 
@@ -16,7 +17,8 @@ _MOST_VOLUMES = 200  # hypervolumes that are computed for a picture
 
 
 def fronts(history: History) -> list[Figure]:
-    """The results in the plane of each pair of objectives, the front in front; none with one objective."""
+    """Return the results in the plane of each pair of objectives, the front in front; none with one
+    objective."""
     pairs = list(combinations(range(len(history.goals.objectives)), 2))[:_MOST_PAIRS]
     return [_front(history, pair) for pair in pairs if history.succeeded]
 
@@ -67,7 +69,7 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
 
 
 def hypervolume_course(history: History) -> Figure | None:
-    """The hypervolume of the front after each evaluation; None with one objective."""
+    """Return the hypervolume of the front after each evaluation; None with one objective."""
     goals, last = history.goals, history.campaign.front
     if len(goals.objectives) < 2 or not last.members:
         return None
@@ -89,7 +91,8 @@ def hypervolume_course(history: History) -> Figure | None:
 
 
 def feasible_share(history: History) -> Figure | None:
-    """The share of all results so far that satisfy every constraint; None without constraints."""
+    """Return the share of all results so far that satisfy every constraint; None without
+    constraints."""
     if not history.goals.constraints or not history.succeeded:
         return None
     feasible = [history.goals.is_feasible(row.value or 0.0, row.metrics) for row in history.succeeded]

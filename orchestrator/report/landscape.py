@@ -1,4 +1,5 @@
-"""Pictures of how the value depends on the parameters, by a model fitted to the results (`surrogate`)."""
+"""Pictures of how the value depends on the parameters, by a model fitted to the results
+(`surrogate`)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
 
 
 def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
-    """Importance, slices and contours; none without a model."""
+    """Return importance, slices and contours; none without a model."""
     if surrogate is None:
         return []
     shares = surrogate.importance()
@@ -33,7 +34,7 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
 
 
 def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Figure:
-    """One bar for each parameter: its total Sobol index, the most important at the top."""
+    """Return one bar for each parameter: its total Sobol index, the most important at the top."""
     names = [label(surrogate.dimensions[place].name, 28) for place in reversed(order)]
     trace = {
         "type": "bar",
@@ -60,7 +61,8 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
 
 
 def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure:
-    """One panel for each parameter: all results, and the model along a line through the best configuration."""
+    """Return one panel for each parameter: all results, and the model along a line through the best
+    configuration."""
     shown = list(order[:_MOST_SLICES])
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
@@ -140,7 +142,7 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
 
 
 def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
-    """The axes of one panel in a grid of panels, the first at the top left."""
+    """Return the axes of one panel in a grid of panels, the first at the top left."""
     column, line = number % columns, number // columns
     width, height = 1.0 / columns, 1.0 / lines
     suffix = _suffix(number + 1)
@@ -163,7 +165,8 @@ def _suffix(number: int) -> str:
 
 
 def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure | None:
-    """The model's mean over each pair of the three most important parameters; None when fewer than two vary."""
+    """Return the model's mean over each pair of the three most important parameters; None when
+    fewer than two vary."""
     pairs = [(order[a], order[b]) for a, b in _PAIRS if b < len(order)]
     if not pairs:
         return None
@@ -201,7 +204,8 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
 def _heights(
     panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool, is_coarse: bool
 ) -> Spec:
-    """The means as lines of equal height; `is_coarse`: as cells, because there is nothing between two choices."""
+    """Return the means as lines of equal height; `is_coarse`: as cells, because there is nothing
+    between two choices."""
     across, up, means = panel
     low, high = bounds
     kind: Spec = {"type": "heatmap"} if is_coarse else {"type": "contour", "line": {"width": 0.5, "color": "--grid"}}
@@ -232,12 +236,12 @@ def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> Spec:
 
 
 def _some(surrogate: Surrogate) -> NDArray[np.intp]:
-    """Results (m,) to be drawn, evenly spaced."""
+    """Return results (m,) to be drawn, evenly spaced."""
     return np.unique(np.linspace(0, len(surrogate.values) - 1, _MOST_POINTS).astype(np.intp))
 
 
 def _grid_means(surrogate: Surrogate, pair: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
-    """Positions (m,) and (k,) of the two parameters, and the model's mean (k, m) there."""
+    """Return positions (m,) and (k,) of the two parameters, and the model's mean (k, m) there."""
     across, up = (surrogate.dimensions[place].grid(_CONTOUR) for place in pair)
     points = np.tile(surrogate.best, (len(across) * len(up), 1))
     points[:, pair[0]] = np.tile(across, len(up))

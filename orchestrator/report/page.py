@@ -1,9 +1,10 @@
 """The report page: one HTML file without other files, which sends no request.
 
-Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
-`figure.label` in pictures, by base64 inside scripts (`pack`), and the table is built from text nodes. In addition, a
-content security policy allows only the page's own script and no requests. Characters that change the direction of
-writing, or have no width, are shown as escapes.
+Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in
+the page's text, by `figure.label` in pictures, by base64 inside scripts (`pack`), and the table is
+built from text nodes. In addition, a content security policy allows only the page's own script and
+no requests. Characters that change the direction of writing, or have no width, are shown as
+escapes.
 """
 
 import base64
@@ -48,7 +49,7 @@ def write_report(history: History, path: Path) -> None:
 
 
 def render(history: History, title: str) -> str:
-    """The whole page as HTML. The same history gives the same page."""
+    """Return the whole page as HTML. The same history gives the same page."""
     environment = Environment(
         loader=PackageLoader("orchestrator.report", "."),
         autoescape=True,
@@ -82,13 +83,13 @@ def render(history: History, title: str) -> str:
 
 
 def resource(name: str) -> str:
-    """A text file of the report's folder."""
+    """Return a text file of the report's folder."""
     return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def pack(value: object) -> str:
-    """`value` as strict JSON, gzipped, in base64: a third of the size, and without characters that have a meaning in
-    HTML.
+    """Return `value` as strict JSON, gzipped, in base64: a third of the size, and without
+    characters that have a meaning in HTML.
 
     Raises ValueError on NaN and infinities, which JSON does not have.
     """
@@ -98,7 +99,7 @@ def pack(value: object) -> str:
 
 @cache
 def _packed_plotly() -> str:
-    """plotly.js for the page: 2 MB instead of 4.8."""
+    """Return plotly.js for the page: 2 MB instead of 4.8."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
@@ -118,7 +119,7 @@ def _session_rows(history: History) -> list[dict[str, str]]:
 
 
 def _note_rows(history: History) -> list[dict[str, str]]:
-    """The notes: the file's note first, then the others in the order written."""
+    """Return the notes: the file's note first, then the others in the order written."""
     first = [{"time": "", "about": "campaign", "tags": "", "text": history.settings.note}] * bool(history.settings.note)
     return first + [
         {
@@ -132,7 +133,8 @@ def _note_rows(history: History) -> list[dict[str, str]]:
 
 
 def trial_table(history: History) -> Spec:
-    """The table of trials for the page's script: `columns` with a name and a kind, `rows` as lists, strict JSON."""
+    """Return the table of trials for the page's script: `columns` with a name and a kind, `rows` as
+    lists, strict JSON."""
     clock = CampaignClock.of(history)
     rows = listed_rows(history)
     names, metrics = parameter_names(rows), history.goals.further_metrics
@@ -153,7 +155,8 @@ def trial_table(history: History) -> Spec:
 
 
 def listed_rows(history: History) -> list[TrialRow]:
-    """The trials of the table: all while they are few, else the best results and the newest trials."""
+    """Return the trials of the table: all while they are few, else the best results and the newest
+    trials."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials
     sign = 1.0 if history.is_maximized else -1.0
@@ -168,7 +171,7 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
 
 
 def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], started: float) -> list[object]:
-    """`started` in seconds in session, NaN where it has not."""
+    """Return `started` in seconds in session, NaN where it has not."""
     parameters = [row.parameters.get(name) for name in names]
     values = [row.metrics.get(name) for name in metrics]
     cells = [row.trial, row.status, row.value, *values, *parameters, row.batch, row.attempts, started, row.seconds]
@@ -176,7 +179,7 @@ def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], started:
 
 
 def _cell(value: object) -> object:
-    """Numbers to six significant digits, lists and mappings as JSON text."""
+    """Return numbers to six significant digits, lists and mappings as JSON text."""
     if isinstance(value, float):
         return strict_json(float(f"{value:.6g}"))
     if isinstance(value, Mapping | list | tuple | bool):

@@ -1,4 +1,5 @@
-"""Parallel coordinates: one axis for each parameter, one line for each evaluation, coloured by its value."""
+"""Parallel coordinates: one axis for each parameter, one line for each evaluation, coloured by its
+value."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 
 
 def parallel_coordinates(history: History) -> Figure | None:
-    """All successful trials over their parameters, the best drawn last; None without any or without parameters."""
+    """Return all successful trials over their parameters, the best drawn last; None without any or
+    without parameters."""
     sign = 1.0 if history.is_maximized else -1.0
     rows = sorted(_rows(history), key=lambda row: sign * (row.value or 0.0))
     names = parameter_names(rows)
@@ -72,7 +74,8 @@ def parallel_coordinates(history: History) -> Figure | None:
 
 
 def _rows(history: History) -> list[TrialRow]:
-    """All results while a browser can draw them; else the best quarter of that many and the others evenly."""
+    """Return all results while a browser can draw them; else the best quarter of that many and the
+    others evenly."""
     rows = history.succeeded
     if len(rows) <= _MOST_LINES:
         return rows
@@ -84,7 +87,8 @@ def _rows(history: History) -> list[TrialRow]:
 
 @dataclass(frozen=True)
 class ParameterAxis:
-    """An axis of a parameter: the positions (n,) at which evaluations cross it, its range and its ticks."""
+    """An axis of a parameter: the positions (n,) at which evaluations cross it, its range and its
+    ticks."""
 
     name: str
     positions: list[float | None]
@@ -105,10 +109,11 @@ class ParameterAxis:
 
 
 def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None = None) -> ParameterAxis:
-    """The axis of a parameter: its range (logarithmic where the space says so), its steps, or its categories.
+    """Return the axis of a parameter: its range (logarithmic where the space says so), its steps,
+    or its categories.
 
-    `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
-    table's rows) the values tell the kind.
+    `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the
+    candidates are a table's rows) the values tell the kind.
     """
     if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
@@ -138,17 +143,19 @@ def _numeric_axis(
 
 
 def _bounded(position: float) -> float:
-    """A position whose differences to others do not overflow."""
+    """Return a position whose differences to others do not overflow."""
     return max(-_LARGEST, min(position, _LARGEST))
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
-    """One step for each level, in the given order, then one for every other value that occurs."""
+    """Return one step for each level, in the given order, then one for every other value that
+    occurs."""
     cells = [_MISSING if value is None else str(value) for value in values]
     steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *cells]))
     index = {step: float(position) for position, step in enumerate(steps)}
     every = math.ceil(len(steps) / 24)  # more labels would overlap
-    # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their escapes
+    # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their
+    # escapes
     ticks = {
         float(position): one_line(printable(step), 20) for position, step in enumerate(steps) if position % every == 0
     }
@@ -165,7 +172,8 @@ def _linear_ticks(low: float, high: float) -> dict[float, str]:
 
 
 def _log_ticks(low: float, high: float) -> dict[float, str]:
-    """1, 2, 5 times powers of ten while they are few, else powers of ten alone; linear ticks in less than an octave.
+    """Return 1, 2, 5 times powers of ten while they are few, else powers of ten alone; linear ticks
+    in less than an octave.
 
     `low`, `high` and the ticks' positions are decimal logarithms.
     """

@@ -20,7 +20,8 @@ from orchestrator.report.timeline import gantt, utilization
 
 
 def figures(history: History) -> list[Figure]:
-    """The pictures of the results that have contents for this campaign, in the page's order."""
+    """Return the pictures of the results that have contents for this campaign, in the page's
+    order."""
     first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)
@@ -28,7 +29,7 @@ def figures(history: History) -> list[Figure]:
 
 
 def internal_figures(history: History) -> list[Figure]:
-    """The pictures of the algorithm itself: batches or refits, and its dictionary."""
+    """Return the pictures of the algorithm itself: batches or refits, and its dictionary."""
     return _draw((batch_sizes, dictionary_sizes), history)
 
 

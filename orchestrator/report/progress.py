@@ -1,7 +1,8 @@
 """Pictures of the progress of a campaign by evaluation and by batch.
 
-Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the t-th evaluation,
-simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤ t of |f* − f(aₛ)|.
+Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the
+t-th evaluation, simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤
+t of |f* − f(aₛ)|.
 """
 
 import numpy as np
@@ -28,7 +29,8 @@ _FEW_POINTS = 60  # up to here every step gets a marker
 
 
 def best_so_far(history: History) -> Figure | None:
-    """Every value, in the order the evaluations finished, and the best one so far; thinned when there are too many."""
+    """Return every value, in the order the evaluations finished, and the best one so far; thinned
+    when there are too many."""
     points = list(history.trace.points())
     if not points:
         return None
@@ -72,7 +74,8 @@ def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> Spec:
 
 
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
-    """A step at every improvement, then a line to the last evaluation; it begins at the picture's first evaluation."""
+    """Return a step at every improvement, then a line to the last evaluation; it begins at the
+    picture's first evaluation."""
     steps = history.trace.improvements
     low, high = visible or (-np.inf, np.inf)
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
@@ -90,7 +93,8 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
-    """|f* − f(aₜ)| (n,) in the order of finishing, of the trials that have a noise-free value."""
+    """Return |f* − f(aₜ)| (n,) in the order of finishing, of the trials that have a noise-free
+    value."""
     optimum = history.created.optimum
     if optimum is None:
         return np.empty(0)
@@ -100,7 +104,7 @@ def regret_gaps(history: History) -> NDArray[np.float64]:
 
 
 def simple_regret(history: History) -> Figure | None:
-    """The smallest gap to the optimum so far, on a log scale."""
+    """Return the smallest gap to the optimum so far, on a log scale."""
     gaps = regret_gaps(history)
     if not gaps.size:
         return None
@@ -114,7 +118,7 @@ def simple_regret(history: History) -> Figure | None:
 
 
 def cumulative_regret(history: History) -> Figure | None:
-    """The sum of the gaps to the optimum so far."""
+    """Return the sum of the gaps to the optimum so far."""
     gaps = regret_gaps(history)
     if not gaps.size:
         return None
@@ -129,7 +133,7 @@ def _decades(values: NDArray[np.float64]) -> float:
 
 
 def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
-    """A step line of `values` (n,), one for each evaluation."""
+    """Return a step line of `values` (n,), one for each evaluation."""
     shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",
@@ -145,7 +149,8 @@ def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64]
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """The number of trials of each batch, and why it ended; `refresh_sizes` in asynchronous mode, without batches."""
+    """Return the number of trials of each batch, and why it ended; `refresh_sizes` in asynchronous
+    mode, without batches."""
     if history.is_asynchronous:
         return refresh_sizes(history)
     batches = history.batches
@@ -160,7 +165,7 @@ def batch_sizes(history: History) -> Figure | None:
 
 
 def refresh_sizes(history: History) -> Figure | None:
-    """The number of new results in each refresh."""
+    """Return the number of new results in each refresh."""
     refreshes = history.refreshes
     if not refreshes:
         return None
@@ -174,7 +179,8 @@ def refresh_sizes(history: History) -> Figure | None:
 
 
 def dictionary_sizes(history: History) -> Figure | None:
-    """The dictionary's size after each refresh of the model; None for strategies without a dictionary."""
+    """Return the dictionary's size after each refresh of the model; None for strategies without a
+    dictionary."""
     refreshes = history.refreshes
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():
@@ -189,7 +195,8 @@ def dictionary_sizes(history: History) -> Figure | None:
 
 
 def _columns(sizes: NDArray[np.generic], texts: list[str], hover: str) -> list[Spec]:
-    """Bars while they can be distinguished, else a filled step line, which is fast with 10⁴ of them."""
+    """Return bars while they can be distinguished, else a filled step line, which is fast with 10⁴
+    of them."""
     common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:
         return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]

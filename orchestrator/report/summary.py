@@ -1,4 +1,5 @@
-"""The summary of a campaign: the words and numbers at the head of its report and of its live page."""
+"""The summary of a campaign: the words and numbers at the head of its report and of its live
+page."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ class Card:
 
 
 def subtitle(history: History) -> str:
-    """The objective, the strategy and the number of candidates."""
+    """Return the objective, the strategy and the number of candidates."""
     settings = history.settings
     parts = [
         settings.objective and f"objective {settings.objective}",
@@ -38,7 +39,7 @@ def subtitle(history: History) -> str:
 
 
 def summary_cards(history: History) -> list[Card]:
-    """The numbers at the head of the page."""
+    """Return the numbers at the head of the page."""
     best, batches, now = history.best_known, history.batches, history.status()
     retried = sum(1 for attempt in history.attempts if attempt.failure) - now.failed
     open_trials = now.chosen - now.done
@@ -77,7 +78,7 @@ def summary_cards(history: History) -> list[Card]:
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
-    """The record of the fitted model in words; empty for strategies that fit none."""
+    """Return the record of the fitted model in words; empty for strategies that fit none."""
     record = next((fitted for refresh in reversed(history.refreshes) if (fitted := _fit_of(refresh))), None)
     if record is None:
         return []
@@ -98,13 +99,13 @@ def model_facts(history: History) -> list[tuple[str, str]]:
 
 
 def _fit_of(refresh: ModelRefreshed) -> Record | None:
-    """The fitted model in the record of a refresh."""
+    """Return the fitted model in the record of a refresh."""
     fitted: Record | None = refresh.record.get("model")
     return fitted
 
 
 def goal_cards(history: History) -> list[Card]:
-    """The front of several objectives, and how many results satisfy the constraints."""
+    """Return the front of several objectives, and how many results satisfy the constraints."""
     now = history.status().goals
     if now is None:
         return []
@@ -115,7 +116,8 @@ def goal_cards(history: History) -> list[Card]:
 
 
 def gain_cards(history: History) -> list[Card]:
-    """A card for the last improvement of the best value, and for what the model leaves to gain."""
+    """Return a card for the last improvement of the best value, and for what the model leaves to
+    gain."""
     now = history.status()
     if now.last_gain is None:
         return []
@@ -124,7 +126,7 @@ def gain_cards(history: History) -> list[Card]:
 
 
 def existing_cards(history: History) -> list[Card]:
-    """A card for existing data, which are in no picture."""
+    """Return a card for existing data, which are in no picture."""
     existing = history.existing
     if existing is None:
         return []
@@ -145,8 +147,8 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
-    """The recommended configuration when the best value may be due to noise; empty when it is that of the best
-    value."""
+    """Return the recommended configuration when the best value may be due to noise; empty when it
+    is that of the best value."""
     recommendation = history.campaign.recommended
     if recommendation is None:
         return []
@@ -157,7 +159,7 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:
-    """The resolved campaign file, its keys in their order."""
+    """Return the resolved campaign file, its keys in their order."""
     plain = json.loads(
         json.dumps(settings, default=lambda value: dict(value) if isinstance(value, Mapping) else str(value))
     )

@@ -1,11 +1,14 @@
-"""A Gaussian process fitted to a campaign's results, for its pictures: importance, slices, contours.
+"""A Gaussian process fitted to a campaign's results, for its pictures: importance, slices,
+contours.
 
-It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale a parameter, noise and constant mean), fitted
-to at most `MOST_RESULTS` results whatever strategy chose them, so campaigns of every strategy have the same pictures.
-Values further than three robust standard deviations from the median are drawn in to that distance before the fit.
+It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale a parameter, noise and
+constant mean), fitted to at most `MOST_RESULTS` results whatever strategy chose them, so campaigns
+of every strategy have the same pictures. Values further than three robust standard deviations from
+the median are drawn in to that distance before the fit.
 
-Positions are the coordinates of the pictures' axes (`parallel.ParameterAxis`): logarithms for a logarithmic range, step
-numbers for choices. The model sees them in the unit cube, choices one-hot divided by √2.
+Positions are the coordinates of the pictures' axes (`parallel.ParameterAxis`): logarithms for a
+logarithmic range, step numbers for choices. The model sees them in the unit cube, choices one-hot
+divided by √2.
 """
 
 from collections.abc import Sequence
@@ -44,7 +47,8 @@ class Dimension:
         return self.axis.name
 
     def features(self, positions: Floats) -> Floats:
-        """Features (n, k) at `positions` (n,) of the axis; positions outside the axis count as its ends."""
+        """Return features (n, k) at `positions` (n,) of the axis; positions outside the axis count
+        as its ends."""
         low, high = self.axis.range
         if not self.is_choice:
             return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
@@ -53,11 +57,12 @@ class Dimension:
         return one_hot
 
     def grid(self, count: int) -> Floats:
-        """Positions (m,) that cover the axis: all steps of a stepped one, `count` of another."""
+        """Return positions (m,) that cover the axis: all steps of a stepped one, `count` of
+        another."""
         return np.array(self.levels) if self.axis.is_stepped else np.linspace(*self.axis.range, count)
 
     def at(self, shares: Floats) -> Floats:
-        """Positions at `shares` (n,) in [0, 1) of the axis."""
+        """Return positions at `shares` (n,) in [0, 1) of the axis."""
         if self.axis.is_stepped:
             return np.minimum(np.floor(shares * len(self.levels)), len(self.levels) - 1.0)
         low, high = self.axis.range
@@ -72,7 +77,8 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """The fitted model. `positions` (n, p) and `values` (n,) are the results it was fitted to, on the user's scale."""
+    """The fitted model. `positions` (n, p) and `values` (n,) are the results it was fitted to, on
+    the user's scale."""
 
     dimensions: tuple[Dimension, ...]
     positions: Floats
@@ -90,24 +96,27 @@ class Surrogate:
     _spread: float
 
     def predict(self, positions: Floats) -> tuple[Floats, Floats]:
-        """Mean (m,) and standard deviation (m,) of the noise-free value at `positions` (m, p), on the user's scale."""
+        """Return mean (m,) and standard deviation (m,) of the noise-free value at `positions` (m,
+        p), on the user's scale."""
         mean, columns = self._predict_scores(positions)
         reduced = np.einsum("nm,nm->m", columns, cho_solve(self._factor, columns))
         deviation = np.sqrt(np.maximum(1.0 - reduced, 0.0))
         return self._centre + self._spread * mean, self._spread * deviation
 
     def _predict_scores(self, positions: Floats) -> tuple[Floats, Floats]:
-        """The mean (m,) at `positions` (m, p) in units of the spread, and the kernel's columns (n, m)."""
+        """Return the mean (m,) at `positions` (m, p) in units of the spread, and the kernel's
+        columns (n, m)."""
         columns = self._kernel.cross(self._features, self._encode(positions))
         mean: Floats = self._mean + columns.T @ self._weights
         return mean, columns
 
     def importance(self) -> Floats:
-        """Total Sobol index (p,) of each parameter for the model's mean over the whole space, by Jansen's estimator.
+        """Return total Sobol index (p,) of each parameter for the model's mean over the whole
+        space, by Jansen's estimator.
 
-        The index is ½ E[(f(x) − f(x with the parameter drawn again))²] / Var f: the share of the variance that the
-        parameter has a part in, alone or with others; the shares may sum to more than 1 (Saltelli et al.
-        2010, table 2).
+        The index is ½ E[(f(x) − f(x with the parameter drawn again))²] / Var f: the share of the
+        variance that the parameter has a part in, alone or with others; the shares may sum to more
+        than 1 (Saltelli et al. 2010, table 2).
         """
         count = len(self.dimensions)
         draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
@@ -131,15 +140,16 @@ class Surrogate:
 
 
 def _latin_hypercube(points: int, dimensions: int) -> Floats:
-    """Points (n, d) of the unit cube, one in each of the n strata of every coordinate (McKay, Beckman and Conover
-    1979). `scipy.stats` has the same, and takes a second to import."""
+    """Return points (n, d) of the unit cube, one in each of the n strata of every coordinate
+    (McKay, Beckman and Conover 1979). `scipy.stats` has the same, and takes a second to import."""
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(points), (dimensions, 1)), axis=1)
     return np.asarray((strata + rng.random(strata.shape)).T / points)
 
 
 def fit_surrogate(history: History) -> Surrogate | None:
-    """The model of a campaign's results; None below `fitting.FIRST_FIT` of them, or when no parameter varies."""
+    """Return the model of a campaign's results; None below `fitting.FIRST_FIT` of them, or when no
+    parameter varies."""
     rows = _choose_rows(history)
     dimensions = _dimensions(history, rows)
     if len(rows) < FIRST_FIT or not dimensions:
@@ -172,7 +182,8 @@ def fit_surrogate(history: History) -> Surrogate | None:
 
 
 def _choose_rows(history: History) -> list[TrialRow]:
-    """All results while they are few, else the best third of the number and the others evenly over the campaign."""
+    """Return all results while they are few, else the best third of the number and the others
+    evenly over the campaign."""
     rows = history.succeeded
     if len(rows) <= MOST_RESULTS:
         return rows

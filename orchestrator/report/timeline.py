@@ -30,9 +30,11 @@ _BINS = 160
 
 @dataclass(frozen=True)
 class CampaignClock:
-    """Time of the executor's clock → seconds the campaign has been in session: pauses between sessions are cut out.
+    """Time of the executor's clock → seconds the campaign has been in session: pauses between
+    sessions are cut out.
 
-    `starts`, `lengths` (n,): when each session began, on the executor's clock, and how long it took.
+    `starts`, `lengths` (n,): when each session began, on the executor's clock, and how long it
+    took.
     """
 
     starts: NDArray[np.float64]
@@ -40,14 +42,14 @@ class CampaignClock:
 
     @classmethod
     def of(cls, history: History) -> "CampaignClock":
-        """The clock of a campaign; without sessions it starts at the campaign's creation."""
+        """Return the clock of a campaign; without sessions it starts at the campaign's creation."""
         sessions = history.sessions
         if not sessions:
             return cls(np.array([history.created.time]), np.zeros(1))
         return cls(np.array([s.started for s in sessions]), np.array([s.seconds for s in sessions]))
 
     def __call__(self, times: ArrayLike) -> NDArray[np.float64]:
-        """Seconds in session, of the same shape as `times`."""
+        """Return seconds in session, of the same shape as `times`."""
         times = np.asarray(times, dtype=float)
         index = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
         return self.openings[index] + np.clip(times - self.starts[index], 0.0, self.lengths[index])
@@ -77,7 +79,7 @@ class _Bar:
 
 
 def gantt(history: History) -> Figure | None:
-    """One lane for each worker, one bar for each attempt, coloured by its outcome."""
+    """Return one lane for each worker, one bar for each attempt, coloured by its outcome."""
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
@@ -114,12 +116,13 @@ def gantt(history: History) -> Figure | None:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts `node-9` before `node-10`."""
+    """Return a key that sorts `node-9` before `node-10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
-    """Attempts as bars in the clock's unit, merged below what a screen resolves once there are too many to draw."""
+    """Return attempts as bars in the clock's unit, merged below what a screen resolves once there
+    are too many to draw."""
     seconds, _ = clock.unit
     started = clock([attempt.started for attempt in attempts]) / seconds
     finished = clock([attempt.finished for attempt in attempts]) / seconds
@@ -136,7 +139,8 @@ def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
 
 
 def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
-    """Join neighbours of one lane and one outcome, in place, while the joint bar is no longer than `resolution`."""
+    """Join neighbours of one lane and one outcome, in place, while the joint bar is no longer than
+    `resolution`."""
     current = next(bars)
     for bar in bars:
         is_alike = (bar.worker, bar.failure) == (current.worker, current.failure)
@@ -181,7 +185,7 @@ def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
 
 
 def utilization(history: History) -> Figure | None:
-    """The share of the workers that was evaluating, over time."""
+    """Return the share of the workers that was evaluating, over time."""
     clock = CampaignClock.of(history)
     total = float(clock.lengths.sum())
     if not history.attempts or total <= 0:
@@ -228,7 +232,8 @@ def _running(history: History) -> list[AttemptRow]:
 
 
 def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Worker seconds spent in `attempts` until each of `times` (n,): Σ (t − started)⁺ − (t − finished)⁺."""
+    """Return worker seconds spent in `attempts` until each of `times` (n,): Σ (t − started)⁺ − (t −
+    finished)⁺."""
 
     def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:
         moments = np.sort(moments)

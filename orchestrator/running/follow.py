@@ -1,7 +1,7 @@
 """Follows a run of another process from its store alone, for `bbkb attach` and `bbkb stop`.
 
-New events are folded as they come, so following a long campaign costs no more than a short one. Only a request to stop
-is written; watching has no effect on the run.
+New events are folded as they come, so following a long campaign costs no more than a short one.
+Only a request to stop is written; watching has no effect on the run.
 """
 
 import time
@@ -29,15 +29,16 @@ _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refitting the model
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How the session that was followed ended. `outcome` is empty when no process runs it any more and none was
-    recorded."""
+    """How the session that was followed ended. `outcome` is empty when no process runs it any more
+    and none was recorded."""
 
     outcome: str
     reason: str
 
 
 class Follower:
-    """A log folded so far. `status` is the same snapshot that the run itself would give, as of its last event."""
+    """A log folded so far. `status` is the same snapshot that the run itself would give, as of its
+    last event."""
 
     def __init__(self, run: Run, store: Store) -> None:
         self._run = run
@@ -54,12 +55,12 @@ class Follower:
             self._fold(event)
 
     def ending(self) -> SessionEnd | None:
-        """How the newest session ended; None while it has not."""
+        """Return how the newest session ended; None while it has not."""
         closed = self._closed
         return None if closed is None else SessionEnd(closed.outcome, closed.reason)
 
     def status(self, holding: Holding) -> Status:
-        """The status of the campaign."""
+        """Return the status of the campaign."""
         now = None if self._is_virtual else time.time()
         activity = _COMPUTING.get(self._state.computing, "evaluating")
         return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
@@ -86,10 +87,12 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> SessionEnd:
-    """Show the run until its session has ended and released it. `stop`: request a stop from every holder.
+    """Show the run until its session has ended and released it. `stop`: request a stop from every
+    holder.
 
-    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. Transient errors of the store end
-    the command, which can be repeated. Raises StoreError, and RunError when there is no such campaign.
+    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. Transient
+    errors of the store end the command, which can be repeated. Raises StoreError, and RunError when
+    there is no such campaign.
     """
     follower, watch = Follower(run, store), Watch(clock=clock)
     gone_since: float | None = None
@@ -124,7 +127,8 @@ def reason_not_to_follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Why the run cannot be followed: no process runs it, since when and what to do. None: a process does.
+    """Return why the run cannot be followed: no process runs it, since when and what to do. None: a
+    process does.
 
     Waits when Ray may be about to restart a coordinator that has died.
     """
@@ -154,14 +158,15 @@ def _is_on_ray(run: Run) -> bool:
 
 
 def check_held(run: Run, store: Store, say: Callable[[str], None]) -> Holding:
-    """The lease of the process that runs it. Raises RunError when there is none."""
+    """Return the lease of the process that runs it. Raises RunError when there is none."""
     if (why := reason_not_to_follow(run, store, say)) is not None:
         raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 
 
 def last_ending(run: Run, store: Store) -> SessionEnd | None:
-    """How the run's last session ended; None when it has none, or its end was not recorded."""
+    """Return how the run's last session ended; None when it has none, or its end was not
+    recorded."""
     follower = Follower(run, store)
     follower.catch_up()
     return follower.ending()

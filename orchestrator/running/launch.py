@@ -30,7 +30,7 @@ class Remote(Protocol):
     """A session in another process (`orchestrator.coordinator.remote.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended.
+        """Return whether it has ended.
 
         Args:
             seconds: how long to wait for its end.
@@ -38,7 +38,7 @@ class Remote(Protocol):
         """
 
     def status(self) -> Status | None:
-        """A snapshot; None while it is still being built."""
+        """Return a snapshot; None while it is still being built."""
 
     def stop(self, now: bool) -> None:
         """Ask for a stop.
@@ -49,7 +49,7 @@ class Remote(Protocol):
         """
 
     def result(self) -> Outcome:
-        """How it ended."""
+        """Return how it ended."""
 
     def end(self) -> None:
         """End it without asking."""
@@ -71,12 +71,15 @@ def launch(
         run: the run to work on.
         settings: those of the campaign, or the changed ones of a resume.
         console: where progress is shown.
-        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without Ray it is not used.
-        parts: what `build` gave for these settings, so that it need not be built twice on this machine.
+        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without
+            Ray it is not used.
+        parts: what `build` gave for these settings, so that it need not be built twice on this
+            machine.
         keeps_ray: whether a local Ray that is started stays for the next campaign of this process.
 
     Raises:
-        BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor died.
+        BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor
+            died.
 
     """
     if settings.workers.executor == "ray":
@@ -120,7 +123,8 @@ def _launch_on_ray(
 
 
 def watch(session: Remote, shown: View) -> Outcome:
-    """Show a session in another process to its end. Interrupts stop it, cleanly the first time, then at once.
+    """Show a session in another process to its end. Interrupts stop it, cleanly the first time,
+    then at once.
 
     Args:
         session: the session.

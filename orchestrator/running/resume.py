@@ -1,5 +1,5 @@
-"""The checks of a resume: which settings changed, whether another process runs it, and whether anything is left to
-do."""
+"""The checks of a resume: which settings changed, whether another process runs it, and whether
+anything is left to do."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,9 +32,11 @@ _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 
 
 def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
-    """The run that `--run` or the key `run` names, to be resumed; None when a new one begins.
+    """Return the run that `--run` or the key `run` names, to be resumed; None when a new one
+    begins.
 
-    Raises UserError when `--or-resume` has no name to look for, RunError when the run exists and may not be resumed.
+    Raises UserError when `--or-resume` has no name to look for, RunError when the run exists and
+    may not be resumed.
     """
     if or_resume and settings.run is None:
         raise UserError(
@@ -56,13 +58,15 @@ def prepare(
     retried: frozenset[FailureKind] = frozenset(),
     compared: tuple[str, ...] = (),
 ) -> tuple[Settings, Parts] | Close:
-    """Check that `old` can be continued with these settings: the settings to do it with, and what was built of them.
+    """Check that `old` can be continued with these settings: the settings to do it with, and what
+    was built of them.
 
-    The end, when nothing is left to do. Nothing is written, except that failures of the kinds `retried` are queued
-    again. `say` prints a line; `compared`: beginnings of dotted keys that the caller has compared itself.
+    The end, when nothing is left to do. Nothing is written, except that failures of the kinds
+    `retried` are queued again. `say` prints a line; `compared`: beginnings of dotted keys that the
+    caller has compared itself.
 
-    Raises RunError when a setting differs that may not, or the budget is spent already, HeldError when another process
-    runs the campaign, ObjectiveError as `build` does.
+    Raises RunError when a setting differs that may not, or the budget is spent already, HeldError
+    when another process runs the campaign, ObjectiveError as `build` does.
     """
     with old.store() as store:
         created, state = snapshots.current(old, store)
@@ -87,9 +91,10 @@ def prepare(
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
-    """The settings with what the run's settings `old` decide: existing data, whose source is read only once because it
-    may have changed, `workers.retries` and options of the strategy where the new settings leave them open, because
-    their defaults have changed, and what the first session decided about trainings."""
+    """Return the settings with what the run's settings `old` decide: existing data, whose source is
+    read only once because it may have changed, `workers.retries` and options of the strategy where
+    the new settings leave them open, because their defaults have changed, and what the first
+    session decided about trainings."""
     recorded, workers = from_mapping(old), settings.workers
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
@@ -110,8 +115,9 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
 
 
 def _as_begun(old: object, before: Any, strategy: Any) -> Any:
-    """The strategy with the start and the coverage that it was begun with by an older version, whose recorded options
-    `old` lack `coverage` or `model.first_fit`; unchanged where the new settings give other values than the defaults."""
+    """Return the strategy with the start and the coverage that it was begun with by an older
+    version, whose recorded options `old` lack `coverage` or `model.first_fit`; unchanged where the
+    new settings give other values than the defaults."""
     if not isinstance(old, Mapping) or type(before) is not type(strategy):
         return strategy
     changed: dict[str, object] = {}
@@ -134,7 +140,8 @@ def check_changes(
     say: Callable[[str], None],
     compared: tuple[str, ...] = (),
 ) -> None:
-    """Print the differences from the run's settings `old`, without the keys that begin as one of `compared`.
+    """Print the differences from the run's settings `old`, without the keys that begin as one of
+    `compared`.
 
     Raises RunError when a resume may not make one of them.
     """
@@ -172,7 +179,8 @@ def check_budget(done: int, settings: Settings) -> None:
 
 
 def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """The immediate end of a further session without anything to do; None when there is something."""
+    """Return the immediate end of a further session without anything to do; None when there is
+    something."""
     opened = SessionOpened(
         time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
     )

@@ -1,10 +1,12 @@
-"""Access to the page: a token on every request, the host names that are allowed, and what the browser may load.
+"""Access to the page: a token on every request, the host names that are allowed, and what the
+browser may load.
 
-A browser's `EventSource` cannot send headers. So the token comes once in the address, and the address is shown without
-it. A cookie that scripts cannot read and other sites cannot send takes its place. Browsers send cookies to all ports of
-a host, so the cookie does not hold the token: its value is derived from the token, is good for this port only, and for
-at most two weeks. The `Host` of every request is checked: a page of another site whose name resolves to this machine
-(DNS rebinding) is refused.
+A browser's `EventSource` cannot send headers. So the token comes once in the address, and the
+address is shown without it. A cookie that scripts cannot read and other sites cannot send takes its
+place. Browsers send cookies to all ports of a host, so the cookie does not hold the token: its
+value is derived from the token, is good for this port only, and for at most two weeks. The `Host`
+of every request is checked: a page of another site whose name resolves to this machine (DNS
+rebinding) is refused.
 """
 
 import asyncio
@@ -39,7 +41,8 @@ REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token, and the host names of the server. `port` distinguishes the cookies of two servers."""
+    """The token, and the host names of the server. `port` distinguishes the cookies of two
+    servers."""
 
     token: str
     hosts: frozenset[str]
@@ -51,16 +54,17 @@ class Access:
         return f"bbkb-{self.port}"
 
     def admits(self, given: str) -> bool:
-        """Whether this is the token."""
+        """Return whether this is the token."""
         return _are_equal(given, self.token)
 
     def session(self, now: float, periods_ago: int = 0) -> str:
-        """The cookie's value at this time (wall clock, seconds), or so many periods earlier."""
+        """Return the cookie's value at this time (wall clock, seconds), or so many periods
+        earlier."""
         period = int(now // SESSION_SECONDS) - periods_ago
         return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
 
     def admits_session(self, given: str, now: float) -> bool:
-        """Whether this is the cookie's value now, or was in the period before."""
+        """Return whether this is the cookie's value now, or was in the period before."""
         return any(_are_equal(given, self.session(now, ago)) for ago in (0, 1))
 
 
@@ -69,10 +73,11 @@ def _are_equal(given: str, expected: str) -> bool:
 
 
 def read_token() -> str:
-    """This user's token, made at first use. It does not change, so open pages survive a restart of the server.
+    """Return this user's token, made at first use. It does not change, so open pages survive a
+    restart of the server.
 
-    It lies in `$XDG_CONFIG_HOME/bbkb/serve-token` (else `~/.config`), readable by its owner only. Raises UserError when
-    it cannot be written, or when others may read it.
+    It lies in `$XDG_CONFIG_HOME/bbkb/serve-token` (else `~/.config`), readable by its owner only.
+    Raises UserError when it cannot be written, or when others may read it.
     """
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "bbkb"
     file = folder / "serve-token"
@@ -98,7 +103,8 @@ def read_token() -> str:
 
 
 def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None]) -> Middleware:
-    """The middleware that admits requests; it calls `trust` with the connection of each that it admits."""
+    """Return the middleware that admits requests; it calls `trust` with the connection of each that
+    it admits."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -142,6 +148,6 @@ def _set_session(response: web.StreamResponse, access: Access) -> None:
 
 
 def host_of(authority: str) -> str:
-    """The name in `name:port`, `1.2.3.4:port` or `[::1]:port`; empty for anything else."""
+    """Return the name in `name:port`, `1.2.3.4:port` or `[::1]:port`; empty for anything else."""
     match = _AUTHORITY.fullmatch(authority)
     return "" if match is None else match["address"] or match["name"]

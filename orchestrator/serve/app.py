@@ -1,7 +1,8 @@
 """The server: requests, and the updates that it sends by server-sent events.
 
-One task keeps the folds up to date; requests only read them. An event's id is the log's position, so a browser that
-reconnects (`Last-Event-ID`) gets what it has not seen, also from a restarted server.
+One task keeps the folds up to date; requests only read them. An event's id is the log's position,
+so a browser that reconnects (`Last-Event-ID`) gets what it has not seen, also from a restarted
+server.
 """
 
 import asyncio
@@ -43,7 +44,8 @@ _MOST_DIGITS = 15
 # in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-# the files of this folder that the server sends: pages by their path, other files by their name below /static
+# the files of this folder that the server sends: pages by their path, other files by their name
+# below /static
 _PAGES = {"/": "page.html", "/campaign/{name}": "page.html"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
@@ -69,7 +71,8 @@ class Server:
     def application(
         self, access: Access, trust: Callable[[asyncio.BaseTransport | None], None] = lambda transport: None
     ) -> web.Application:
-        """The web application. `trust` is called with the connection of each request that is admitted."""
+        """Return the web application. `trust` is called with the connection of each request that is
+        admitted."""
         app = web.Application(middlewares=[guard(access, trust)])
         app.on_startup.append(self._begin)
         app.on_shutdown.append(self._end)
@@ -88,8 +91,8 @@ class Server:
         return app
 
     async def _begin(self, _app: web.Application) -> None:
-        # the first request, which may come from a page that reconnects, finds the campaigns, unless a run does not
-        # answer
+        # the first request, which may come from a page that reconnects, finds the campaigns, unless
+        # a run does not answer
         self._tasks = [asyncio.create_task(self._keep_looking())]
         await self._wait(self._has_looked)
         self._tasks.append(asyncio.create_task(self._follow()))
@@ -110,8 +113,8 @@ class Server:
                 feed.close()
 
     async def _follow(self) -> None:
-        """Keep every fold up to date. A campaign whose store does not answer delays the others once, by
-        `TURN_SECONDS`."""
+        """Keep every fold up to date. A campaign whose store does not answer delays the others
+        once, by `TURN_SECONDS`."""
         while not self._stop.is_set():
             more = False
             for feed in self.feeds:
@@ -189,7 +192,8 @@ class Server:
     async def _send(
         self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], Plain]
     ) -> web.StreamResponse:
-        """Send `make(cursor)` whenever `position` has changed, until the browser disconnects or the server stops."""
+        """Send `make(cursor)` whenever `position` has changed, until the browser disconnects or the
+        server stops."""
         response = web.StreamResponse(headers={**HEADERS, **_STREAM})
         await response.prepare(request)
         cursor = _number(request.headers.get("Last-Event-ID", ""))
@@ -286,12 +290,14 @@ async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Resp
 
 
 def _number(text: str) -> int | None:
-    """A position that a browser sends; None for anything else, numbers of thousands of digits included."""
+    """Return a position that a browser sends; None for anything else, numbers of thousands of
+    digits included."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _to_json(value: object) -> str:
-    """JSON in which characters that change the direction of writing or have no width are visible escapes."""
+    """Return JSON in which characters that change the direction of writing or have no width are
+    visible escapes."""
     return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
 
 

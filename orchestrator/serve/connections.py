@@ -1,7 +1,9 @@
-"""A bounded number of connections to the page, so that nobody without the token can use up the process's resources.
+"""A bounded number of connections to the page, so that nobody without the token can use up the
+process's resources.
 
-The process that serves may also run a campaign, whose store needs file descriptors. A connection that has sent no
-request with the token is closed after some seconds, and earlier when others need its place.
+The process that serves may also run a campaign, whose store needs file descriptors. A connection
+that has sent no request with the token is closed after some seconds, and earlier when others need
+its place.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ _LOG_SECONDS = 60.0  # between two lines about the same problem of the server
 
 
 def most_connections() -> int:
-    """How many connections this process may have, by its limit of file descriptors."""
+    """Return how many connections this process may have, by its limit of file descriptors."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
@@ -41,8 +43,8 @@ class Connections:
         return len(self._untrusted) + len(self._trusted)
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Count a new connection. When there are too many, the oldest without a valid request is closed for it; False:
-        there is none, and the new one is closed."""
+        """Count a new connection. When there are too many, the oldest without a valid request is
+        closed for it; False: there is none, and the new one is closed."""
         if len(self) >= self._most:
             if not self._untrusted:
                 transport.abort()

@@ -1,7 +1,7 @@
 """One campaign's log, folded as it grows and shared by all its viewers.
 
-`catch_up` reads and folds new events; it is called from one thread at a time. A cursor is a position of the log, so it
-holds across a restart of the server.
+`catch_up` reads and folds new events; it is called from one thread at a time. A cursor is a
+position of the log, so it holds across a restart of the server.
 """
 
 import threading
@@ -59,12 +59,13 @@ class Feed:
         return self.history is not None and self.position >= self.length
 
     def results_after(self, position: int) -> int:
-        """How many results are in the first `position` events."""
+        """Return how many results are in the first `position` events."""
         return bisect_right(self._arrivals, position)
 
     def catch_up(self) -> bool:
-        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors become `problem`, also
-        those that only a crafted log causes: the other campaigns are shown."""
+        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors
+        become `problem`, also those that only a crafted log causes: the other campaigns are
+        shown."""
         if not self.source.url:
             self.problem = self.source.problem
             return False
@@ -85,18 +86,18 @@ class Feed:
             self._next_count = began + max(COUNT_SECONDS, COUNT_FACTOR * took)
 
     def read(self, make: Callable[[History], T]) -> T | None:
-        """`make(history)` while nothing is folded; None before there is one."""
+        """Return `make(history)` while nothing is folded; None before there is one."""
         with self._lock:
             return None if self.history is None else make(self.history)
 
     def while_locked(self, make: Callable[[], T]) -> T:
-        """`make()` while nothing is folded."""
+        """Return `make()` while nothing is folded."""
         with self._lock:
             return make()
 
     def ask_to_stop(self, stop: Stop) -> str:
-        """Ask the process that runs the campaign to drain or to stop; returns a description of the request. Raises
-        RunError, StoreError."""
+        """Ask the process that runs the campaign to drain or to stop; returns a description of the
+        request. Raises RunError, StoreError."""
         store = self._open()
         holding = store.holding(self.source.name)
         if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):

@@ -1,4 +1,5 @@
-"""Running the server: in the foreground for `bbkb serve`, in a thread beside a campaign for `bbkb run --serve`."""
+"""Running the server: in the foreground for `bbkb serve`, in a thread beside a campaign for `bbkb
+run --serve`."""
 
 import asyncio
 import getpass
@@ -24,7 +25,8 @@ _START_SECONDS = 30.0
 
 
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot be opened."""
+    """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot
+    be opened."""
     if "://" not in place:
         check_place(place)  # raises its errors before the server starts
     else:
@@ -39,7 +41,8 @@ def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Serve `place` in a thread while the body runs; the port is `DEFAULT_PORT` where it is free, else any.
+    """Serve `place` in a thread while the body runs; the port is `DEFAULT_PORT` where it is free,
+    else any.
 
     Raises UserError as `serve` does.
     """
@@ -67,7 +70,8 @@ def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> It
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens on `host` and `port`, 0 for any. Raises UserError when it cannot."""
+    """Return a socket that listens on `host` and `port`, 0 for any. Raises UserError when it
+    cannot."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -78,7 +82,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(access: Access, host: str, path: str) -> list[str]:
-    """The page's address, and in a remote shell the command to reach it from elsewhere."""
+    """Return the page's address, and in a remote shell the command to reach it from elsewhere."""
     name = socket.getfqdn() if host in EVERYWHERE else host
     shown = f"[{name}]" if ":" in name else name
     lines = [f"live page http://{shown}:{access.port}/{path}?token={access.token}"]
@@ -96,8 +100,8 @@ def _access(listening: socket.socket, host: str) -> Access:
 async def run_until(
     server: Server, access: Access, listening: socket.socket, stop: asyncio.Event, most: int | None = None
 ) -> None:
-    """Serve on a socket until `stop` is set, at most `most` connections (by default as many as the process can
-    have)."""
+    """Serve on a socket until `stop` is set, at most `most` connections (by default as many as the
+    process can have)."""
     loop, connections = asyncio.get_running_loop(), Connections(most or most_connections())
     loop.set_exception_handler(SparseLog())
     application = server.application(access, connections.trust)

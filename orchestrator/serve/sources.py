@@ -42,10 +42,11 @@ class Sources:
         self._read: dict[Path, tuple[_Stamp, Source]] = {}
 
     def find(self) -> list[Source]:
-        """The campaigns, also those that cannot be read. Folders that are not runs are left out.
+        """Return the campaigns, also those that cannot be read. Folders that are not runs are left
+        out.
 
-        Raises UserError when there is no such folder, StoreError when the database cannot be read, RunError when it
-        does not answer.
+        Raises UserError when there is no such folder, StoreError when the database cannot be read,
+        RunError when it does not answer.
         """
         if "://" in self._place:
             return limited.call(self._names_in_database, _DATABASE_SECONDS)
@@ -65,7 +66,7 @@ class Sources:
 
 
 def check_place(place: str) -> Path:
-    """The folder of runs at `place`. Raises UserError when there is none."""
+    """Return the folder of runs at `place`. Raises UserError when there is none."""
     folder = Path(place).resolve()
     if not folder.is_dir():
         raise UserError(f"the place to serve must be a folder of runs or a database URL, got {place}: no such folder")
@@ -81,7 +82,7 @@ def _read_source(folder: Path) -> Source:
 
 
 def _stamp(folder: Path) -> _Stamp:
-    """What changes with the files that `open_run` reads."""
+    """Return what changes with the files that `open_run` reads."""
     stamps = []
     for name in ("", "campaign.yaml", "provenance.json", "campaign.sqlite"):
         try:

@@ -1,4 +1,5 @@
-"""The data of the page, as plain values for JSON: an overview, a campaign's update, its pictures, one trial."""
+"""The data of the page, as plain values for JSON: an overview, a campaign's update, its pictures,
+one trial."""
 
 import heapq
 import json
@@ -29,7 +30,7 @@ _OUTPUTS, _OUTPUT_BYTES = 3, 32 * 1024  # attempts of a trial whose output is sh
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
-    """One line for each campaign, running ones first."""
+    """Return one line for each campaign, running ones first."""
     lines = [_line(feed) for feed in feeds]
     return sorted(lines, key=lambda line: (line["state"] != "running", -line["last_time"], line["name"]))
 
@@ -56,7 +57,8 @@ def _line(feed: Feed) -> Plain:
 
 
 def state_of(feed: Feed) -> str:
-    """Name the state of a campaign: unreadable, reading, running, stopping, or that of its history (`RunState`)."""
+    """Name the state of a campaign: unreadable, reading, running, stopping, or that of its history
+    (`RunState`)."""
     if feed.problem:
         return "unreadable"
     if not feed.is_complete or feed.history is None:
@@ -68,7 +70,7 @@ def state_of(feed: Feed) -> str:
 
 
 def update(feed: Feed, cursor: int | None, now: float) -> Plain:
-    """The changes since the log's position `cursor`; everything when it is None."""
+    """Return the changes since the log's position `cursor`; everything when it is None."""
     history = feed.history
     message: Plain = {
         "name": feed.source.name,
@@ -104,7 +106,8 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 
 
 def _checkpoints(feed: Feed) -> list[str]:
-    """The size of what trials keep in their folders, and of how many; empty where there is nothing."""
+    """Return the size of what trials keep in their folders, and of how many; empty where there is
+    nothing."""
     kept = feed.checkpoints
     return [size_text(kept.size), f"in the folders of {plural(kept.trials, 'trial')}"] if kept.trials else []
 
@@ -157,7 +160,7 @@ def _failure_group(group: FailureGroup) -> Plain:
 
 
 def _plain_parameters(row: TrialRow | Best) -> Plain:
-    """Parameters in short: numbers to six digits, anything long cut."""
+    """Return parameters in short: numbers to six digits, anything long cut."""
     return {name: _short(value) for name, value in row.parameters.items()}
 
 
@@ -170,7 +173,8 @@ def _short(value: object) -> object:
 
 
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
-    """New results since `cursor`, or the thinned trace of all: the page replaces what it has when `from` is 0."""
+    """Return new results since `cursor`, or the thinned trace of all: the page replaces what it has
+    when `from` is 0."""
     known = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[known:] if len(history.succeeded) - known <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
@@ -191,7 +195,8 @@ def _number(value: float | None) -> float | None:
 
 
 def pictures(history: History) -> Plain:
-    """Every picture except the best values, which updates contain; the configuration; facts about the fitted model."""
+    """Return every picture except the best values, which updates contain; the configuration; facts
+    about the fitted model."""
     return {
         "position": history.position,
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]
@@ -215,12 +220,14 @@ def _picture(figure: Figure, section: str) -> Plain:
 
 
 def trials(history: History, order: str, is_descending: bool, text: str, page: int) -> Plain:
-    """A page of the table of trials.
+    """Return a page of the table of trials.
 
     Args:
         history: the campaign.
-        order: the column that orders the rows: trial, status, value, seconds, or a parameter's name.
-        is_descending: whether the largest comes first. Rows without a value in the column always come last.
+        order: the column that orders the rows: trial, status, value, seconds, or a parameter's
+            name.
+        is_descending: whether the largest comes first. Rows without a value in the column always
+            come last.
         text: only rows that contain it in their status, parameters or remark; empty: all.
         page: the number of the page, from 0.
 
@@ -265,7 +272,7 @@ def _cell(row: TrialRow, order: str) -> object:
 
 
 def _sort_key(cell: object) -> tuple[int, float, str]:
-    """Numbers by size, before texts by alphabet."""
+    """Return numbers by size, before texts by alphabet."""
     return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
@@ -281,7 +288,8 @@ def _table_row(history: History, row: TrialRow) -> Plain:
 
 
 def trial(history: History, number: int, folder: Path | None) -> Plain | None:
-    """Everything about one trial, with the end of what its last attempts printed; None when there is no such trial.
+    """Return everything about one trial, with the end of what its last attempts printed; None when
+    there is no such trial.
 
     `folder`: that of the run's trials; None where it is not known.
     """
@@ -292,7 +300,7 @@ def trial(history: History, number: int, folder: Path | None) -> Plain | None:
 
 
 def _outputs(folder: Path, number: int) -> list[Plain]:
-    """The end of the output of a trial's last attempts."""
+    """Return the end of the output of a trial's last attempts."""
     try:
         return [
             {"attempt": attempt, "text": _text_of(read_end(output_file(folder, number, attempt), _OUTPUT_BYTES))}

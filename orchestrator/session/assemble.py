@@ -1,4 +1,5 @@
-"""Builds a session that can run from a checked campaign file: the only module that chooses classes by settings."""
+"""Builds a session that can run from a checked campaign file: the only module that chooses classes
+by settings."""
 
 import json
 import logging
@@ -55,7 +56,8 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 @dataclass(frozen=True)
 class Parts:
-    """A campaign's objective, candidates and strategy. `enqueued`: the arms that the user wants evaluated first."""
+    """A campaign's objective, candidates and strategy. `enqueued`: the arms that the user wants
+    evaluated first."""
 
     problem: Problem
     objective: Objective
@@ -67,7 +69,8 @@ class Parts:
         return self._inner.description if isinstance(self._inner, HasDescription) else ""
 
     def optimum(self, is_maximized: bool) -> float | None:
-        """The best noise-free value, where the objective knows it and nothing else is wanted."""
+        """Return the best noise-free value, where the objective knows it and nothing else is
+        wanted."""
         return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
 
     @property
@@ -81,8 +84,8 @@ class Parts:
 
 
 def build(settings: Settings) -> Parts:
-    """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing, UserError
-    when the settings cannot be kept here."""
+    """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are
+    missing, UserError when the settings cannot be kept here."""
     check_timeout(settings)
     objective, candidates = _objective_and_candidates(settings)
     if isinstance(objective, PythonCallable | PickledFunction):
@@ -108,7 +111,8 @@ def build(settings: Settings) -> Parts:
 
 
 def build_new(settings: Settings) -> Parts:
-    """`build` for a campaign that has not begun. What only an older version began, a resume may continue.
+    """Return `build` for a campaign that has not begun. What only an older version began, a resume
+    may continue.
 
     Raises UserError also when trials are to be stopped early that report no values.
     """
@@ -118,7 +122,8 @@ def build_new(settings: Settings) -> Parts:
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:
-    """The objective, an evaluation of which fails when it has not the metrics that are objectives or constraints."""
+    """Return the objective, an evaluation of which fails when it has not the metrics that are
+    objectives or constraints."""
     if not settings.objectives and not settings.constraints:
         return objective
     sections = {"objectives": settings.objectives, "constraints": settings.constraints}
@@ -129,7 +134,7 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
 
 
 def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
-    """The existing data of a new campaign, None without any; a resume finds them in its log.
+    """Return the existing data of a new campaign, None without any; a resume finds them in its log.
 
     Raises UserError when they cannot be read, or match no candidate at all.
     """
@@ -143,7 +148,8 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
 
 
 def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) -> Run:
-    """The folder of a new run with the first events of its log; `known` is what `existing` gave.
+    """Return the folder of a new run with the first events of its log; `known` is what `existing`
+    gave.
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
@@ -159,7 +165,8 @@ def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) ->
 
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
-    """The arms of the configurations to be evaluated first. Raises UserError when one is not a candidate."""
+    """Return the arms of the configurations to be evaluated first. Raises UserError when one is not
+    a candidate."""
     arms = [find_arm(candidates, configuration) for configuration in settings.enqueue]
     for number, arm in enumerate(arms):
         if arm is None:
@@ -172,7 +179,8 @@ def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...
 
 
 def _for_workers(strategy: Any, workers: int) -> Any:
-    """The strategy, its uncertainty sampling aiming at batches for this many workers unless it says otherwise."""
+    """Return the strategy, its uncertainty sampling aiming at batches for this many workers unless
+    it says otherwise."""
     start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
         return replace(strategy, warm_start=replace(start, workers=workers))
@@ -180,7 +188,8 @@ def _for_workers(strategy: Any, workers: int) -> Any:
 
 
 def _with_existing(strategy: Any, settings: Settings) -> Any:
-    """The strategy, beginning with the existing data instead of pulls of its own, where there are some."""
+    """Return the strategy, beginning with the existing data instead of pulls of its own, where
+    there are some."""
     begins_warm = isinstance(strategy, StartsWarm)
     if settings.existing_data is None or not begins_warm:
         return strategy
@@ -206,7 +215,8 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
 
 
 def growing_space(settings: Settings) -> SearchSpace | None:
-    """The space that further candidates are drawn from while the campaign runs; None when there are never any.
+    """Return the space that further candidates are drawn from while the campaign runs; None when
+    there are never any.
 
     Raises UserError when they are requested and impossible.
     """
@@ -224,8 +234,8 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
 @dataclass(frozen=True)
 class Session:
-    """A driver that holds the campaign's claim, and the event that opens its session. `held`: the resources that are
-    released with it."""
+    """A driver that holds the campaign's claim, and the event that opens its session. `held`: the
+    resources that are released with it."""
 
     driver: Driver
     opened: SessionOpened
@@ -248,14 +258,17 @@ def open_session(
     parts: Parts | None = None,
     allocation: "Allocation | None" = None,
 ) -> Session:
-    """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log, prepare workers.
+    """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log,
+    prepare workers.
 
-    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. `observe` gets a
-    snapshot after a turn of the loop, at most one in `show_seconds`. `parts`: what `build` gave for these settings,
-    where that is known; `allocation`: workers that have been started for them on Ray.
+    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read
+    here. `observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`.
+    `parts`: what `build` gave for these settings, where that is known; `allocation`: workers that
+    have been started for them on Ray.
 
-    Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,
-    StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
+    Raises HeldError when another process runs the campaign, RunError when the candidates are not
+    those of the log, StoreError and ObjectiveError as their makers do, UserError when no worker can
+    ever be had.
     """
     parts = parts or build(settings)
     settings = with_training(settings, parts.training_objective)
@@ -272,7 +285,8 @@ def open_session(
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, progress.campaign.last_time, allocation)
         opened = _opening(progress, executor, writer, settings)
-        # in virtual time, and when evaluations run in this thread, there is nothing else to do meanwhile
+        # in virtual time, and when evaluations run in this thread, there is nothing else to do
+        # meanwhile
         in_background = settings.workers.executor == "ray"
         driver = Driver(problem, progress, writer, executor, observe, in_background, show_seconds)
         driver.listen(held.enter_context(notifications(settings.notify, run, driver.status)))
@@ -290,7 +304,8 @@ def _claim(store: Store, run: Run, settings: Settings) -> Writer:
 
 
 def _keep_alive(writer: Writer, held: ExitStack) -> Heartbeat:
-    """Start the heartbeat: the following steps may take longer than the time after which the lease expires."""
+    """Start the heartbeat: the following steps may take longer than the time after which the lease
+    expires."""
     heartbeat = Heartbeat(writer)
     heartbeat.start()
     held.callback(heartbeat.end)
@@ -304,15 +319,16 @@ def _write_settings(run: Run, settings: Settings) -> None:
 
 
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
-    """The problem, each trial of which gets a folder of its own where the settings ask for one, and keeps what it
-    prints where this machine has the run's folder."""
+    """Return the problem, each trial of which gets a folder of its own where the settings ask for
+    one, and keeps what it prints where this machine has the run's folder."""
     outputs = prepare_outputs(run) if run.folder.is_dir() else None
     folders = run.trials if settings.workers.trial_folders else None
     return replace(problem, trial_folders=folders, outputs=outputs)
 
 
 def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
-    """The problem with its candidates in this process, or divided among several processes."""
+    """Return the problem with its candidates in this process, or divided among several
+    processes."""
     threads, shards = settings.computing.threads, settings.computing.shards
     if shards == 1:
         return problem
@@ -322,7 +338,7 @@ def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Proble
 
 
 def _replay(run: Run, store: Store, parts: Parts, problem: Problem, settings: Settings) -> Progress:
-    """Both states, rebuilt from the log of the same candidates and objective."""
+    """Return both states, rebuilt from the log of the same candidates and objective."""
     created, rest = run.stream(store)
     _check_unchanged(run, parts, created)
     with threadpool_limits(settings.computing.threads, user_api="blas"):
@@ -330,7 +346,8 @@ def _replay(run: Run, store: Store, parts: Parts, problem: Problem, settings: Se
 
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
-    """The session's first event, with the trials of the previous session that workers still hold."""
+    """Return the session's first event, with the trials of the previous session that workers still
+    hold."""
     adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
     return SessionOpened(
         time=executor.now(),
@@ -343,7 +360,8 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
 
 
 def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
-    """The problem with its candidates spread over this many Ray actors, and what ends them."""
+    """Return the problem with its candidates spread over this many Ray actors, and what ends
+    them."""
     from orchestrator.candidates.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
 
     sharded = ShardedArms.start(problem.candidates.features, shards, threads)
@@ -351,8 +369,8 @@ def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Pr
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
-    """Raise RunError when candidates or objective differ from those of the log: the results would belong to another
-    problem."""
+    """Raise RunError when candidates or objective differ from those of the log: the results would
+    belong to another problem."""
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those of its start: its table or data folder has changed; "

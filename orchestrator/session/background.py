@@ -1,6 +1,7 @@
-"""Runs the strategy's computations, one at a time, in the caller's thread or in a background thread. With a background
-thread, a refit of minutes leaves the loop free to collect results, dispatch trials and stop. The caller's thread is for
-executors whose clock stands still meanwhile (virtual time) or that evaluate in that thread.
+"""Runs the strategy's computations, one at a time, in the caller's thread or in a background
+thread. With a background thread, a refit of minutes leaves the loop free to collect results,
+dispatch trials and stop. The caller's thread is for executors whose clock stands still meanwhile
+(virtual time) or that evaluate in that thread.
 """
 
 import threading
@@ -66,7 +67,8 @@ class Computing:
         current.deliver()
 
     def wait_briefly(self) -> bool:
-        """Wait briefly for the running computation, longer each time; False immediately when there is none."""
+        """Wait briefly for the running computation, longer each time; False immediately when there
+        is none."""
         current = self._current
         if current is None:
             return False

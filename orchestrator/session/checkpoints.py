@@ -1,4 +1,5 @@
-"""Checkpoints in the folders of trials: those that are not needed any more are removed, and their sizes are counted.
+"""Checkpoints in the folders of trials: those that are not needed any more are removed, and their
+sizes are counted.
 
 A checkpoint is everything in a trial's folder except what its attempts printed.
 """
@@ -34,8 +35,8 @@ class Checkpoints:
 
 
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
-    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning, and so does all of a
-    folder that a trial has replaced by a link to another place.
+    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning,
+    and so does all of a folder that a trial has replaced by a link to another place.
 
     Args:
         trials: the run's folder of trials; nothing happens where there is none on this machine.
@@ -72,7 +73,8 @@ def _size(folder: os.DirEntry[str]) -> int:
 
 
 def _file_size(file: os.DirEntry[str]) -> int:
-    """0 for a file that was removed or renamed after its folder was read, as a running trial does with a draft."""
+    """Return 0 for a file that was removed or renamed after its folder was read, as a running trial
+    does with a draft."""
     try:
         return file.stat(follow_symlinks=False).st_size
     except OSError:
@@ -88,12 +90,12 @@ def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
-    """What is in a trial's folder besides the output of its attempts."""
+    """Return what is in a trial's folder besides the output of its attempts."""
     return [entry for entry in entries if not is_output(entry.name)]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing where it is missing or cannot be read."""
+    """Return what is in a folder; nothing where it is missing or cannot be read."""
     try:
         return _list(folder)
     except OSError:

@@ -1,9 +1,10 @@
 """The only loop: outcome → event → store → state → next command.
 
-Events are applied in memory at once and written in one transaction before anything is done about them (before trials
-are submitted, before a long computation, before waiting): a result is durable before it is acted on, and a turn of the
-loop costs one commit for any number of results (`recorder`). The strategy computes in the background (`background`)
-while the loop collects results and dispatches chosen trials.
+Events are applied in memory at once and written in one transaction before anything is done about
+them (before trials are submitted, before a long computation, before waiting): a result is durable
+before it is acted on, and a turn of the loop costs one commit for any number of results
+(`recorder`). The strategy computes in the background (`background`) while the loop collects results
+and dispatches chosen trials.
 """
 
 import logging
@@ -81,7 +82,8 @@ _WARNING_SECONDS = 30.0  # between two checks of the workers, on the executor's 
 
 
 class Driver:
-    """Runs one session of a campaign. `run` belongs to one thread; `status` and `stop` may be called from any."""
+    """Runs one session of a campaign. `run` belongs to one thread; `status` and `stop` may be
+    called from any."""
 
     def __init__(
         self,
@@ -93,8 +95,9 @@ class Driver:
         computes_in_background: bool = False,
         show_seconds: float = 0.0,
     ) -> None:
-        """`observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`: a snapshot costs as much
-        as there are running evaluations. It gets the last one of the session in any case."""
+        """`observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`: a
+        snapshot costs as much as there are running evaluations. It gets the last one of the session
+        in any case."""
         self._problem = problem
         self._model = progress.model
         self._pool = progress.pool
@@ -119,8 +122,9 @@ class Driver:
     def run(self, opened: SessionOpened) -> Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
-        Raises FencedError when another process took the campaign over, StoreError when results cannot be written,
-        CampaignError when the strategy itself breaks; whatever was committed stays.
+        Raises FencedError when another process took the campaign over, StoreError when results
+        cannot be written, CampaignError when the strategy itself breaks; whatever was committed
+        stays.
         """
         leave_running = True
         try:
@@ -157,14 +161,14 @@ class Driver:
         self._log.heard = take
 
     def stop(self, now: bool = False) -> None:
-        """Dispatch nothing more and end when the running evaluations have ended; `now`: cancel them instead of
-        waiting."""
+        """Dispatch nothing more and end when the running evaluations have ended; `now`: cancel them
+        instead of waiting."""
         self._stop.set()
         if now:
             self._stop_now.set()
 
     def status(self) -> Status:
-        """A snapshot, at any time and from any thread."""
+        """Return a snapshot, at any time and from any thread."""
         return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
 
     def _loop(self) -> Close:
@@ -262,7 +266,8 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _give_up(self, command: GiveUp) -> None:
-        """Create their outcomes here: the workers that run them may never answer. Later outcomes are ignored."""
+        """Create their outcomes here: the workers that run them may never answer. Later outcomes
+        are ignored."""
         now = self._executor.now()
         for trial in command.trials:
             run = self._campaign.running[trial]
@@ -330,7 +335,8 @@ class Driver:
         self._log.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
 
     def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
-        """Record it first: a process that dies in between leaves files, which the next session removes."""
+        """Record it first: a process that dies in between leaves files, which the next session
+        removes."""
         self._log.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
@@ -354,7 +360,8 @@ class Driver:
     def _refresh(
         self, trials: tuple[int, ...], activity: str, refreshed: Callable[[CampaignState], StrategyState]
     ) -> None:
-        """Replace the strategy's state, and record what was drawn. `refreshed` gets the campaign's state of now."""
+        """Replace the strategy's state, and record what was drawn. `refreshed` gets the campaign's
+        state of now."""
         began = self._announce("refreshing", activity)
         problem, pool, campaign = self._problem, self._pool, self._campaign
         self._computing.start(
@@ -403,8 +410,8 @@ class Driver:
         self._log.record(event)
 
     def _announce(self, what: Literal["choosing", "refreshing", "growing"], activity: str) -> float:
-        """Record the beginning of a computation and return its time. Results are in the log before the strategy learns
-        from them, and before the loop waits for it."""
+        """Record the beginning of a computation and return its time. Results are in the log before
+        the strategy learns from them, and before the loop waits for it."""
         self._log.record(ComputingBegan(time=self._executor.now(), what=what))
         if what == "refreshing" or not self._computing.is_in_background:
             self._commit()

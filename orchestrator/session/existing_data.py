@@ -1,10 +1,11 @@
-"""Results known before a campaign, read and matched to its candidates: the part of the warm start `data` that reads
-files.
+"""Results known before a campaign, read and matched to its candidates: the part of the warm start
+`data` that reads files.
 
-They come from a table (CSV or Parquet), or from another run: its own evaluations that succeeded. A result belongs to a
-candidate by the number in the column `arm`, or by its parameters, all of which must be equal: numbers to 12 digits, so
-that printed numbers match too. Of candidates with equal parameters the first is taken. The parameter `row`, which only
-numbers a table's rows, may be missing. Results that match no candidate are left out and counted.
+They come from a table (CSV or Parquet), or from another run: its own evaluations that succeeded. A
+result belongs to a candidate by the number in the column `arm`, or by its parameters, all of which
+must be equal: numbers to 12 digits, so that printed numbers match too. Of candidates with equal
+parameters the first is taken. The parameter `row`, which only numbers a table's rows, may be
+missing. Results that match no candidate are left out and counted.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ _TABLES = (".csv", ".csv.gz", ".parquet")
 
 @dataclass(frozen=True)
 class _Results:
-    """`values` (n,) on the user's scale and what tells their candidates: columns (n,), `arm` or parameters.
-    `labels` (n,) say which result is meant."""
+    """`values` (n,) on the user's scale and what tells their candidates: columns (n,), `arm` or
+    parameters. `labels` (n,) say which result is meant."""
 
     source: str
     columns: Mapping[str, NDArray[np.generic]]
@@ -43,23 +44,24 @@ class _Results:
     labels: Sequence[str]
 
     def wording(self, index: int) -> str:
-        """One of them as one line of text."""
+        """Return one of them as one line of text."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
         return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
 
 
 def read(start: DataStart, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """The results that `start` names, matched to `candidates`; `direction` is the campaign's, maximize or minimize, and
-    `time` that of the event.
+    """Return the results that `start` names, matched to `candidates`; `direction` is the
+    campaign's, maximize or minimize, and `time` that of the event.
 
-    Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches a candidate.
+    Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches
+    a candidate.
     """
     results = _read_run(start, candidates, direction) if _names_run(start) else _read_table(start, candidates)
     return _take(results, candidates, direction, time)
 
 
 def match(data: ExistingData, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """The results of the section `existing_data`, matched to `candidates`.
+    """Return the results of the section `existing_data`, matched to `candidates`.
 
     Raises UserError when none of them belongs to a candidate.
     """
@@ -80,7 +82,8 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
 
 
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
-    """The configurations of existing data that belong to the space, each once: they become candidates."""
+    """Return the configurations of existing data that belong to the space, each once: they become
+    candidates."""
     found: dict[bytes, Mapping[str, object]] = {}
     for one in () if data is None else _without_fixed(data, space.parameters):
         with contextlib.suppress(ObjectiveError):  # it is counted among those that match no candidate
@@ -89,7 +92,8 @@ def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mappin
 
 
 def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, object]]:
-    """The configurations without the parameters that no candidate has and that are the same in all of them."""
+    """Return the configurations without the parameters that no candidate has and that are the same
+    in all of them."""
     values: dict[str, set[object]] = {}
     for one in data.results:
         for name, value in one.parameters.items():
@@ -99,7 +103,7 @@ def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[st
 
 
 def _take(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """Those results that belong to candidates. Raises UserError when none does."""
+    """Return those results that belong to candidates. Raises UserError when none does."""
     arms = _arms(results, candidates)
     left_out = np.flatnonzero(arms < 0)
     if len(left_out) == len(arms):
@@ -125,7 +129,8 @@ def _names_run(start: DataStart) -> bool:
 
 
 def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Results:
-    """The other run's own evaluations that succeeded; what it was given as existing data is not among them."""
+    """Return the other run's own evaluations that succeeded; what it was given as existing data is
+    not among them."""
     run = open_run(Path(start.path)) if start.campaign is None else Run(Path(start.campaign), start.path)
     history, source = fold(run.events()), f"run {run.name}"
     theirs = "maximize" if history.is_maximized else "minimize"
@@ -172,7 +177,8 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
 
 
 def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mapping[str, object]) -> list[str]:
-    """The parameters to match by. Raises UserError when one that candidates differ in is not given."""
+    """Return the parameters to match by. Raises UserError when one that candidates differ in is not
+    given."""
     names = list(candidates.columns)
     missing = [name for name in names if name not in given and (name != ROW or len(names) == 1)]
     if missing:
@@ -184,7 +190,8 @@ def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mappi
 
 
 def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
-    """The candidate of each result (n,), −1 for none. Raises UserError on an arm that is no whole number."""
+    """Return the candidate of each result (n,), −1 for none. Raises UserError on an arm that is no
+    whole number."""
     if list(results.columns) != [ARM] or ARM in candidates.columns:
         return match_rows(candidates.columns, results.columns)
     arms = results.columns[ARM]

@@ -1,8 +1,9 @@
-"""Notifications: a command or a webhook at the end of a session, at its first failure, and when it stalls.
+"""Notifications: a command or a webhook at the end of a session, at its first failure, and when it
+stalls.
 
-They are sent from a thread of their own. The campaign waits for one only at its end, for a few seconds. A notification
-that cannot be delivered is an error in the log and has no other effect. Their number is bounded: each kind once a
-session, a stall again only after an evaluation has ended.
+They are sent from a thread of their own. The campaign waits for one only at its end, for a few
+seconds. A notification that cannot be delivered is an error in the log and has no other effect.
+Their number is bounded: each kind once a session, a stall again only after an evaluation has ended.
 """
 
 import json
@@ -55,12 +56,13 @@ class Notification:
     text: str
 
     def as_json(self) -> str:
-        """What a command reads and a webhook gets. Chat servers show `text`."""
+        """Return what a command reads and a webhook gets. Chat servers show `text`."""
         return json.dumps({"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run})
 
 
 class Notifier:
-    """Sends notifications about one session. `take` and `close` never raise; any thread may call `take`."""
+    """Sends notifications about one session. `take` and `close` never raise; any thread may call
+    `take`."""
 
     def __init__(self, settings: NotifySettings, run: Run, status: Callable[[], Status]) -> None:
         self._settings = settings
@@ -139,10 +141,11 @@ class Notifier:
 
 
 def run_command(command: str, notification: Notification) -> None:
-    """Run a shell command in the run's folder, with the notification as JSON on its standard input and in BBKB_EVENT,
-    BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
+    """Run a shell command in the run's folder, with the notification as JSON on its standard input
+    and in BBKB_EVENT, BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
 
-    Raises subprocess.SubprocessError when it fails, or takes too long: it is killed then, with what it started.
+    Raises subprocess.SubprocessError when it fails, or takes too long: it is killed then, with what
+    it started.
     """
     variables = {
         "BBKB_EVENT": notification.reason.value,
@@ -173,7 +176,8 @@ def run_command(command: str, notification: Notification) -> None:
 def post(url: str, notification: Notification) -> None:
     """Send the notification as JSON to a URL, in which `${VAR}` is taken from the environment.
 
-    Raises OSError or HTTPException when it is not accepted, ValueError when it is no http address, UnsetVariableError.
+    Raises OSError or HTTPException when it is not accepted, ValueError when it is no http address,
+    UnsetVariableError.
     """
     address = in_environment(url, os.environ)
     if not address.startswith(("https://", "http://")):
@@ -186,8 +190,8 @@ def post(url: str, notification: Notification) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects. Python would follow one with a GET: the notification would be lost without an error, and the
-    redirecting server could choose any address that this machine reaches."""
+    """Refuses redirects. Python would follow one with a GET: the notification would be lost without
+    an error, and the redirecting server could choose any address that this machine reaches."""
 
     def redirect_request(self, *_: object) -> None:
         """Raises OSError."""
@@ -211,7 +215,8 @@ def notifications(
 
 
 def _reason(error: Exception) -> str:
-    """The message of `error` without the address or the command, which may contain a secret."""
+    """Return the message of `error` without the address or the command, which may contain a
+    secret."""
     if isinstance(error, UnsetVariableError):
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):

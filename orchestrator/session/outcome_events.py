@@ -28,11 +28,13 @@ class _Common(TypedDict):
 def event_of(
     outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
 ) -> AttemptEnded:
-    """The event that records `outcome`, which the campaign expects; `reports` forgets the attempt.
+    """Return the event that records `outcome`, which the campaign expects; `reports` forgets the
+    attempt.
 
     Args:
         outcome: what the executor gave.
-        campaign: the state before it: it says whether a failure is final, and which remarks are known.
+        campaign: the state before it: it says whether a failure is final, and which remarks are
+            known.
         reports: the intermediate values that were recorded before.
         now: the executor's time, seconds.
         cause: why the campaign stopped the attempt, if it did.
@@ -66,7 +68,8 @@ def event_of(
 
 
 def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
-    """The trials of a batch, numbered from `first`, with their parameters and why each was picked."""
+    """Return the trials of a batch, numbered from `first`, with their parameters and why each was
+    picked."""
     return tuple(
         PickedTrial(
             trial=trial,
@@ -82,5 +85,6 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
 
 
 def number_or_none(number: float) -> float | None:
-    """A number that explains a pick; None for NaN, with which a strategy says that it has none."""
+    """Return a number that explains a pick; None for NaN, with which a strategy says that it has
+    none."""
     return None if math.isnan(number) else number

@@ -1,5 +1,5 @@
-"""What attempts print, on the side of the process that runs the campaign: it keeps what a worker could not keep itself,
-and quotes the end of the output in the message of a failure."""
+"""What attempts print, on the side of the process that runs the campaign: it keeps what a worker
+could not keep itself, and quotes the end of the output in the message of a failure."""
 
 import logging
 from dataclasses import replace
@@ -15,8 +15,8 @@ _REPORTED_BY_WORKER = FailureKind.ERROR, FailureKind.INVALID_VALUE  # others may
 
 
 def prepare_outputs(run: Run) -> Path | None:
-    """The run's folder of trials, ready for the output of its attempts; None, with a warning, when it cannot be
-    written."""
+    """Return the run's folder of trials, ready for the output of its attempts; None, with a
+    warning, when it cannot be written."""
     try:
         prepare_folder(run.trials)
     except OSError as error:
@@ -36,10 +36,10 @@ def remove_outputs(trials: Path | None) -> None:
 
 
 def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
-    """The outcome, a failure with the end of its attempt's output in the message.
+    """Return the outcome, a failure with the end of its attempt's output in the message.
 
-    Output that came with the outcome is written into the run's folder, and that of a process that has died is moved
-    to its place there.
+    Output that came with the outcome is written into the run's folder, and that of a process that
+    has died is moved to its place there.
 
     Args:
         outcome: what an executor gave.

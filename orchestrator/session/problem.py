@@ -1,5 +1,5 @@
-"""A campaign's problem (candidates, strategy, seed), and the two states folded from its log: the campaign's and the
-strategy's."""
+"""A campaign's problem (candidates, strategy, seed), and the two states folded from its log: the
+campaign's and the strategy's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,9 +32,10 @@ MOST_FORECASTS = 50  # of trials that can be continued, in one event
 
 @dataclass(frozen=True)
 class Problem:
-    """A campaign's candidates, strategy and seed. `candidates` are those that it begins with. `sharded_arms`: stands
-    for their features where they are with several processes. `is_deterministic`: no arm is evaluated twice. `space`:
-    what new candidates are drawn from, None when there are never more; then at most `limit` of them are live."""
+    """A campaign's candidates, strategy and seed. `candidates` are those that it begins with.
+    `sharded_arms`: stands for their features where they are with several processes.
+    `is_deterministic`: no arm is evaluated twice. `space`: what new candidates are drawn from, None
+    when there are never more; then at most `limit` of them are live."""
 
     name: str
     seed: int
@@ -50,11 +51,11 @@ class Problem:
     resources: Resources | None = None  # of each trial, where its parameters say them
 
     def arms(self) -> Arms:
-        """The candidates as a strategy takes them.
+        """Return the candidates as a strategy takes them.
 
-        An arm of a continuous space is not pulled again while the candidates grow: a neighbour gives as much
-        information. Without growth it may be, or noisy rewards would drive the search away from the best arms; the
-        published algorithms allow it too.
+        An arm of a continuous space is not pulled again while the candidates grow: a neighbour
+        gives as much information. Without growth it may be, or noisy rewards would drive the search
+        away from the best arms; the published algorithms allow it too.
         """
         candidates, is_calibrated = self.candidates, model_of(self.strategy) is not None
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
@@ -71,11 +72,12 @@ class Problem:
         return Pool(self.candidates, self.space, self.limit)
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """The generator of one stream: derived when needed, never stored."""
+        """Return the generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
     def attempt(self, assignment: QueuedAttempt, candidates: Candidates, memory_factor: float = 1.0) -> Attempt:
-        """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
+        """Return the message to a worker. All attempts of a trial share their seed, so a repeat
+        gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
@@ -113,7 +115,8 @@ class Refreshed:
 
 
 def refreshed_by(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
-    """`model`, the strategy's new state; `campaign`: the campaign's state when the refresh began.
+    """Return `model`, the strategy's new state; `campaign`: the campaign's state when the refresh
+    began.
 
     The posterior that this may take is the one that the next choice is made by.
     """
@@ -139,7 +142,7 @@ def begin_progress(problem: Problem) -> Progress:
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
-    """Both states after one more event of the log. Nothing is drawn or decided here."""
+    """Return both states after one more event of the log. Nothing is drawn or decided here."""
     model, pool = progress.model, progress.pool
     if isinstance(event, CandidatesGrown):
         model, pool = with_growth(problem, model, pool, event)
@@ -151,7 +154,8 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
-    """The strategy's state with the learning curves that the refresh which has begun is to learn."""
+    """Return the strategy's state with the learning curves that the refresh which has begun is to
+    learn."""
     training = campaign.training
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return model
@@ -162,7 +166,8 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
 
 
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
-    """What running trials are expected to reach, and the `MOST_FORECASTS` best of those that can be continued."""
+    """Return what running trials are expected to reach, and the `MOST_FORECASTS` best of those that
+    can be continued."""
     training, sign = campaign.training, campaign.rules.sign
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return ()
@@ -180,7 +185,7 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
 def with_growth(
     problem: Problem, model: StrategyState, pool: Pool, event: CandidatesGrown
 ) -> tuple[StrategyState, Pool]:
-    """The strategy's state and the pool with what the event appended.
+    """Return the strategy's state and the pool with what the event appended.
 
     Raises CampaignError when the log has a growth and the strategy of its settings does not grow.
     """

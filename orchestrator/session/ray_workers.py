@@ -1,4 +1,5 @@
-"""What the section `workers:` says to the Ray executor: where evaluations run, and the workers to begin with."""
+"""What the section `workers:` says to the Ray executor: where evaluations run, and the workers to
+begin with."""
 
 from objectives.objective import HasPreparation
 from orchestrator.session.resources import Resources, limits_of
@@ -8,7 +9,8 @@ from workers.on_ray.places import Placement
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
-    """Where evaluations run: `campaign` is the run's name, `resources` are those of each trial where trials differ."""
+    """Return where evaluations run: `campaign` is the run's name, `resources` are those of each
+    trial where trials differ."""
     workers = settings.workers
     return Placement(
         campaign=campaign,
@@ -24,8 +26,9 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
 
 
 def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
-    """The workers to start before there are attempts for them; None where evaluations are tasks, for which Ray keeps
-    processes ready, where the parameters of a trial say what it takes, and where it takes several machines."""
+    """Return the workers to start before there are attempts for them; None where evaluations are
+    tasks, for which Ray keeps processes ready, where the parameters of a trial say what it takes,
+    and where it takes several machines."""
     workers, objective = settings.workers, settings.objective.options
     if workers.kind == "task" or workers.machines > 1 or workers.cpus_from is not None or workers.gpus_from is not None:
         return None

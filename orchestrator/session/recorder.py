@@ -1,5 +1,6 @@
-"""Records the driver's events: they are applied in memory immediately, and written in one transaction by `commit`. The
-state in memory contains all events, written or not. The effects of an event wait for `commit`.
+"""Records the driver's events: they are applied in memory immediately, and written in one
+transaction by `commit`. The state in memory contains all events, written or not. The effects of an
+event wait for `commit`.
 """
 
 import logging
@@ -17,7 +18,8 @@ from orchestrator.store.store import Writer
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-# How long to wait for an unreachable store (a database server that restarts), and the time between two attempts.
+# How long to wait for an unreachable store (a database server that restarts), and the time between
+# two attempts.
 STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
 
 
@@ -31,8 +33,9 @@ class Span(StrEnum):
 class Recorder:
     """Records the events of one session. It belongs to the thread that runs the session.
 
-    `campaign` is the state after all events. `heard` is called with every event before it is written, `measured` with
-    the seconds of every commit, `waiting` with the reason while the store is waited for.
+    `campaign` is the state after all events. `heard` is called with every event before it is
+    written, `measured` with the seconds of every commit, `waiting` with the reason while the store
+    is waited for.
     """
 
     def __init__(
@@ -61,7 +64,8 @@ class Recorder:
     def commit(self) -> list[tuple[int, int]]:
         """Write what is not written yet; the attempts (trial, attempt) whose end is in the log now.
 
-        Raises FencedError when another process took the campaign over, StoreError when the store stays away.
+        Raises FencedError when another process took the campaign over, StoreError when the store
+        stays away.
         """
         # an interrupt may come at any point: both change in one step, and nothing is written twice
         position, events = self._unwritten
@@ -76,7 +80,8 @@ class Recorder:
         return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
 
     def save_snapshot(self) -> None:
-        """Store the state beside the log. It is a copy, so an error here does not end the session."""
+        """Store the state beside the log. It is a copy, so an error here does not end the
+        session."""
         self._snapshot = self._unwritten[0]
         try:
             snapshots.save(self._writer, self._snapshot, self.campaign)

@@ -1,5 +1,5 @@
-"""Replays a log: the states of the campaign and its model at any point, the reasons for each choice, and whether a
-repeated computation on this machine gives the same result."""
+"""Replays a log: the states of the campaign and its model at any point, the reasons for each
+choice, and whether a repeated computation on this machine gives the same result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class Replayed:
 
 
 def replay_until(problem: Problem, events: Sequence[Event], until: int | None, is_checked: bool) -> Replayed:
-    """Take the first `until` events, all when it is None. `is_checked`: repeat what the strategy chose and drew, and
-    compare. Raises UserError when the log is not that long."""
+    """Take the first `until` events, all when it is None. `is_checked`: repeat what the strategy
+    chose and drew, and compare. Raises UserError when the log is not that long."""
     if until is not None and not 0 < until <= len(events):
         raise UserError(f"--until must be >= 1 and <= {len(events)}, the number of events in the log, got {until}")
     progress, last_choice, repeated = begin_progress(problem), None, 0
@@ -64,14 +64,15 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Whether this version can repeat the computation: choices, except the fillers of version 0.1, and refreshes."""
+    """Return whether this version can repeat the computation: choices, except the fillers of
+    version 0.1, and refreshes."""
     if isinstance(event, BatchChosen):
         return not (event.is_filler or event.is_enqueued)
     return isinstance(event, ModelRefreshed | CandidatesGrown)
 
 
 def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed | CandidatesGrown) -> str:
-    """How the event differs from the repeated computation; empty when it does not."""
+    """Return how the event differs from the repeated computation; empty when it does not."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
     if isinstance(event, CandidatesGrown):
@@ -117,7 +118,8 @@ def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    """Whether both are equal up to the last digits of numbers, which other machines round differently."""
+    """Return whether both are equal up to the last digits of numbers, which other machines round
+    differently."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

@@ -1,5 +1,5 @@
-"""Selects the intermediate values for the log: the first ones of an attempt, later a smaller and smaller share, none
-twice."""
+"""Selects the intermediate values for the log: the first ones of an attempt, later a smaller and
+smaller share, none twice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,14 +20,15 @@ class _Attempt:
 class RecordedReports:
     """What has been recorded of the attempts that run.
 
-    Of n reports of an attempt about `RECORDED_WHOLE` · (1 + log₂(n / `RECORDED_WHOLE`)) are recorded.
+    Of n reports of an attempt about `RECORDED_WHOLE` · (1 + log₂(n / `RECORDED_WHOLE`)) are
+    recorded.
     """
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[int, int], _Attempt] = {}
 
     def take(self, values: Sequence[IntermediateValue]) -> tuple[_Report, ...]:
-        """Those of `values` that are to be recorded, as (trial, attempt, step, value)."""
+        """Return those of `values` that are to be recorded, as (trial, attempt, step, value)."""
         kept: list[_Report] = []
         for one in values:
             attempt = self._attempts.setdefault((one.trial, one.attempt), _Attempt())
@@ -39,7 +40,8 @@ class RecordedReports:
         return tuple(kept)
 
     def take_rest(self, outcome: Success | Stopped) -> tuple[tuple[int, float], ...]:
-        """The reports that came with the outcome and were not recorded before; forgets the attempt."""
+        """Return the reports that came with the outcome and were not recorded before; forgets the
+        attempt."""
         attempt = self._attempts.pop((outcome.trial, outcome.attempt), None)
         if attempt is None:
             return outcome.reports

@@ -1,4 +1,5 @@
-"""What an evaluation may use, and the CPUs and GPUs of each trial when a parameter gives them (`workers.cpus_from`)."""
+"""What an evaluation may use, and the CPUs and GPUs of each trial when a parameter gives them
+(`workers.cpus_from`)."""
 
 import threading
 from collections.abc import Iterable
@@ -15,9 +16,9 @@ from workers.messages import Limits, Share
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """`cpus` and `gpus`: those of a trial whose parameters do not give them; `cpus_from` and `gpus_from`: the names of
-    the parameters that give them, if any; `largest`: the most that a trial takes; `machines`: the number of
-    machines of each trial."""
+    """`cpus` and `gpus`: those of a trial whose parameters do not give them; `cpus_from` and
+    `gpus_from`: the names of the parameters that give them, if any; `largest`: the most that a
+    trial takes; `machines`: the number of machines of each trial."""
 
     cpus: float
     gpus: float
@@ -27,7 +28,8 @@ class Resources:
     machines: int = 1
 
     def of(self, parameters: Parameters) -> Share:
-        """What a trial with these parameters takes; a conditional parameter that does not exist changes nothing."""
+        """Return what a trial with these parameters takes; a conditional parameter that does not
+        exist changes nothing."""
         cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
         gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
         return Share(
@@ -38,7 +40,7 @@ class Resources:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What one evaluation may use."""
+    """Return what one evaluation may use."""
     memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
     return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
 
@@ -51,7 +53,8 @@ _UNENFORCED = {  # limits that need a process which evaluates and nothing else
 
 
 def check_timeout(settings: Settings) -> None:
-    """Raise UserError when evaluations would run in this thread and their time-out could not end them here."""
+    """Raise UserError when evaluations would run in this thread and their time-out could not end
+    them here."""
     workers, thread = settings.workers, threading.current_thread()
     if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
         return
@@ -63,7 +66,8 @@ def check_timeout(settings: Settings) -> None:
 
 
 def unenforced_limits(settings: Settings) -> str:
-    """A warning that names the limits which these settings give and their executor does not enforce; empty without."""
+    """Return a warning that names the limits which these settings give and their executor does not
+    enforce; empty without."""
     workers = settings.workers
     given = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
     if not given:
@@ -73,9 +77,10 @@ def unenforced_limits(settings: Settings) -> str:
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
-    """The resources of each trial; None where all take the same.
+    """Return the resources of each trial; None where all take the same.
 
-    Raises UserError when a parameter that is named does not exist, or has a value that is not a number of processors.
+    Raises UserError when a parameter that is named does not exist, or has a value that is not a
+    number of processors.
     """
     workers = settings.workers
     if workers.cpus_from is None and workers.gpus_from is None:
@@ -97,13 +102,15 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 
 
 def _resource_names(workers: WorkerSettings) -> dict[str, str]:
-    """The name of the parameter that gives `cpus` and `gpus`, for those that a parameter gives."""
+    """Return the name of the parameter that gives `cpus` and `gpus`, for those that a parameter
+    gives."""
     given = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
     return {key: one.parameter for key, one in given.items() if one is not None}
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
-    """The parameter's values that matter, checked: of the candidates, and the bounds of what may be drawn."""
+    """Return the parameter's values that matter, checked: of the candidates, and the bounds of what
+    may be drawn."""
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
         known = list(candidates.columns)
@@ -126,7 +133,8 @@ def _bounds(parameter: Parameter | None) -> Iterable[object]:
 
 
 def _is_amount(value: object, key: str) -> bool:
-    """Whether Ray can give a trial this number of processors: any fraction below 1, else whole numbers."""
+    """Return whether Ray can give a trial this number of processors: any fraction below 1, else
+    whole numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return (value > 0 or (key == "gpus" and value == 0)) and (value <= 1 or float(value).is_integer())

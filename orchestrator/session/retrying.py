@@ -1,4 +1,5 @@
-"""Trials whose last attempt failed, queued again on a user's request: `bbkb resume --retry-failed`."""
+"""Trials whose last attempt failed, queued again on a user's request: `bbkb resume
+--retry-failed`."""
 
 import contextlib
 import json
@@ -17,8 +18,8 @@ EVERY_KIND = frozenset(FailureKind)
 
 
 def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
-    """The trials in a log whose last attempt failed, the last failure of each one of `kinds`; in order of their
-    numbers."""
+    """Return the trials in a log whose last attempt failed, the last failure of each one of
+    `kinds`; in order of their numbers."""
     picks: dict[int, PickedTrial] = {}
     failed: dict[int, ReopenedTrial] = {}
     for event in events:
@@ -42,8 +43,8 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
 def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[int, CampaignState]:
     """Give the failed trials of a run that no process runs back to it, in a claim of its own.
 
-    How many there were, and the campaign's state then; the next session evaluates them. Raises HeldError when a process
-    runs it, StoreError when the log cannot be read or written.
+    How many there were, and the campaign's state then; the next session evaluates them. Raises
+    HeldError when a process runs it, StoreError when the log cannot be read or written.
     """
     with contextlib.ExitStack() as held:
         store = held.enter_context(run.store())

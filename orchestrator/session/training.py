@@ -1,4 +1,5 @@
-"""What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a session begins."""
+"""What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a
+session begins."""
 
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
@@ -13,7 +14,8 @@ SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget c
 
 
 def with_training(settings: Settings, objective: object) -> Settings:
-    """`settings` in which it is decided whether trials can be continued, and how many are trained shortly first."""
+    """Return `settings` in which it is decided whether trials can be continued, and how many are
+    trained shortly first."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings
@@ -29,7 +31,8 @@ def with_training(settings: Settings, objective: object) -> Settings:
 
 
 def check_reports(settings: Settings, objective: object) -> None:
-    """Raise UserError when trials are to be stopped early, and the function that is tuned cannot report values.
+    """Raise UserError when trials are to be stopped early, and the function that is tuned cannot
+    report values.
 
     Whether another objective reports, such as a command, is only known when it runs.
     """
@@ -48,14 +51,14 @@ def check_reports(settings: Settings, objective: object) -> None:
 
 
 def _has_checkpoints(objective: object) -> bool:
-    """Whether the objective is given a folder in which it can keep checkpoints."""
+    """Return whether the objective is given a folder in which it can keep checkpoints."""
     if isinstance(objective, ShellCommand):
         return "BBKB_FOLDER" in objective.command
     return takes_argument(objective, "folder")
 
 
 def _first(settings: Settings, rule: ModelStoppingSettings) -> tuple[int, int]:
-    """How many short first trainings there are, and of how many steps."""
+    """Return how many short first trainings there are, and of how many steps."""
     last, budget = rule.last_step, settings.budget
     if last is None:
         return 0, 1

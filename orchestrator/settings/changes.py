@@ -17,7 +17,8 @@ class Change:
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """The keys that differ, in the order of `old`, then those only in `new`. Lists are compared whole."""
+    """Return the keys that differ, in the order of `old`, then those only in `new`. Lists are
+    compared whole."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
         Change(key, before.get(key), after.get(key))
@@ -27,7 +28,8 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 
 
 def may_change(key: str) -> bool:
-    """Whether a resume may change this dotted key: budget, resources and places may change, decisions may not."""
+    """Return whether a resume may change this dotted key: budget, resources and places may change,
+    decisions may not."""
     return key.partition(".")[0] in CHANGEABLE
 
 

@@ -1,8 +1,9 @@
 """Reads YAML text into plain values with the position of each.
 
-PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4` is a number while
-`on`, `12:30` and `2024-01-01` stay text. A key that is given twice is refused. Only plain values are allowed: text,
-numbers, true/false, null, lists and mappings; so every value can be written as JSON.
+PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4`
+is a number while `on`, `12:30` and `2024-01-01` stay text. A key that is given twice is refused.
+Only plain values are allowed: text, numbers, true/false, null, lists and mappings; so every value
+can be written as JSON.
 """
 
 import re
@@ -44,8 +45,8 @@ class Document:
     origin: str
 
     def place(self, keys: Keys) -> str:
-        """The position of `keys`, for the start of a message: that of the nearest written key above it if it was not
-        written."""
+        """Return the position of `keys`, for the start of a message: that of the nearest written
+        key above it if it was not written."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -53,7 +54,7 @@ class Document:
 
 
 def dotted_key(keys: Keys) -> str:
-    """`("strategy", "kernel")` as in a campaign file: `strategy.kernel`."""
+    """Return `("strategy", "kernel")` as in a campaign file: `strategy.kernel`."""
     return ".".join(map(str, keys))
 
 
@@ -68,12 +69,13 @@ def read(path: Path) -> Document:
 
 
 def write(tree: Tree) -> str:
-    """Plain values as YAML text, all ASCII, that `read` and any other reader turn back into them."""
+    """Return plain values as YAML text, all ASCII, that `read` and any other reader turn back into
+    them."""
     return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
-    """The document after `a.b.c=value` assignments, in order; values are read as YAML.
+    """Return the document after `a.b.c=value` assignments, in order; values are read as YAML.
 
     Mappings that are missing on the way are made. Raises ConfigError naming the assignment.
     """
@@ -100,7 +102,7 @@ def check_texts(document: Document) -> None:
 
 
 def _texts(value: object, keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """Every text of plain values, their keys too, and where it stands."""
+    """Yield every text of plain values, their keys too, and where it stands."""
     if isinstance(value, str):
         yield keys, value
     elif isinstance(value, Mapping):
@@ -144,7 +146,8 @@ class _Loader(yaml.SafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node as PyYAML does, but refuse too many of them before they take time and memory."""
+        """Return compose a node as PyYAML does, but refuse too many of them before they take time
+        and memory."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # keys are nodes too
             mark = self.get_mark()
@@ -175,7 +178,8 @@ _SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "boo
 
 
 def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, str]]:
-    """Values and places of one YAML document; `place_of(line)` words a place, lines count from 1."""
+    """Return values and places of one YAML document; `place_of(line)` words a place, lines count
+    from 1."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -225,7 +229,7 @@ class _Reading:
             raise self.error(node, f"{text} is not a valid {node.tag.rpartition(':')[2]}") from error
 
     def pairs(self, node: yaml.MappingNode, keys: Keys) -> Iterator[tuple[str, yaml.Node]]:
-        """A mapping's keys, noted down, and the nodes of their values."""
+        """Yield a mapping's keys, noted down, and the nodes of their values."""
         lines: dict[str, int] = {}
         for key_node, child in node.value:
             if not isinstance(key_node, yaml.ScalarNode):

@@ -1,8 +1,8 @@
 """The campaign file in a log, typed, for readers: status, report, export, the live page.
 
-A log is read on machines that cannot import the user's objective or strategy, and by later versions of this software.
-So the sections are read one by one by their models, nothing is imported, and keys that a section no longer has are left
-out. A session builds `Settings` instead.
+A log is read on machines that cannot import the user's objective or strategy, and by later versions
+of this software. So the sections are read one by one by their models, nothing is imported, and keys
+that a section no longer has are left out. A session builds `Settings` instead.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,8 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for display: without the webhook's address, with which anyone could write to the chat."""
+        """`plain` for display: without the webhook's address, with which anyone could write to the
+        chat."""
         notify = self.plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
             return self.plain

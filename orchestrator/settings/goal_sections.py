@@ -1,4 +1,5 @@
-"""The campaign file's sections `objectives` and `constraints`, and the sections that they exclude."""
+"""The campaign file's sections `objectives` and `constraints`, and the sections that they
+exclude."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -58,7 +59,8 @@ G = TypeVar("G", bound=_Goal)
 
 
 def check_goals(sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
-    """The sections `objectives` and `constraints` of `given` as plain values, for a caller without a campaign file.
+    """Return the sections `objectives` and `constraints` of `given` as plain values, for a caller
+    without a campaign file.
 
     Raises ValueError with the first mistake.
     """
@@ -84,7 +86,8 @@ def _check(
 
 
 def with_direction(tree: Any) -> Any:
-    """The campaign's plain values with the direction of the first of `objectives` as that of the objective."""
+    """Return the campaign's plain values with the direction of the first of `objectives` as that of
+    the objective."""
     objectives = tree.get("objectives") if isinstance(tree, Mapping) else None
     first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
     objective = tree.get("objective", {}) if isinstance(tree, Mapping) else None
@@ -100,8 +103,9 @@ def goal_problems(
     strategy: object,
     excluded: Mapping[tuple[str, ...], tuple[object, str]],
 ) -> list[Refusal]:
-    """Conflicts of the goals with the rest of the file. `direction`: the objective's. `excluded`: for each section that
-    several objectives or constraints exclude, its value (None when it is not given), and the reason.
+    """Return conflicts of the goals with the rest of the file. `direction`: the objective's.
+    `excluded`: for each section that several objectives or constraints exclude, its value (None
+    when it is not given), and the reason.
     """
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
@@ -125,7 +129,7 @@ def goal_problems(
 
 
 def _that_take_goals() -> list[str]:
-    """The strategies that take goals with their default options."""
+    """Return the strategies that take goals with their default options."""
     built = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
     return [
         name

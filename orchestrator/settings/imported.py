@@ -1,10 +1,12 @@
-"""Results of another tuner, read into the settings once: a study of Optuna, or a folder of Ray Tune.
+"""Results of another tuner, read into the settings once: a study of Optuna, or a folder of Ray
+Tune.
 
     existing_data: {optuna: "sqlite:///study.db", study: mnist}
     existing_data: {ray_tune: ~/ray_results/mnist, metric: accuracy}
     existing_data: {results: [{parameters: {lr: 0.1}, value: 0.93}]}
 
-The first two are read when the file is, and become the third in the resolved file: a resume does not need their source.
+The first two are read when the file is, and become the third in the resolved file: a resume does
+not need their source.
 """
 
 import json
@@ -41,9 +43,10 @@ class ExistingData:
 
 
 def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | None:
-    """The results that the section `existing_data` gives or names, relative to `folder`.
+    """Return the results that the section `existing_data` gives or names, relative to `folder`.
 
-    Raises ValidationError when the section is wrong, its source cannot be read, or has another direction.
+    Raises ValidationError when the section is wrong, its source cannot be read, or has another
+    direction.
     """
     if tree is None or isinstance(tree, ExistingData):
         return tree
@@ -67,7 +70,7 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
 
 
 def dump_existing(data: ExistingData | None) -> Plain | None:
-    """The section that `build_existing` turns into `data`."""
+    """Return the section that `build_existing` turns into `data`."""
     if data is None:
         return None
     results = [{"parameters": dict(result.parameters), "value": result.value} for result in data.results]
@@ -75,9 +78,11 @@ def dump_existing(data: ExistingData | None) -> Plain | None:
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
-    """The Optuna storage at a database URL, or in a journal file; relative paths count from `folder`.
+    """Return the Optuna storage at a database URL, or in a journal file; relative paths count from
+    `folder`.
 
-    Raises UserError when Optuna is not installed, or the storage must exist and does not, or cannot be opened.
+    Raises UserError when Optuna is not installed, or the storage must exist and does not, or cannot
+    be opened.
     """
     try:
         from optuna.storages import JournalStorage, RDBStorage
@@ -98,9 +103,10 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
 
 
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
-    """The completed trials of an Optuna study; `name` may be None where there is only one.
+    """Return the completed trials of an Optuna study; `name` may be None where there is only one.
 
-    Raises UserError when there is no such study, it has several objectives or another direction, or no trial has ended.
+    Raises UserError when there is no such study, it has several objectives or another direction, or
+    no trial has ended.
     """
     storage = open_storage(url, folder, must_exist=True)
     import optuna
@@ -126,7 +132,7 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Exis
 
 
 def _read_tune(folder: Path, metric: str | None) -> ExistingData:
-    """The last report of each trial below an experiment's folder of Ray Tune."""
+    """Return the last report of each trial below an experiment's folder of Ray Tune."""
     if metric is None:
         raise UserError("metric must name what Ray Tune's trials reported, such as accuracy")
     files = sorted(folder.glob("*/result.json"))
@@ -145,7 +151,7 @@ def _read_tune(folder: Path, metric: str | None) -> ExistingData:
 
 
 def _last_report(file: Path) -> Tree | None:
-    """The last complete line of JSON; None when the trial reported nothing."""
+    """Return the last complete line of JSON; None when the trial reported nothing."""
     for line in reversed(file.read_text(encoding="utf-8").splitlines()):
         try:
             report = json.loads(line)
@@ -157,7 +163,7 @@ def _last_report(file: Path) -> Tree | None:
 
 
 def _flat(config: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested keys joined by a dot."""
+    """Yield nested keys joined by a dot."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{key}.")
@@ -166,7 +172,7 @@ def _flat(config: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
-    """The results with a finite value whose parameters are plain values."""
+    """Return the results with a finite value whose parameters are plain values."""
     return tuple(
         ExistingResult(dict(parameters), float(value))
         for parameters, value in pairs

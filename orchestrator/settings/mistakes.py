@@ -1,8 +1,9 @@
 """The mistakes in a campaign file, in plain words.
 
-pydantic finds the mistakes; here its findings become predicates about a dotted path ("must be > 0, got -1"), without
-class names, links or one line for every member of a union. Our own checks use the same messages: `failure` makes the
-exception that a pydantic validator raises, so that one pass over the file finds all mistakes.
+pydantic finds the mistakes; here its findings become predicates about a dotted path ("must be > 0,
+got -1"), without class names, links or one line for every member of a union. Our own checks use the
+same messages: `failure` makes the exception that a pydantic validator raises, so that one pass over
+the file finds all mistakes.
 """
 
 import json
@@ -86,12 +87,13 @@ class Refusal:
         return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
 
     def below(self, *keys: str | int) -> "Refusal":
-        """The same mistake with `keys` before its own."""
+        """Return the same mistake with `keys` before its own."""
         return Refusal((*keys, *self.keys), self.rule, self.got)
 
 
 def failure(problems: Iterable[Refusal]) -> ValidationError:
-    """The exception for a pydantic validator to raise; pydantic adds the validator's position to each path."""
+    """Return the exception for a pydantic validator to raise; pydantic adds the validator's
+    position to each path."""
     return ValidationError.from_exception_data(
         "campaign",
         [
@@ -106,13 +108,14 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
 
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
-    """The mistakes in `tree` that pydantic found. `model` gives the keys that exist where one is unknown."""
+    """Return the mistakes in `tree` that pydantic found. `model` gives the keys that exist where
+    one is unknown."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(candidates)
 
 
 def config_error(document: Document, error: ValidationError, model: type[BaseModel] | None = None) -> ConfigError:
-    """One line a mistake, each with its place, in the order of the file."""
+    """Return one line a mistake, each with its place, in the order of the file."""
     order = {place: index for index, place in enumerate(document.places.values())}
     problems = describe(error, document.tree, model)
     problems.sort(key=lambda problem: order.get(document.place(problem.keys), -1))
@@ -121,7 +124,8 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
 
 
 def align(keys: Keys, message: str, value: object = None) -> Refusal:
-    """The problem at `keys` from a message that begins with its own path (`kernel.lengthscale must be …`)."""
+    """Return the problem at `keys` from a message that begins with its own path
+    (`kernel.lengthscale must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
@@ -134,13 +138,14 @@ def align(keys: Keys, message: str, value: object = None) -> Refusal:
 
 
 def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
-    """The problem of a key that does not exist, with a similar key or all keys that exist, if they are known."""
+    """Return the problem of a key that does not exist, with a similar key or all keys that exist,
+    if they are known."""
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
     return Refusal((key,), f"is not a known key{hint}")
 
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
-    """`did you mean …?` when a name is similar or has the same meaning, else all names."""
+    """Return `did you mean …?` when a name is similar or has the same meaning, else all names."""
     meant = meaning(word, choices)
     if meant is not None:
         return f"did you mean {meant!r}?"
@@ -148,12 +153,12 @@ def suggestion(word: str, choices: Sequence[str]) -> str:
 
 
 def meaning(word: str, choices: Sequence[str]) -> str | None:
-    """The one of `choices` that is called `word` elsewhere; None when there is none."""
+    """Return the one of `choices` that is called `word` elsewhere; None when there is none."""
     return next((key for key in _MEANT.get(word, ()) if key in choices), None)
 
 
 def excerpt(value: object) -> str:
-    """A value as it is written in a file, cut at 60 characters."""
+    """Return a value as it is written in a file, cut at 60 characters."""
     text = redact(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
 
@@ -203,7 +208,8 @@ def _either_of(words: Sequence[str]) -> str:
 
 
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
-    """The part of `loc` that stands in the file; what does not is the name of a union's member."""
+    """Return the part of `loc` that stands in the file; what does not is the name of a union's
+    member."""
     keys: list[str | int] = []
     union: Keys | None = None
     for depth, part in enumerate(loc):
@@ -223,7 +229,8 @@ def _has(tree: object, part: str | int) -> bool:
 
 
 def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """List the keys that the section at `keys` can have; a number in `keys` is the place in a list of sections."""
+    """List the keys that the section at `keys` can have; a number in `keys` is the place in a list
+    of sections."""
     models = [model] if model else []
     for key in keys:
         if isinstance(key, str):
@@ -240,8 +247,8 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
 
 
 def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
-    """Keep the mistakes of the union's member that was validated furthest; members that got equally far become `must be
-    A or B`."""
+    """Keep the mistakes of the union's member that was validated furthest; members that got equally
+    far become `must be A or B`."""
     problems: dict[tuple[Keys, str | None], Refusal] = {}
     for item in candidates:
         rivals = [other.problem.keys for other in candidates if item.union is not None and other.union == item.union]

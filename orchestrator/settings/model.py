@@ -1,8 +1,10 @@
-"""The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with file and line.
+"""The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with
+file and line.
 
-Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, where a callable's module
-is looked for, where a command runs) are relative to the campaign file's folder, so a campaign is the same from any
-working directory; only `runs` is relative to the working directory. `Settings` holds absolute paths.
+Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, where a
+callable's module is looked for, where a command runs) are relative to the campaign file's folder,
+so a campaign is the same from any working directory; only `runs` is relative to the working
+directory. `Settings` holds absolute paths.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,7 +103,8 @@ def _default_strategy() -> AnyStrategy:
 
 
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
-    """The campaign's plain values with a ConfigSpace file that `space` names read into `space` and `forbid`."""
+    """Return the campaign's plain values with a ConfigSpace file that `space` names read into
+    `space` and `forbid`."""
     file = tree.get("space") if isinstance(tree, Mapping) else None
     if not isinstance(file, str):
         return tree
@@ -222,8 +225,8 @@ class Settings(Section):
         return self
 
     def resolved(self) -> Plain:
-        """Everything as plain values, all defaults filled in and no password; `from_mapping` makes equal settings of
-        it where there was none."""
+        """Return everything as plain values, all defaults filled in and no password; `from_mapping`
+        makes equal settings of it where there was none."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
             if not tree[key]:  # with one objective the form of older versions is kept
@@ -246,7 +249,7 @@ def _existing_problems(settings: Settings) -> list[Refusal]:
 
 
 def _training_problems(settings: Settings) -> list[Refusal]:
-    """Mistakes in the early stopping by the model."""
+    """Return mistakes in the early stopping by the model."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return []
@@ -379,9 +382,11 @@ def _candidate_problems(settings: Settings) -> list[Refusal]:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
-    """Settings of a campaign file after `a.b.c=value` overrides (relative paths in them count from the file too).
+    """Return settings of a campaign file after `a.b.c=value` overrides (relative paths in them
+    count from the file too).
 
-    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or `--set …`).
+    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or
+    `--set …`).
     """
     path = Path(path)
     return _settings(with_overrides(read(path), overrides), path.parent.resolve())
@@ -389,8 +394,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
 
 @contextmanager
 def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Put the place in the campaign file before the message of an error that begins with a dotted key, such as
-    `objective.callable`: of what is checked after the file itself, such as the objective's code."""
+    """Put the place in the campaign file before the message of an error that begins with a dotted
+    key, such as `objective.callable`: of what is checked after the file itself, such as the
+    objective's code."""
     try:
         yield
     except (ObjectiveError, UserError) as error:
@@ -407,7 +413,8 @@ def _first_word(message: str) -> str:
 
 
 def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
-    """Settings of plain values, such as `resolved()` gave; messages begin with `origin`. Raises ConfigError."""
+    """Return settings of plain values, such as `resolved()` gave; messages begin with `origin`.
+    Raises ConfigError."""
     return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
 
 

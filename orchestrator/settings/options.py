@@ -1,7 +1,8 @@
-"""Frozen dataclasses built from a campaign file's mappings: an objective's options, and with `strategies` a strategy's.
+"""Frozen dataclasses built from a campaign file's mappings: an objective's options, and with
+`strategies` a strategy's.
 
-For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name` selects one before
-pydantic validates it, so that a message is about the intended one.
+For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name`
+selects one before pydantic validates it, so that a message is about the intended one.
 """
 
 import dataclasses
@@ -25,7 +26,8 @@ External = PythonCallable | ShellCommand | PickledFunction  # objectives that th
 AnyObjective = ObjectiveOptions | External
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 
-# key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
+# key in the file → class, the field that holds the key's value, and fields that name folders with
+# their defaults
 _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
     "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
     "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
@@ -35,19 +37,20 @@ _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """pydantic's view of a dataclass."""
+    """Return pydantic's view of a dataclass."""
     return TypeAdapter(cls)
 
 
 def dump(options: object) -> Plain:
-    """A dataclass as plain values, all defaults filled in; `build(type(options), dump(options)) == options`."""
+    """Return a dataclass as plain values, all defaults filled in; `build(type(options),
+    dump(options)) == options`."""
     cls: type = type(options)
     dumped: Plain = adapter(cls).dump_python(options, mode="json")
     return dumped
 
 
 def build(cls: type, options: Tree) -> Any:
-    """`cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
+    """Return `cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
     hints = get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, names) for key in options if key not in names]
@@ -73,7 +76,8 @@ def build(cls: type, options: Tree) -> Any:
 
 
 def find_options(name: str) -> type[ObjectiveOptions]:
-    """The options class of a listed objective. Raises ValueError, which is what a validator may raise."""
+    """Return the options class of a listed objective. Raises ValueError, which is what a validator
+    may raise."""
     try:
         return find_objective(name)
     except ObjectiveError as error:
@@ -81,7 +85,8 @@ def find_options(name: str) -> type[ObjectiveOptions]:
 
 
 def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
-    """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
+    """Return the dataclass that `objective.<key>: value` and its options make; relative folders are
+    below `folder`."""
     if key == "name":
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
@@ -96,7 +101,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
 
 
 def dump_objective(options: object) -> Plain:
-    """The mapping of options that `build_objective` turns into `options`; empty for None."""
+    """Return the mapping of options that `build_objective` turns into `options`; empty for None."""
     fields = {} if options is None else dump(options)
     for cls, field, _ in _EXTERNAL.values():
         if isinstance(options, cls):
@@ -105,13 +110,13 @@ def dump_objective(options: object) -> Plain:
 
 
 def alternatives(annotation: object) -> dict[str, type]:
-    """The dataclasses of a union, by their `name`; empty for any other annotation."""
+    """Return the dataclasses of a union, by their `name`; empty for any other annotation."""
     classes = [member for member in _members(annotation) if isinstance(member, type)]
     return {name: member for member in classes for name in _names(member)}
 
 
 def _unnamed(annotation: object) -> type | None:
-    """The dataclass without a `name` in a union with None, such as `Model | None`."""
+    """Return the dataclass without a `name` in a union with None, such as `Model | None`."""
     members = [member for member in _members(annotation) if member is not NoneType]
     only = members[0] if len(members) == 1 else None
     is_unnamed = isinstance(only, type) and dataclasses.is_dataclass(only) and not _names(only)
@@ -125,7 +130,7 @@ def _members(annotation: object) -> tuple[object, ...]:
 
 
 def join(folder: Path, place: object) -> object:
-    """The path below `folder`, or each path of a list; anything else as it is."""
+    """Return the path below `folder`, or each path of a list; anything else as it is."""
     if isinstance(place, list | tuple):
         return [join(folder, path) for path in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
@@ -154,7 +159,7 @@ def _build_value(annotation: object, value: object) -> object:
 
 
 def as_mapping(options: object, example: str) -> Plain:
-    """`options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
+    """Return `options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
     if not isinstance(options, Mapping):
         raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

@@ -1,8 +1,8 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
-pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are added as
-alternatives, one for each name. It knows keys, types and ranges; rules between several keys are checked by
-`bbkb validate`.
+pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are
+added as alternatives, one for each name. It knows keys, types and ranges; rules between several
+keys are checked by `bbkb validate`.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _PRESET = "Where options come from unless they are given: one calibrated model f
 
 
 def schema() -> Schema:
-    """The JSON Schema of a campaign file, with a description of every key."""
+    """Return the JSON Schema of a campaign file, with a description of every key."""
     objectives: dict[str, type] = {name: find_objective(name) for name in OBJECTIVES}
     classes = [
         *STRATEGIES.values(),
@@ -81,7 +81,7 @@ def schema() -> Schema:
 
 
 def _target(reference: Schema) -> str:
-    """The name of the definition that `{"$ref": "#/$defs/name"}` points at."""
+    """Return the name of the definition that `{"$ref": "#/$defs/name"}` points at."""
     return str(reference["$ref"]).rpartition("/")[2]
 
 
@@ -98,7 +98,8 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
 
 
 def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
-    """Give each option the meaning that its field's annotation has, and each class the first part of its docstring."""
+    """Give each option the meaning that its field's annotation has, and each class the first part
+    of its docstring."""
     for cls in classes:
         definition = definitions.get(cls.__name__, {})
         for name, text in documentation_of(cls).items():
@@ -108,8 +109,8 @@ def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -
 
 
 def _require_name(definition: Schema) -> None:
-    """Require `name` in a dataclass that is selected by its name (a kernel, a warm start), although the class has a
-    default."""
+    """Require `name` in a dataclass that is selected by its name (a kernel, a warm start), although
+    the class has a default."""
     name = definition.get("properties", {}).get("name", {})
     if "const" in name:
         definition["required"] = ["name", *definition.get("required", [])]
@@ -134,8 +135,8 @@ def _without(definition: Schema, field: str) -> None:
 
 
 def _strategy(by_name: dict[str, Schema]) -> Schema:
-    """The strategies with their options. The name selects one, so that a mistake is shown at its option and not as the
-    failure of every strategy."""
+    """Return the strategies with their options. The name selects one, so that a mistake is shown at
+    its option and not as the failure of every strategy."""
     listed: Schema = {"enum": list(by_name), "description": "The name of a listed strategy."}
     named = [
         {"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": options}
@@ -148,7 +149,7 @@ def _strategy(by_name: dict[str, Schema]) -> Schema:
 
 
 def _parameter(by_class: dict[type, Schema]) -> Schema:
-    """A parameter; its keys select the kind, as in `orchestrator.settings.spaces`."""
+    """Return a parameter; its keys select the kind, as in `orchestrator.settings.spaces`."""
     *keys, last = PARAMETERS
     schema = by_class[PARAMETERS[last]]
     for key in reversed(keys):

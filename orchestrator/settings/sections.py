@@ -1,4 +1,5 @@
-"""The sections of a campaign file as frozen pydantic models, each with its keys, defaults, bounds and descriptions."""
+"""The sections of a campaign file as frozen pydantic models, each with its keys, defaults, bounds
+and descriptions."""
 
 import os
 import re
@@ -42,7 +43,8 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_whole_numbers(cls, tree: Any) -> Any:
-        """Read 1e3, which is a float in YAML and JSON, as the whole number that it is where one is needed."""
+        """Read 1e3, which is a float in YAML and JSON, as the whole number that it is where one is
+        needed."""
         if not isinstance(tree, Mapping):
             return tree
         whole = {
@@ -55,7 +57,7 @@ class Section(BaseModel):
 
 
 def _takes_whole_numbers_only(annotation: object) -> bool:
-    """Whether `annotation` is int, alone or in a union with None."""
+    """Return whether `annotation` is int, alone or in a union with None."""
     members = [member for member in get_args(annotation) if member is not type(None)] or [annotation]
     if len(members) == 1 and get_origin(members[0]) is Annotated:
         members = [get_args(members[0])[0]]
@@ -63,12 +65,12 @@ def _takes_whole_numbers_only(annotation: object) -> bool:
 
 
 def absolute(path: str | None, info: ValidationInfo) -> str | None:
-    """The path, relative to the campaign file's folder."""
+    """Return the path, relative to the campaign file's folder."""
     return None if path is None else str(folder_of(info) / Path(path).expanduser())
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """The campaign file's folder; the working directory where there is no file."""
+    """Return the campaign file's folder; the working directory where there is no file."""
     return Path((info.context or {}).get("folder", Path.cwd()))
 
 
@@ -127,13 +129,15 @@ AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
 
 def name_from(text: str) -> str:
-    """A `Name` that resembles a text: each run of letters that are not allowed becomes a hyphen."""
+    """Return a `Name` that resembles a text: each run of letters that are not allowed becomes a
+    hyphen."""
     kept = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text).lstrip(_FURTHER_LETTERS)
     return kept[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
 
 
 class ObjectiveSettings(Section):
-    """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
+    """What is optimised: a named objective, a Python callable or a shell command, exactly one of
+    them."""
 
     name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
         default=None, description="Name of a listed objective, or package.module:Name of a class of options."
@@ -165,11 +169,13 @@ class ObjectiveSettings(Section):
         return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
 
     def load(self, source: DataSource) -> Objective | None:
-        """The objective with its data; None when the candidates' table is it. Raises ObjectiveError."""
+        """Return the objective with its data; None when the candidates' table is it. Raises
+        ObjectiveError."""
         return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
     def own_space(self) -> Mapping[str, Parameter] | None:
-        """The space a listed objective brings; None when it brings candidates instead, or is not listed."""
+        """Return the space a listed objective brings; None when it brings candidates instead, or is
+        not listed."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
     @property
@@ -208,7 +214,8 @@ class CandidateSettings(Section):
 
 
 class StopWhenSettings(Section):
-    """When further evaluations are not worth their cost; with both rules the first one that holds."""
+    """When further evaluations are not worth their cost; with both rules the first one that
+    holds."""
 
     model_config = ConfigDict(populate_by_name=True)  # `in` is no name in Python
 
@@ -248,7 +255,8 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Each trial takes at least one step, so there are never more evaluations than steps."""
+        """Return each trial takes at least one step, so there are never more evaluations than
+        steps."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree
@@ -434,7 +442,8 @@ class LogSettings(Section):
 
 
 class NotifySettings(Section):
-    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation ends."""
+    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation
+    ends."""
 
     command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
@@ -459,5 +468,5 @@ class DataSettings(Section):
     download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
 
     def source(self) -> DataSource:
-        """The source in which objectives look for data."""
+        """Return the source in which objectives look for data."""
         return DataSource.find(Path(self.folder) if self.folder else None, self.download)

@@ -34,7 +34,7 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
 def build_space(space: object) -> dict[str, Parameter]:
-    """The parameters of a search space by name. Raises ValidationError."""
+    """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
     problems: list[Refusal] = []
     for name, options in as_mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
@@ -52,12 +52,12 @@ def build_space(space: object) -> dict[str, Parameter]:
 
 
 def dump_space(space: Mapping[str, Parameter]) -> Plain:
-    """The mapping that `build_space` turns into `space`."""
+    """Return the mapping that `build_space` turns into `space`."""
     return {name: dump(parameter) for name, parameter in space.items()}
 
 
 def build_forbid(forbid: object) -> tuple[Clause, ...]:
-    """The forbidden clauses of a search space. Raises ValidationError."""
+    """Return the forbidden clauses of a search space. Raises ValidationError."""
     if not isinstance(forbid, list | tuple):
         raise failure([Refusal((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
     problems: list[Refusal] = []
@@ -73,7 +73,7 @@ def build_forbid(forbid: object) -> tuple[Clause, ...]:
 
 
 def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
-    """The list that `build_forbid` turns into `clauses`."""
+    """Return the list that `build_forbid` turns into `clauses`."""
     return [
         {name: list(test) if isinstance(test, tuple) else dict(test) for name, test in clause.items()}
         for clause in clauses
@@ -81,7 +81,8 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
 
 
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
-    """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
+    """Return `space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises
+    ValidationError."""
     from objectives.configspace_file import read_configspace  # imported here, for files that name such a space only
 
     try:
@@ -91,7 +92,7 @@ def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
 
 
 def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
-    """The configurations to be evaluated first. Raises ValidationError."""
+    """Return the configurations to be evaluated first. Raises ValidationError."""
     if not isinstance(enqueue, list | tuple):
         raise failure([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
@@ -111,8 +112,8 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
 def completed_enqueue(
     space: SearchSpace, enqueue: Sequence[Configuration], seed: int
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
-    """The configurations with the parameters that they leave out drawn by the campaign's seed; and what is wrong with
-    those that are not of the space, or cannot be completed."""
+    """Return the configurations with the parameters that they leave out drawn by the campaign's
+    seed; and what is wrong with those that are not of the space, or cannot be completed."""
     completed, problems = [], []
     for number, configuration in enumerate(enqueue):
         try:
@@ -123,12 +124,12 @@ def completed_enqueue(
 
 
 def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
-    """The list that `build_enqueue` turns into `enqueue`."""
+    """Return the list that `build_enqueue` turns into `enqueue`."""
     return [dict(configuration) for configuration in enqueue]
 
 
 def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:
-    """Conflicts between parameters and forbidden clauses."""
+    """Return conflicts between parameters and forbidden clauses."""
     problems = [Refusal(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
     if problems or not space:
         return problems or [Refusal(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)

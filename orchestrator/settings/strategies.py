@@ -1,5 +1,5 @@
-"""The strategy that a campaign file names, with its options. It is separate from `options`, so that readers of a log
-import no strategy.
+"""The strategy that a campaign file names, with its options. It is separate from `options`, so that
+readers of a log import no strategy.
 """
 
 import dataclasses
@@ -34,7 +34,8 @@ RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer w
 
 
 def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
-    """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
+    """Return the strategy that `options` names, with its fields; relative paths of existing data
+    are below `folder`.
 
     Raises ValidationError.
     """
@@ -54,8 +55,8 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:
-    """Raise ValidationError when a strategy that never waits does not say when it learns results: a campaign would ask
-    it for all trials at once."""
+    """Raise ValidationError when a strategy that never waits does not say when it learns results: a
+    campaign would ask it for all trials at once."""
     mode, growth = getattr(strategy, "mode", None), refresh_growth(strategy)
     if never_waits(strategy) and (mode != "async" or not growth > 0.0):
         rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
@@ -63,7 +64,8 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
 
 
 def _drop_retired(fields: Tree) -> Plain:
-    """`fields` without retired options that are off, which resolved files of older runs contain."""
+    """Return `fields` without retired options that are off, which resolved files of older runs
+    contain."""
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(
@@ -73,9 +75,11 @@ def _drop_retired(fields: Tree) -> Plain:
 
 
 def with_model_in_strategy(document: Document) -> Document:
-    """The document with its section `model`, which all model-based strategies share, in `strategy`.
+    """Return the document with its section `model`, which all model-based strategies share, in
+    `strategy`.
 
-    It is left out where the strategy is none of these. Raises ConfigError when the model is in both places.
+    It is left out where the strategy is none of these. Raises ConfigError when the model is in both
+    places.
     """
     tree = dict(document.tree)
     model, strategy = tree.pop("model", None), tree.get("strategy", {})
@@ -94,14 +98,15 @@ def with_model_in_strategy(document: Document) -> Document:
 
 
 def dump_strategy(strategy: object) -> Plain:
-    """The mapping that `build_strategy` turns into `strategy`."""
+    """Return the mapping that `build_strategy` turns into `strategy`."""
     cls = type(strategy)
     listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
     return {"name": next(listed, f"{cls.__module__}:{cls.__qualname__}"), **dump(strategy)}
 
 
 def _locate(folder: Path, path: object) -> object:
-    """A path below `folder`; the file of a SQLite URL below `folder`; any other database URL unchanged."""
+    """Return a path below `folder`; the file of a SQLite URL below `folder`; any other database URL
+    unchanged."""
     scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
     if slashes and scheme.startswith("sqlite"):
         return f"{scheme}{slashes}{join(folder, file)}"

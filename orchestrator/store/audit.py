@@ -1,7 +1,7 @@
 """The bookkeeping of `verify`, event by event, and its findings.
 
-It is separate from `campaign.apply` on purpose: if the two disagree about a log, one of them is wrong, and that is
-reported too. Every problem is reported with its place, not only the first.
+It is separate from `campaign.apply` on purpose: if the two disagree about a log, one of them is
+wrong, and that is reported too. Every problem is reported with its place, not only the first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ class Findings:
     untold: int  # ended, and the strategy has not learned the result yet
 
     def lines(self) -> Iterator[str]:
-        """The findings as text."""
+        """Yield the findings as text."""
         yield (
             f"checked: {self.events} events of {self.campaign} in {self.sessions} sessions, {self.checksums} checksums"
         )
@@ -86,8 +86,8 @@ class _Trial:
 
 @dataclass
 class Audit:
-    """The bookkeeping. `problems` are collected on the way; `state` is the fold of the same events by
-    `campaign.apply`."""
+    """The bookkeeping. `problems` are collected on the way; `state` is the fold of the same events
+    by `campaign.apply`."""
 
     store: Store
     campaign: str
@@ -107,7 +107,8 @@ class Audit:
     state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be known
 
     def skip(self) -> None:
-        """Note that events are missing before the next one, whose predecessor is therefore unknown."""
+        """Note that events are missing before the next one, whose predecessor is therefore
+        unknown."""
         self.is_gap = True
 
     def take(self, row: Row) -> None:
@@ -169,7 +170,7 @@ class Audit:
         ]
 
     def findings(self, holder: str) -> Findings:
-        """All of it."""
+        """Return all of it."""
         old = self.events - self.checksums
         notes = [f"{old} events of an older version carry no checksum"] if old else []
         return Findings(
@@ -193,7 +194,7 @@ class Audit:
         ]
 
     def _check_place(self, row: Row, event: Event) -> Iterator[str]:
-        """Epochs never fall, and each begins with the opening of its session."""
+        """Yield epochs never fall, and each begins with the opening of its session."""
         if (row.position == 0) != isinstance(event, CampaignCreated):
             yield "a log begins with the campaign's creation, and has only one"
         if row.epoch < self.epoch:

@@ -1,8 +1,8 @@
-"""Compares a log with a copy of it, event by event. The comparison shows that one of them was changed, but not which
-one.
+"""Compares a log with a copy of it, event by event. The comparison shows that one of them was
+changed, but not which one.
 
-The checksums show changes by accident. A person who may write to the database can compute them again, so only a copy
-kept elsewhere shows such a change.
+The checksums show changes by accident. A person who may write to the database can compute them
+again, so only a copy kept elsewhere shows such a change.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ class LogComparison:
 
     Attributes:
         events: how many are alike from the beginning.
-        difference: the position of the first event that differs; None when one log is the beginning of the other.
+        difference: the position of the first event that differs; None when one log is the beginning
+            of the other.
         newer: how many events only the log has.
         older: how many events only the copy has.
     """
@@ -45,7 +46,8 @@ class LogComparison:
 
 
 def compare(log: Store, copy: Store, campaign: str) -> LogComparison:
-    """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has no such campaign."""
+    """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has
+    no such campaign."""
     position = 0
     while True:
         pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)

@@ -27,10 +27,11 @@ _PATIENCE = {
 
 
 def connect(url: str, is_salvage: bool = False) -> sa.Engine:
-    """The database behind `url`, credentials resolved; nothing is opened yet.
+    """Return the database behind `url`, credentials resolved; nothing is opened yet.
 
-    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing. Raises StoreError when the
-    URL or its driver is wrong, or it names an environment variable that is not set.
+    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing. Raises
+    StoreError when the URL or its driver is wrong, or it names an environment variable that is not
+    set.
     """
     try:
         parsed = credentials.resolve_url(url)
@@ -66,7 +67,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
 
 
 def file_of(engine: sa.Engine) -> Path | None:
-    """The file of a SQLite database; None for anything else."""
+    """Return the file of a SQLite database; None for anything else."""
     name = engine.url.database
     is_file = engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
     return Path(str(name)) if is_file else None
@@ -96,17 +97,18 @@ def translate_errors(url: str) -> Iterator[None]:
 
 
 def safe_url(url: str) -> str:
-    """The URL without a password."""
+    """Return the URL without a password."""
     return credentials.redact(url)
 
 
 def _open_read_only(
     _dialect: sa.Dialect, _record: object, arguments: list[object], _options: object
 ) -> sqlite3.Connection | None:
-    """A connection to a closed database in a folder that may not be written; None for any other one.
+    """Return a connection to a closed database in a folder that may not be written; None for any
+    other one.
 
-    SQLite cannot make the write-ahead log there, which it wants even for reading. After the last writer has closed the
-    database, there is none and nothing is missing.
+    SQLite cannot make the write-ahead log there, which it wants even for reading. After the last
+    writer has closed the database, there is none and nothing is missing.
     """
     path = Path(str(arguments[0])).absolute()
     is_open = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
@@ -116,7 +118,7 @@ def _open_read_only(
 
 
 def _is_in_read_only_folder(file: str | None) -> bool:
-    """Whether `file`, a SQLite database, is there and its folder may not be written."""
+    """Return whether `file`, a SQLite database, is there and its folder may not be written."""
     path = Path(file or "").absolute()
     return path.is_file() and not os.access(path.parent, os.W_OK)
 
@@ -141,14 +143,14 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
     cursor.close()
 
 
-# PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled back in
-# favour of another one, locked; read-only for the time of a failover or maintenance (25006), a transaction that the
-# server ended because it was idle (25P03)
+# PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many
+# connections, rolled back in favour of another one, locked; read-only for the time of a failover or
+# maintenance (25006), a transaction that the server ended because it was idle (25P03)
 _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", "25006", "25P03")
 
 
 def _is_transient(error: DBAPIError) -> bool:
-    """Whether a retry may help."""
+    """Return whether a retry may help."""
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

@@ -1,5 +1,6 @@
-"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL. `store.Store` has the
-contract. SQLite runs with a write-ahead log and `synchronous=FULL`, PostgreSQL with its default synchronous commit.
+"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
+`store.Store` has the contract. SQLite runs with a write-ahead log and `synchronous=FULL`,
+PostgreSQL with its default synchronous commit.
 """
 
 import contextlib
@@ -45,7 +46,8 @@ class EventStore:
             tables_version(connection)
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
-        """Begin the log of a new campaign with these events. Raises RunError if there is one of this name."""
+        """Begin the log of a new campaign with these events. Raises RunError if there is one of
+        this name."""
         events, head = encode(campaign, 0, 0, first, previous=0)
         row = {"campaign": campaign, "epoch": 0, "holder": "", "since": time.time(), "length": len(first), "head": head}
         self._make_file()
@@ -62,8 +64,8 @@ class EventStore:
                 ) from error
 
     def make_tables(self) -> None:
-        """Make the tables, or bring those of an older version up to date. Only this needs the right to create
-        tables."""
+        """Make the tables, or bring those of an older version up to date. Only this needs the right
+        to create tables."""
         self._make_file()
         with translate_errors(self.url), self._engine.begin() as connection:
             bring_up_to_date(connection)
@@ -71,10 +73,12 @@ class EventStore:
     def claim(
         self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
     ) -> Writer:
-        """Become the campaign's only writer, from now on; `holder` names this process to the one that is fenced off.
+        """Become the campaign's only writer, from now on; `holder` names this process to the one
+        that is fenced off.
 
-        `seen`: the epoch that was found free. Raises HeldError when another process was faster; None: take it from any
-        holder. `settings`: the campaign file of the session to come, as JSON; decided by this claim.
+        `seen`: the epoch that was found free. Raises HeldError when another process was faster;
+        None: take it from any holder. `settings`: the campaign file of the session to come, as
+        JSON; decided by this claim.
         """
         now, is_it = time.time(), CAMPAIGNS.c.campaign == campaign
         is_free = is_it if seen is None else is_it & (CAMPAIGNS.c.epoch == seen)
@@ -94,7 +98,7 @@ class EventStore:
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def holding(self, campaign: str) -> Holding:
-        """Who holds the campaign now. Raises RunError when there is no such campaign."""
+        """Return who holds the campaign now. Raises RunError when there is no such campaign."""
         with self._reading() as connection:
             row = self._row(connection, campaign)
             if not sa.inspect(connection).has_table(HOLDERS.name):
@@ -104,20 +108,21 @@ class EventStore:
         return Holding(row.epoch) if holder is None else Holding(*holder)
 
     def claimed_settings(self, campaign: str) -> str:
-        """The campaign file of the newest claim, as JSON; empty where none was given."""
+        """Return the campaign file of the newest claim, as JSON; empty where none was given."""
         with self._reading() as connection:
             query = sa.select(HOLDERS.c.settings).where(HOLDERS.c.campaign == campaign)
             return connection.execute(query).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
-        """Write a request for the holder of this epoch, which reads it with its next beat. False: that holder is
-        gone."""
+        """Write a request for the holder of this epoch, which reads it with its next beat. False:
+        that holder is gone."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch) & (HOLDERS.c.holder != "")
         with self._writing() as connection:
             return connection.execute(HOLDERS.update().where(mine).values(stop=stop)).rowcount == 1
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
-        """The campaign's events from position `after` on, in order. Raises StoreError at a damaged or missing one."""
+        """Yield the campaign's events from position `after` on, in order. Raises StoreError at a
+        damaged or missing one."""
         position, previous, least = after, self.checksum_before(campaign, after), 0
         with contextlib.suppress(RunError):  # the campaign's own row is lost: `verify` says so
             least = self.length(campaign)
@@ -131,7 +136,8 @@ class EventStore:
             raise StoreError(f"event {position} of {campaign!r} is missing in {self._name}: the log is damaged")
 
     def checksum_before(self, campaign: str, position: int) -> int | None:
-        """What the event at `position` follows: the checksum of the one before it, 0 at the beginning."""
+        """Return what the event at `position` follows: the checksum of the one before it, 0 at the
+        beginning."""
         before = self.rows(campaign, position - 1, limit=1) if position else []
         return before[0].checksum if before and before[0].position == position - 1 else 0
 
@@ -145,7 +151,8 @@ class EventStore:
         return list(map(Row._make, records))
 
     def salvage(self, campaign: str) -> list[Row]:
-        """The events before the first damage, in no order, for a file whose index is damaged."""
+        """Return the events before the first damage, in no order, for a file whose index is
+        damaged."""
         readable: list[Row] = []
         with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is reported elsewhere
             computed = EVENTS.c.campaign.concat("")  # no index contains this column, so the table itself is read
@@ -155,14 +162,16 @@ class EventStore:
         return readable
 
     def event_at(self, campaign: str, position: int) -> Event | None:
-        """The event at this position; None when there is none. Raises StoreError when it is damaged."""
+        """Return the event at this position; None when there is none. Raises StoreError when it is
+        damaged."""
         rows = self.rows(campaign, position, limit=1)
         if not rows or rows[0].position != position:
             return None
         return self.event(campaign, rows[0], self.checksum_before(campaign, position))
 
     def newest(self, campaign: str, kind: str) -> Event | None:
-        """The newest event of this kind; None when there is none. Raises StoreError when it is damaged."""
+        """Return the newest event of this kind; None when there is none. Raises StoreError when it
+        is damaged."""
         with self._reading() as connection:
             is_it = (EVENTS.c.campaign == campaign) & (EVENTS.c.kind == kind)
             position = connection.execute(sa.select(sa.func.max(EVENTS.c.position)).where(is_it)).scalar_one()
@@ -176,8 +185,8 @@ class EventStore:
         return sa.select(*(EVENTS.c[name] if name in names else sa.null().label(name) for name in Row._fields))
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
-        """The event of a row; `previous` is the checksum before it. Raises StoreError when the row was changed, or
-        cannot be decoded."""
+        """Return the event of a row; `previous` is the checksum before it. Raises StoreError when
+        the row was changed, or cannot be decoded."""
         if not row.is_intact(campaign, previous):
             raise StoreError(
                 f"{self._place(campaign, row)} is not what was written there: its checksum differs, the "
@@ -197,7 +206,7 @@ class EventStore:
         return f"event {row.position} ({row.kind}) of {campaign!r} in {self._name}"
 
     def extent(self, campaign: str) -> Extent:
-        """The extent of the log. Raises RunError when there is no such campaign."""
+        """Return the extent of the log. Raises RunError when there is no such campaign."""
         is_it = EVENTS.c.campaign == campaign
         count = sa.select(sa.func.count()).select_from(EVENTS).where(is_it).scalar_subquery()
         last = sa.select(sa.func.max(EVENTS.c.position)).where(is_it).scalar_subquery()
@@ -215,7 +224,8 @@ class EventStore:
         )
 
     def has(self, campaign: str) -> bool:
-        """Whether there is a campaign of this name; False also where no campaign was ever stored."""
+        """Return whether there is a campaign of this name; False also where no campaign was ever
+        stored."""
         query = sa.select(CAMPAIGNS.c.campaign).where(CAMPAIGNS.c.campaign == campaign)
         if self._file is not None and not self._file.exists():
             return False
@@ -225,19 +235,21 @@ class EventStore:
             return connection.execute(query).one_or_none() is not None
 
     def names(self) -> list[str]:
-        """The campaigns of this database, by name."""
+        """Return the campaigns of this database, by name."""
         with self._reading() as connection:
             if not sa.inspect(connection).has_table(CAMPAIGNS.name):
                 return []
             return list(connection.execute(sa.select(CAMPAIGNS.c.campaign).order_by(CAMPAIGNS.c.campaign)).scalars())
 
     def length(self, campaign: str) -> int:
-        """The number of events by the campaign's row. Raises RunError when there is no such campaign."""
+        """Return the number of events by the campaign's row. Raises RunError when there is no such
+        campaign."""
         with self._reading() as connection:
             return self._whole("length", self._row(connection, campaign).length)
 
     def damages(self) -> list[str]:
-        """The findings of SQLite's own check of the whole file; empty for other databases, which check their pages."""
+        """Return the findings of SQLite's own check of the whole file; empty for other databases,
+        which check their pages."""
         if self._engine.dialect.name != "sqlite":
             return []
         with self._reading() as connection:
@@ -245,18 +257,20 @@ class EventStore:
         return [str(line) for line in messages if line != "ok"]
 
     def capacity(self) -> int:
-        """How many events the store can hold at most: those that its file, and its write-ahead log, have room for. A
-        damaged length may exceed it."""
+        """Return how many events the store can hold at most: those that its file, and its
+        write-ahead log, have room for. A damaged length may exceed it."""
         if self._file is None:
             return sys.maxsize
         parts = (self._file, self._file.with_name(f"{self._file.name}-wal"))
         return sum(part.stat().st_size for part in parts if part.exists()) // _LEAST_ROW_BYTES
 
     def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
-        """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest.
+        """Append under a claim; durable on return. Raises FencedError when the claim is no longer
+        the newest.
 
-        `position`: where the first of them belongs. Those that are there already are left out, so a writer that was
-        interrupted and does not know whether it has written can write again. None: at the end.
+        `position`: where the first of them belongs. Those that are there already are left out, so a
+        writer that was interrupted and does not know whether it has written can write again. None:
+        at the end.
         """
         mine = {"of": campaign, "under": epoch}
         with self._writing() as connection:
@@ -282,13 +296,14 @@ class EventStore:
         return connection.execute(sa.select(EVENTS.c.checksum).where(is_last)).scalar_one_or_none() or 0
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
-        """Replace the snapshot. It is a copy of the log's contents, so losing it costs time only."""
+        """Replace the snapshot. It is a copy of the log's contents, so losing it costs time
+        only."""
         with self._writing() as connection:
             connection.execute(SNAPSHOTS.delete().where(SNAPSHOTS.c.campaign == campaign))
             connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
 
     def snapshot(self, campaign: str) -> Snapshot | None:
-        """The last one, if the log still holds the event that it ends with; else None."""
+        """Return the last one, if the log still holds the event that it ends with; else None."""
         names = Snapshot.__slots__
         with self._reading() as connection:
             if not sa.inspect(connection).has_table(SNAPSHOTS.name):
@@ -301,7 +316,8 @@ class EventStore:
         return snapshot if self.checksum_before(campaign, snapshot.position) == snapshot.head else None
 
     def add_note(self, campaign: str, note: Note) -> None:
-        """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""
+        """Keep a note on the campaign or one of its trials, whichever process holds it; durable on
+        return."""
         is_it = CAMPAIGNS.c.campaign == campaign
         with self._writing() as connection:
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
@@ -310,13 +326,13 @@ class EventStore:
             insert_note(connection, campaign, note)
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
-        """The notes on the campaign and its trials, in the order written."""
+        """Return the notes on the campaign and its trials, in the order written."""
         with self._reading() as connection:
             return select_notes(connection, campaign)
 
     def beat(self, campaign: str, epoch: int) -> Stop:
-        """The heartbeat of the holder of this epoch; returns the request to it. Raises FencedError when another process
-        has taken over."""
+        """Return the heartbeat of the holder of this epoch; returns the request to it. Raises
+        FencedError when another process has taken over."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
         beaten = HOLDERS.update().where(mine).values(beats=HOLDERS.c.beats + 1, last_beat=time.time())
         with self._writing() as connection:
@@ -350,7 +366,8 @@ class EventStore:
             yield connection
 
     def _whole(self, column: str, value: object) -> int:
-        """A number that must be an integer: SQLite returns any value that a damaged or edited file has there."""
+        """Return a number that must be an integer: SQLite returns any value that a damaged or
+        edited file has there."""
         if not isinstance(value, int):
             raise StoreError(
                 f"the store {self._name} must have a whole number as {column}, got {value!r}: it is damaged, "
@@ -359,7 +376,8 @@ class EventStore:
         return value
 
     def _make_file(self) -> None:
-        """A SQLite file that only its owner may read, where there is none; SQLite's other files are made like it."""
+        """A SQLite file that only its owner may read, where there is none; SQLite's other files are
+        made like it."""
         if self._file is not None:
             try:
                 files.make_private(self._file)

@@ -1,14 +1,15 @@
-"""The lease of a campaign: the identity of its holder, its heartbeat, and how another process takes over after its
-death. The decision that a holder is dead never compares the clocks of two machines:
+"""The lease of a campaign: the identity of its holder, its heartbeat, and how another process takes
+over after its death. The decision that a holder is dead never compares the clocks of two machines:
 
 * A session that ended has released the campaign: it is free.
-* A holder on this machine is looked up among its processes: it is dead when the process is gone, or its number belongs
-  to another process.
-* A holder elsewhere (another machine, another container) is watched: it counts its beats in the store, and is dead when
-  the count has not changed for `PATIENCE_SECONDS` on the watcher's own clock.
+* A holder on this machine is looked up among its processes: it is dead when the process is gone, or
+  its number belongs to another process.
+* A holder elsewhere (another machine, another container) is watched: it counts its beats in the
+  store, and is dead when the count has not changed for `PATIENCE_SECONDS` on the watcher's own
+  clock.
 
-A process that takes over claims with the epoch that was found free, so one of two such processes loses. A holder that
-was wrongly considered dead is fenced off at its next beat or append.
+A process that takes over claims with the epoch that was found free, so one of two such processes
+loses. A holder that was wrongly considered dead is fenced off at its next beat or append.
 """
 
 import json
@@ -37,8 +38,8 @@ _DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. `started` and `space` are empty when the system does not provide them; then only the heartbeats
-    decide."""
+    """A process. `started` and `space` are empty when the system does not provide them; then only
+    the heartbeats decide."""
 
     host: str
     pid: int
@@ -47,12 +48,12 @@ class Identity:
 
     @classmethod
     def of_this_process(cls) -> "Identity":
-        """The identity of this process."""
+        """Return the identity of this process."""
         return cls(socket.gethostname(), os.getpid(), _stat(os.getpid())[1], _space())
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
-        """The identity that `written` wrote; None for any other text."""
+        """Return the identity that `written` wrote; None for any other text."""
         try:
             fields = json.loads(text)
             return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
@@ -60,11 +61,12 @@ class Identity:
             return None
 
     def written(self) -> str:
-        """The text for the store."""
+        """Return the text for the store."""
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
-        """Whether this process exists, seen from the space `here`; None when that cannot be known from there."""
+        """Return whether this process exists, seen from the space `here`; None when that cannot be
+        known from there."""
         if not self.space or not self.started or self.space != here:
             return None
         try:
@@ -83,7 +85,8 @@ class Identity:
 
 
 class Watch:
-    """Decides by repeated checks whether a campaign is held. `me` is the process that looks; `clock` counts seconds."""
+    """Decides by repeated checks whether a campaign is held. `me` is the process that looks;
+    `clock` counts seconds."""
 
     def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = (me or Identity.of_this_process()).space
@@ -93,7 +96,7 @@ class Watch:
         self._has_moved = False
 
     def is_held(self, holding: Holding) -> bool | None:
-        """Whether its holder lives; None while that is unknown: check again."""
+        """Return whether its holder lives; None while that is unknown: check again."""
         if not holding.holder:
             return False
         identity = Identity.read(holding.identity)
@@ -116,8 +119,8 @@ def watch_holder(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Holding, bool]:
-    """Who holds the campaign, and whether it lives: checked until that is certain; `say` informs the user about the
-    wait.
+    """Return who holds the campaign, and whether it lives: checked until that is certain; `say`
+    informs the user about the wait.
 
     Raises RunError when there is no such campaign.
     """
@@ -140,7 +143,7 @@ def find_free(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
-    """The lease of a campaign that no process runs. Raises HeldError when one does."""
+    """Return the lease of a campaign that no process runs. Raises HeldError when one does."""
     holding, is_held = watch_holder(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
@@ -169,15 +172,16 @@ def take(
 
 
 def describe_holder(holding: Holding) -> str:
-    """Who runs it, for a person. The times are those of the holder's clock, with its error."""
+    """Return who runs it, for a person. The times are those of the holder's clock, with its
+    error."""
     ago = duration(max(0.0, time.time() - holding.last_beat))
     return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"
 
 
 class Heartbeat:
-    """The heartbeat of a session in the store, which also receives requests to stop. It has its own thread. A database
-    that is unreachable for a short time does not end it. When another process has taken the campaign over the session
-    is stopped at once; its next append raises the reason.
+    """The heartbeat of a session in the store, which also receives requests to stop. It has its own
+    thread. A database that is unreachable for a short time does not end it. When another process
+    has taken the campaign over the session is stopped at once; its next append raises the reason.
     """
 
     def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
@@ -194,7 +198,8 @@ class Heartbeat:
         self._thread.start()
 
     def pass_stop_requests_to(self, stop: Callable[[bool], None]) -> None:
-        """Pass requests to stop on from now on, also an earlier one; `stop` gets whether to stop immediately."""
+        """Pass requests to stop on from now on, also an earlier one; `stop` gets whether to stop
+        immediately."""
         with self._lock:
             self._stop = stop
             if self._asked:
@@ -203,8 +208,9 @@ class Heartbeat:
     def end(self) -> None:
         """End the heartbeat and release the campaign.
 
-        An unreachable store cannot be updated. That has no consequence: the next process finds this one gone, or its
-        heartbeat stopped, and the important error is the one that ended the session.
+        An unreachable store cannot be updated. That has no consequence: the next process finds this
+        one gone, or its heartbeat stopped, and the important error is the one that ended the
+        session.
         """
         self._is_over.set()
         self._thread.join(_JOIN_TIMEOUT_SECONDS)
@@ -232,7 +238,8 @@ class Heartbeat:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """A process's state, and its start in ticks since the machine's start; both empty when they cannot be read."""
+    """Return a process's state, and its start in ticks since the machine's start; both empty when
+    they cannot be read."""
     try:
         # the name in the middle may hold anything, also spaces and brackets
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -242,7 +249,8 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def _space() -> str:
-    """The boot of this machine and the PID namespace of this process; empty when the system does not provide them."""
+    """Return the boot of this machine and the PID namespace of this process; empty when the system
+    does not provide them."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"

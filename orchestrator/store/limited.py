@@ -1,8 +1,9 @@
 """Reading with a limit of time, for runs that somebody else made.
 
-A database that never answers, or a view without an end, would block the reader for ever. The call runs in a thread of
-its own, which is left behind when it takes too long. A query of a SQLite database is interrupted then, so that it does
-not occupy a processor; a thread that waits for something else ends with the process.
+A database that never answers, or a view without an end, would block the reader for ever. The call
+runs in a thread of its own, which is left behind when it takes too long. A query of a SQLite
+database is interrupted then, so that it does not occupy a processor; a thread that waits for
+something else ends with the process.
 """
 
 import os
@@ -30,18 +31,19 @@ class Call(Generic[T]):
         self._thread.start()
 
     def is_over(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended, waiting up to `seconds`."""
+        """Return whether it has ended, waiting up to `seconds`."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """What it returned, once it is over; raises what it raised."""
+        """Return what it returned, once it is over; raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]  # None where T allows it
 
     def leave(self) -> None:
-        """Let a query of a SQLite database, now or later, raise an error: nobody waits for the result."""
+        """Let a query of a SQLite database, now or later, raise an error: nobody waits for the
+        result."""
         self._is_left = True
 
     @property
@@ -58,7 +60,8 @@ class Call(Generic[T]):
 
 
 def call(function: Callable[[], T], seconds: float) -> T:
-    """What `function` returns. Raises RunError when that takes longer than `seconds`, else what it raises."""
+    """Return what `function` returns. Raises RunError when that takes longer than `seconds`, else
+    what it raises."""
     running = Call(function)
     if not running.is_over(seconds):
         running.leave()
@@ -67,19 +70,20 @@ def call(function: Callable[[], T], seconds: float) -> T:
 
 
 def is_left_behind() -> bool:
-    """Whether this thread runs a call that nobody waits for."""
+    """Return whether this thread runs a call that nobody waits for."""
     running: Call[object] | None = getattr(_THREAD, "call", None)
     return running is not None and running.is_left
 
 
 def reason_of(error: Exception) -> str:
-    """Why a run cannot be read, for its line in a list: also for errors that only a crafted file causes."""
+    """Return why a run cannot be read, for its line in a list: also for errors that only a crafted
+    file causes."""
     text = str(error) or "no message"
     return text if isinstance(error, BbkbError) else f"it is damaged, {type(error).__name__}: {text}"
 
 
 def looks_like_run(folder: Path) -> bool:
-    """Whether `folder` has a campaign file, or cannot be looked into."""
+    """Return whether `folder` has a campaign file, or cannot be looked into."""
     try:
         os.lstat(folder / "campaign.yaml")
     except (FileNotFoundError, NotADirectoryError):

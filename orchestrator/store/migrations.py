@@ -1,7 +1,8 @@
 """The versions of tables and events, and the only module that brings older ones up to date.
 
-The database has a version of its tables, each event one of its body. A version newer than this program's is refused
-with a remedy; older ones are read as they are, and the first process that writes brings the tables up to date.
+The database has a version of its tables, each event one of its body. A version newer than this
+program's is refused with a remedy; older ones are read as they are, and the first process that
+writes brings the tables up to date.
 
 | tables | what changed |
 | --- | --- |
@@ -38,7 +39,8 @@ _ADDED = {
 
 
 def tables_version(connection: sa.Connection) -> int:
-    """The version of the tables; 0 when there are none. Raises StoreError when a newer program made them."""
+    """Return the version of the tables; 0 when there are none. Raises StoreError when a newer
+    program made them."""
     present = set(sa.inspect(connection).get_table_names())
     if EVENTS.name not in present:
         return 0
@@ -57,7 +59,8 @@ def tables_version(connection: sa.Connection) -> int:
 def bring_up_to_date(connection: sa.Connection) -> None:
     """Make the tables, or what those of an older version lack, in the connection's transaction.
 
-    Creates nothing when the tables are complete, so a role without the right to create is sufficient then.
+    Creates nothing when the tables are complete, so a role without the right to create is
+    sufficient then.
     """
     if tables_version(connection) == TABLES_VERSION:
         return
@@ -77,7 +80,7 @@ def bring_up_to_date(connection: sa.Connection) -> None:
 
 
 def columns_of(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Names of the columns that a table has in this database."""
+    """Return names of the columns that a table has in this database."""
     return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
 
 
@@ -95,7 +98,7 @@ def check_event_version(version: int) -> None:
 
 
 def from_version_1(event: Event) -> Event:
-    """The body of version 1 in the form of this version."""
+    """Return the body of version 1 in the form of this version."""
     if not isinstance(event, BatchChosen):
         return event
     picks = tuple(

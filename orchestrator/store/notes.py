@@ -1,7 +1,7 @@
 """Notes and tags that users write about a campaign or one of its trials, also while it runs.
 
-They are stored beside the log, because only the process that holds the campaign may append to the log. No decision
-depends on them.
+They are stored beside the log, because only the process that holds the campaign may append to the
+log. No decision depends on them.
 """
 
 import json
@@ -35,7 +35,8 @@ class Note:
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """The tags, each once. Raises UserError when one is empty, too long or has a comma or white space in it."""
+    """Return the tags, each once. Raises UserError when one is empty, too long or has a comma or
+    white space in it."""
     for tag in tags:
         if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
             raise UserError(
@@ -45,7 +46,8 @@ def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None) -> Note:
-    """A note with the current time. Raises UserError when there is neither text nor tag, or one is not allowed."""
+    """Return a note with the current time. Raises UserError when there is neither text nor tag, or
+    one is not allowed."""
     if not text.strip() and not tags:
         raise UserError("a note must have a text or a tag, got neither")
     if len(text) > MOST_CHARACTERS:
@@ -61,7 +63,8 @@ def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
 
 
 def select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
-    """The notes on the campaign and its trials, in the order written; none where an older version made the tables."""
+    """Return the notes on the campaign and its trials, in the order written; none where an older
+    version made the tables."""
     if not sa.inspect(connection).has_table(NOTES.name):
         return ()
     query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)

@@ -1,4 +1,5 @@
-"""An event as a row of the database: its body as JSON, its version, and a checksum chained to the one before."""
+"""An event as a row of the database: its body as JSON, its version, and a checksum chained to the
+one before."""
 
 import zlib
 from collections.abc import Sequence
@@ -32,8 +33,8 @@ class Row(NamedTuple):
     version: int | None = None
 
     def is_intact(self, campaign: str, previous: int | None) -> bool:
-        """Whether the row is unchanged, by its checksum. `previous`: the checksum of the event before it (None: an
-        older version wrote that one without a checksum)."""
+        """Return whether the row is unchanged, by its checksum. `previous`: the checksum of the
+        event before it (None: an older version wrote that one without a checksum)."""
         if self.version is None:
             return self.checksum in (None, _old_checksum(campaign, self))
         return self.checksum == _checksum(campaign, self, previous or 0)
@@ -56,14 +57,15 @@ class Snapshot:
     body: str
 
     def columns(self) -> dict[str, object]:
-        """The values of the columns."""
+        """Return the values of the columns."""
         return asdict(self)
 
 
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
 ) -> tuple[list[dict[str, object]], int]:
-    """Rows for these events from `position` on, chained to the checksum `previous`; and the checksum of the last."""
+    """Return rows for these events from `position` on, chained to the checksum `previous`; and the
+    checksum of the last."""
     rows = []
     for index, event in enumerate(events, start=position):
         row = Row(index, epoch, event.kind, body_of(event), None, EVENT_VERSION)
@@ -83,7 +85,8 @@ def encode(
 
 
 def decode(row: Row) -> Event:
-    """The event of a row. Raises NewerVersionError, or another ValueError when it cannot be decoded."""
+    """Return the event of a row. Raises NewerVersionError, or another ValueError when it cannot be
+    decoded."""
     if row.version is None:
         return from_version_1(from_json(row.body))
     check_event_version(row.version)
@@ -91,12 +94,13 @@ def decode(row: Row) -> Event:
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:
-    """63 bits of BLAKE2b over all columns of the row, its position included, and the checksum before it."""
+    """Return 63 bits of BLAKE2b over all columns of the row, its position included, and the
+    checksum before it."""
     content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
     digest = blake2b(content.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
 
 
 def _old_checksum(campaign: str, row: Row) -> int:
-    """The checksum of version 1: CRC-32 over the row alone."""
+    """Return the checksum of version 1: CRC-32 over the row alone."""
     return zlib.crc32(f"{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.body}".encode())

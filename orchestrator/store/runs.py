@@ -1,13 +1,13 @@
 """A run's folder: the resolved campaign file, its origin, the SQLite log and the report.
 
     runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
-        campaign.yaml      the resolved file; budget, workers, computing and log may be edited before a resume
-        provenance.json    the campaign's name in the store, versions, git commit, seed, where and how it was started
-        campaign.sqlite    the event log (unless the store is a URL)
-        report.html
-        run.log            the operator's log (`orchestrator.logs`)
+        campaign.yaml      the resolved file; budget, workers, computing and log may be edited
+        before a resume provenance.json    the campaign's name in the store, versions, git commit,
+        seed, where and how it was started campaign.sqlite    the event log (unless the store is a
+        URL) report.html run.log            the operator's log (`orchestrator.logs`)
 
-The folder and its files are readable by their owner only, and hold no password. The folder may be renamed.
+The folder and its files are readable by their owner only, and hold no password. The folder may be
+renamed.
 """
 
 import hashlib
@@ -89,22 +89,23 @@ class Run:
             store.close()
 
     def events(self) -> list[Event]:
-        """The whole log. Raises RunError when there is none, StoreError when it cannot be read."""
+        """Return the whole log. Raises RunError when there is none, StoreError when it cannot be
+        read."""
         with self.store() as store:
             return self.read(store)
 
     def read(self, store: Store) -> list[Event]:
-        """The whole log from its open store; raises as `events` does."""
+        """Return the whole log from its open store; raises as `events` does."""
         created, rest = self.stream(store)
         return [created, *rest]
 
     def stream(self, store: Store) -> tuple[CampaignCreated, Iterator[Event]]:
-        """The first event, and the others a page at a time, so that a long log need not fit into memory; raises as
-        `events` does."""
+        """Return the first event, and the others a page at a time, so that a long log need not fit
+        into memory; raises as `events` does."""
         return self.first(store), store.read(self.name, after=1)
 
     def first(self, store: Store) -> CampaignCreated:
-        """The first event. Raises RunError when there is none."""
+        """Return the first event. Raises RunError when there is none."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
             raise RunError(
@@ -113,7 +114,7 @@ class Run:
         return created
 
     def recorded_settings(self, store: Store) -> Tree:
-        """The campaign file as the newest session used it."""
+        """Return the campaign file as the newest session used it."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
 
@@ -127,12 +128,13 @@ def create(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> Run:
-    """Make the folder and the first events: the campaign's creation, what was known before it, and its first trials.
+    """Make the folder and the first events: the campaign's creation, what was known before it, and
+    its first trials.
 
-    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms that are evaluated
-    first. Raises RunError or StoreError when log or files cannot be written, or the run that `run` names exists
-    already; nothing is left of a new folder then. A folder of that name in which a process died before the first event
-    was stored is used again.
+    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms
+    that are evaluated first. Raises RunError or StoreError when log or files cannot be written, or
+    the run that `run` names exists already; nothing is left of a new folder then. A folder of that
+    name in which a process died before the first event was stored is used again.
     """
     if settings.run:
         folder, link = _folder_of(settings), Path(settings.runs, settings.run)
@@ -162,7 +164,8 @@ def _fill(
     existing: ExistingTaken | None,
     enqueued: Sequence[int],
 ) -> None:
-    """The log of a new run, then its files: when two processes begin the same one, creating the log decides."""
+    """The log of a new run, then its files: when two processes begin the same one, creating the log
+    decides."""
     with run.store() as store:
         store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
     write_settings(run, settings)
@@ -177,7 +180,7 @@ def first_events(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> list[Event]:
-    """The first events of a new campaign; the arguments are those of `create`."""
+    """Return the first events of a new campaign; the arguments are those of `create`."""
     created = CampaignCreated(
         time=time.time(),
         name=settings.name,
@@ -193,9 +196,11 @@ def first_events(
 
 
 def find(settings: "Settings") -> Run | None:
-    """The run that the key `run` of these settings names; None when it does not exist, or none is named.
+    """Return the run that the key `run` of these settings names; None when it does not exist, or
+    none is named.
 
-    Where its campaign is in a database, its folder may be missing on this machine: `make_folder` makes an empty one.
+    Where its campaign is in a database, its folder may be missing on this machine: `make_folder`
+    makes an empty one.
     """
     if settings.run is None:
         return None
@@ -209,12 +214,14 @@ def find(settings: "Settings") -> Run | None:
 
 
 def make_folder(run: Run) -> None:
-    """Make the folder of a run that is found, unless it is there. Raises RunError when it cannot be made."""
+    """Make the folder of a run that is found, unless it is there. Raises RunError when it cannot be
+    made."""
     _make(run.folder)
 
 
 def check_writable(settings: "Settings") -> None:
-    """Raise RunError when no run's folder could be made below `runs`, StoreError when its store cannot be used."""
+    """Raise RunError when no run's folder could be made below `runs`, StoreError when its store
+    cannot be used."""
     root = Path(settings.runs)
     try:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
@@ -228,7 +235,7 @@ def check_writable(settings: "Settings") -> None:
 
 
 def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
-    """The choice of the enqueued `arms`; none without any."""
+    """Return the choice of the enqueued `arms`; none without any."""
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )
@@ -238,11 +245,11 @@ def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) ->
 
 
 def open_run(folder: Path, *, runs_it: bool = False) -> Run:
-    """The run in `folder`.
+    """Return the run in `folder`.
 
     Args:
-        folder: may be somebody else's: nothing in it is executed, and nothing is sent to a database that this user has
-            not named (`orchestrator.store.trusted`).
+        folder: may be somebody else's: nothing in it is executed, and nothing is sent to a database
+            that this user has not named (`orchestrator.store.trusted`).
         runs_it: the user asks to continue the run, which executes what its campaign file names.
 
     Raises:
@@ -282,7 +289,8 @@ def _remember(store: str) -> None:
 
 
 def write_settings(run: Run, settings: "Settings") -> None:
-    """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be written."""
+    """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be
+    written."""
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
     )
@@ -299,7 +307,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _name_in_store(folder: Path) -> str:
-    """The campaign's name, which a renamed folder keeps; the folder's own where an older version made it."""
+    """Return the campaign's name, which a renamed folder keeps; the folder's own where an older
+    version made it."""
     try:
         written = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
         name = json.loads(written).get("campaign")
@@ -313,7 +322,7 @@ def _name_in_store(folder: Path) -> str:
 
 
 def digest(candidates: Candidates) -> str:
-    """sha256 of features and parameters: equal for equal sets of candidates."""
+    """Return sha256 of features and parameters: equal for equal sets of candidates."""
     sha = hashlib.sha256(candidates.features.reshape(-1).data)  # not a copy as large as the candidates
     for name, column in candidates.columns.items():
         sha.update(name.encode())
@@ -322,7 +331,7 @@ def digest(candidates: Candidates) -> str:
 
 
 def _folder_of(settings: "Settings") -> Path:
-    """The folder of the run that the key `run` names."""
+    """Return the folder of the run that the key `run` names."""
     return _resolved(Path(settings.runs, settings.run or ""))
 
 
@@ -334,8 +343,8 @@ def _resolved(folder: Path) -> Path:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder, readable by its owner only, and return whether it is new. Raises RunError when it cannot be
-    made."""
+    """Make the folder, readable by its owner only, and return whether it is new. Raises RunError
+    when it cannot be made."""
     try:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True
@@ -347,8 +356,9 @@ def _make(folder: Path) -> bool:
 
 
 def _new_folder(settings: "Settings") -> Path:
-    """A folder named by campaign and time. In a database the name must differ from those that other machines choose in
-    the same second, whose folders are not seen here: four random digits follow."""
+    """Return a folder named by campaign and time. In a database the name must differ from those
+    that other machines choose in the same second, whose folders are not seen here: four random
+    digits follow."""
     root, name, stamp = Path(settings.runs), settings.name, time.strftime("%Y%m%d-%H%M%S")
     if settings.store != "sqlite":
         stamp += f"-{secrets.token_hex(2)}"
@@ -385,7 +395,8 @@ def _version(name: str) -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, `+changes` when it is not clean; None outside git."""
+    """Return the commit of the working directory, `+changes` when it is not clean; None outside
+    git."""
     try:
         commit = _git("rev-parse", "HEAD")
         return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -1,8 +1,9 @@
-"""The campaign's state after some event, stored beside the log, so that a reader need not fold the log from its
-beginning.
+"""The campaign's state after some event, stored beside the log, so that a reader need not fold the
+log from its beginning.
 
-A snapshot is used only while the log still contains its last event, by the chained checksum, only by a program whose
-state has the same fields, and only if it is unchanged. Otherwise the log is folded from its start.
+A snapshot is used only while the log still contains its last event, by the chained checksum, only
+by a program whose state has the same fields, and only if it is unchanged. Otherwise the log is
+folded from its start.
 """
 
 import functools
@@ -30,12 +31,13 @@ def _adapter() -> TypeAdapter[tuple[CampaignState]]:
 
 @functools.cache
 def _program() -> str:
-    """The program's version and the state's fields."""
+    """Return the program's version and the state's fields."""
     return f"{__version__} {[(field.name, str(field.type)) for field in fields(CampaignState)]}"
 
 
 def _version(position: object, body: object) -> str:
-    """A checksum of the program and of the contents, in the 20 characters of the table's column."""
+    """Return a checksum of the program and of the contents, in the 20 characters of the table's
+    column."""
     described = f"{_program()} {position!r} {body}"
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
@@ -51,7 +53,8 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
 
 
 def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
-    """The number of events in the newest valid snapshot, and their state; 0 and the empty state when there is none.
+    """Return the number of events in the newest valid snapshot, and their state; 0 and the empty
+    state when there is none.
 
     Raises StoreError when the database cannot be read.
     """
@@ -66,7 +69,7 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
 
 
 def current(run: Run, store: Store) -> tuple[CampaignCreated, CampaignState]:
-    """The log's first event, and the state after all of it. Raises RunError, StoreError."""
+    """Return the log's first event, and the state after all of it. Raises RunError, StoreError."""
     created = run.first(store)
     position, state = load(store, run.name)
     events: Iterator[Event] = store.read(run.name, after=position)

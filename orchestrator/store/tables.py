@@ -1,4 +1,5 @@
-"""The tables of a store, and the statements of an append. `orchestrator.store.migrations` has their history."""
+"""The tables of a store, and the statements of an append. `orchestrator.store.migrations` has their
+history."""
 
 import sqlalchemy as sa
 
@@ -55,7 +56,8 @@ NOTES = sa.Table(
     sa.Column("tags", sa.Text, nullable=False),  # a JSON list
 )
 
-# The state that a log folds to, so that reading need not begin at its start. All of it is in the log, too.
+# The state that a log folds to, so that reading need not begin at its start. All of it is in the
+# log, too.
 SNAPSHOTS = sa.Table(
     "bbkb_snapshots",
     METADATA,
@@ -66,7 +68,8 @@ SNAPSHOTS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
-# the statement of each append to a log, built once: `of` is the campaign, `under` the epoch of its holder
+# the statement of each append to a log, built once: `of` is the campaign, `under` the epoch of its
+# holder
 _MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
 LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
 END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)

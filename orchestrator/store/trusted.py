@@ -1,8 +1,10 @@
-"""Databases that this user has named: only to these do readers of a run's folder send anything from the environment.
+"""Databases that this user has named: only to these do readers of a run's folder send anything from
+the environment.
 
-A run's folder may be somebody else's, or a copy of it, and its campaign file names the database. Connecting sends the
-reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends any variable. So each URL is remembered
-when this user runs a campaign in it, and readers ask before they connect to another one.
+A run's folder may be somebody else's, or a copy of it, and its campaign file names the database.
+Connecting sends the reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends
+any variable. So each URL is remembered when this user runs a campaign in it, and readers ask before
+they connect to another one.
 """
 
 import logging
@@ -16,7 +18,8 @@ _LOGGER = logging.getLogger("bbkb.store")
 
 
 def trust(url: str) -> None:
-    """Remember that this user has named this database. Raises UserError when it cannot be written."""
+    """Remember that this user has named this database. Raises UserError when it cannot be
+    written."""
     file, line = _file(), credentials.redact(url)
     remembered = _read(file)
     if line in remembered:
@@ -31,7 +34,8 @@ def trust(url: str) -> None:
 
 
 def remember(url: str) -> None:
-    """As `trust`, for a database that a campaign is run in: that must not fail for want of a home folder."""
+    """As `trust`, for a database that a campaign is run in: that must not fail for want of a home
+    folder."""
     try:
         trust(url)
     except UserError as error:
@@ -39,15 +43,16 @@ def remember(url: str) -> None:
 
 
 def is_trusted(url: str) -> bool:
-    """Whether this user has named this database."""
+    """Return whether this user has named this database."""
     return credentials.redact(url) in _read(_file())
 
 
 def refusal(url: str, folder: Path) -> str:
-    """Why a reader of the run in `folder` does not connect to its database; empty when it may.
+    """Return why a reader of the run in `folder` does not connect to its database; empty when it
+    may.
 
-    It may when this user has named the database, or when the URL has no `${VAR}` and folder and campaign file are this
-    user's.
+    It may when this user has named the database, or when the URL has no `${VAR}` and folder and
+    campaign file are this user's.
     """
     if is_trusted(url):
         return ""
@@ -67,7 +72,7 @@ def refusal(url: str, folder: Path) -> str:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether a run's folder and its campaign file are this user's. Raises OSError."""
+    """Return whether a run's folder and its campaign file are this user's. Raises OSError."""
     return all(path.stat().st_uid == os.geteuid() for path in (folder, folder / "campaign.yaml"))
 
 
@@ -76,7 +81,7 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> list[str]:
-    """The lines of the file; none where it is not there or cannot be read."""
+    """Return the lines of the file; none where it is not there or cannot be read."""
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

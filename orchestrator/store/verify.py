@@ -1,5 +1,5 @@
-"""Whether a run's log is intact, and what a resume would do with it: `bbkb verify`. This module reads the log, as far
-as it can be read; `audit` checks it.
+"""Whether a run's log is intact, and what a resume would do with it: `bbkb verify`. This module
+reads the log, as far as it can be read; `audit` checks it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,8 @@ _PAGE = 1000
 
 
 def verify(store: Store, campaign: str) -> Findings:
-    """Check a campaign's log. Damage is among the findings; raises StoreError when the database cannot be used at all,
-    RunError when there is no such campaign."""
+    """Check a campaign's log. Damage is among the findings; raises StoreError when the database
+    cannot be used at all, RunError when there is no such campaign."""
     holding = store.holding(campaign)
     problems = [f"SQLite's own check: {line}" for line in _damages(store)]
     extent = _extent(store, campaign, problems)
@@ -58,7 +58,7 @@ def _missing(first: int, last: int) -> str:
 
 
 def _rows(store: Store, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
-    """All rows that can be read, a page at a time; one by one where a page cannot."""
+    """Yield all rows that can be read, a page at a time; one by one where a page cannot."""
     salvaged: dict[int, Row] | None = None
     for start in range(0, length, _PAGE):
         try:

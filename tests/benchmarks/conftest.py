@@ -1,4 +1,5 @@
-"""Data sets of a few rows in the formats of the real files, so that a complete experiment runs in a short time."""
+"""Data sets of a few rows in the formats of the real files, so that a complete experiment runs in a
+short time."""
 
 import csv
 import gzip
@@ -20,7 +21,8 @@ def _rows() -> list[list[str]]:
 
 
 def _cells(count: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
-    """The first cells with six vertices: a path and, bit by bit, further edges; operations counted in binary."""
+    """The first cells with six vertices: a path and, bit by bit, further edges; operations counted
+    in binary."""
     adjacency = np.zeros((count, 7, 7), np.uint8)
     operations = np.full((count, 7), -3, np.int8)
     operations[:, 0], operations[:, 5] = -1, -2
@@ -42,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with 24 arms of Abalone and Cadata, and 40 cells of NAS-Bench-101, 20 of them recorded."""
+    """A data folder with 24 arms of Abalone and Cadata, and 40 cells of NAS-Bench-101, 20 of them
+    recorded."""
     folder = tmp_path_factory.mktemp("data")
     for name in ("abalone", "cadata", "nasbench101"):
         (folder / name).mkdir()

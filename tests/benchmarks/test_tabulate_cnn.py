@@ -16,7 +16,8 @@ from objectives.training.cnn import ConvolutionalNetwork
 
 @dataclass(frozen=True)
 class Formula:
-    """Diverges at the largest learning rate; else a number that tells all settings and seeds apart."""
+    """Diverges at the largest learning rate; else a number that tells all settings and seeds
+    apart."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         if parameters["learning_rate"] == 0.1:
@@ -56,7 +57,8 @@ def test_every_setting_has_its_value_with_a_seed_of_its_own(candidates: Candidat
 
 
 def test_the_tables_read_back_as_objectives(tmp_path: Path, rows: list[Row], silent: Report) -> None:
-    """Both give the values of the rows, and no two settings look alike; only the second knows the seconds."""
+    """Both give the values of the rows, and no two settings look alike; only the second knows the
+    seconds."""
     write(iter(rows), tmp_path / "new")
     plain = table_objective(tmp_path / "new" / "mnist_cnn.csv", "accuracy")
     timed = table_objective(tmp_path / "new" / "mnist_cnn_timed.csv", "accuracy", seconds="seconds")

@@ -1,4 +1,5 @@
-"""The accounting of the chaos suite finds lost, repeated and invented results in logs that are made up for it."""
+"""The accounting of the chaos suite finds lost, repeated and invented results in logs that are made
+up for it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Campaigns on a real Ray cluster of three nodes, whose processes are killed while they run: the short chaos suite.
+"""Campaigns on a real Ray cluster of three nodes, whose processes are killed while they run: the
+short chaos suite.
 
 The long one, with hundreds of kills at random, is `python -m benchmarks.chaos`.
 """
@@ -91,7 +92,8 @@ def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp
         wait_for(campaign.is_over, 120.0, "the campaign must come to its end")
         assert campaign.driver.wait(200) == 0
         assert campaign.verify() == ""
-    # all processes ended with the driver; a result of the last second may have been recorded before or not
+    # all processes ended with the driver; a result of the last second may have been recorded before
+    # or not
     found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
     assert (found.results, found.twice) == (24, 0)
     assert found.executions - found.results <= plan.workers <= broken_off

@@ -1,4 +1,5 @@
-"""Links that are cut. Where namespaces cannot be created (they need root), the message about it is tested instead."""
+"""Links that are cut. Where namespaces cannot be created (they need root), the message about it is
+tested instead."""
 
 import subprocess
 import sys

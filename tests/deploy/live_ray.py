@@ -1,4 +1,5 @@
-"""A Ray head for one test on this machine, with its own ports and temporary folder, and processes beside it."""
+"""A Ray head for one test on this machine, with its own ports and temporary folder, and processes
+beside it."""
 
 import os
 import socket
@@ -15,7 +16,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 @contextmanager
 def head(folder: Path, *options: str, **environment: str) -> Iterator[dict[str, int]]:
-    """Ray with its files in `folder`/r, which must be a short path. Gives its ports by the names of their options."""
+    """Ray with its files in `folder`/r, which must be a short path. Gives its ports by the names of
+    their options."""
     names = ("port", "dashboard-agent-listen-port", "ray-client-server-port", "dashboard-port")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder / 'r'}"]
@@ -44,7 +46,8 @@ def process_running(
 
 
 def environment_of(folder: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without Ray's settings, with our packages and those of `folder`."""
+    """This process's environment without Ray's settings, with our packages and those of
+    `folder`."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     # a token file in the home folder would switch authentication on
     ours = {"PYTHONPATH": f"{REPOSITORY}:{folder}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}

@@ -1,7 +1,8 @@
-"""Several machines simulated on this one: network namespaces that are joined by a bridge. Needs root.
+"""Several machines simulated on this one: network namespaces that are joined by a bridge. Needs
+root.
 
-What runs in one has also a host name, a process table and mounts of its own, so that a folder such as Ray's can be
-another one on every machine.
+What runs in one has also a host name, a process table and mounts of its own, so that a folder such
+as Ray's can be another one on every machine.
 """
 
 import os
@@ -18,7 +19,8 @@ FOUND_SECONDS = 120.0
 
 
 def missing(*commands: str) -> str:
-    """Why tests that need these commands and network namespaces cannot run here; empty when they can."""
+    """Why tests that need these commands and network namespaces cannot run here; empty when they
+    can."""
     if os.geteuid() != 0:
         return "needs root, for network namespaces"
     absent = [name for name in ("ip", "unshare", *commands) if shutil.which(name, path=search_path()) is None]
@@ -31,8 +33,9 @@ def search_path() -> str:
 
 
 class Machines:
-    """The machines `names`, with addresses `<prefix>.1`, `.2`, …; `<prefix>.254` is the bridge's, in a namespace of its
-    own. Use it as a context: processes and namespaces are removed in every case."""
+    """The machines `names`, with addresses `<prefix>.1`, `.2`, …; `<prefix>.254` is the bridge's,
+    in a namespace of its own. Use it as a context: processes and namespaces are removed in every
+    case."""
 
     def __init__(self, names: Sequence[str], prefix: str, folder: Path) -> None:
         self._names = list(names)
@@ -54,13 +57,15 @@ class Machines:
         self._remove()
 
     def inside(self, name: str) -> list[str]:
-        """What a command in the network of this machine begins with; the bridge's is named `bridge`."""
+        """What a command in the network of this machine begins with; the bridge's is named
+        `bridge`."""
         return ["ip", "netns", "exec", self._space(name)]
 
     def start(
         self, name: str, command: str, environment: Mapping[str, str], mounts: Mapping[Path, Path] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run a shell command as a machine's own process. `mounts`: folder → what is to be seen in its place there."""
+        """Run a shell command as a machine's own process. `mounts`: folder → what is to be seen in
+        its place there."""
         pairs = [(shlex.quote(str(at)), shlex.quote(str(to))) for to, at in (mounts or {}).items()]
         binds = "".join(f"mount --bind {at} {to}; " for at, to in pairs)
         # bash stays the first process there: it waits for orphans, which some daemons do not

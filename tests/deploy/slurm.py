@@ -1,4 +1,5 @@
-"""A real Slurm cluster of three nodes with two CPUs each, on this machine: nothing outside its folder is touched."""
+"""A real Slurm cluster of three nodes with two CPUs each, on this machine: nothing outside its
+folder is touched."""
 
 import os
 import re
@@ -28,7 +29,8 @@ class Slurm:
         self.addresses = machines.addresses
 
     def run(self, *command: str, cwd: Path | None = None, **environment: str) -> str:
-        """What a command prints. Raises CalledProcessError, after printing what it complained of."""
+        """What a command prints. Raises CalledProcessError, after printing what it complained
+        of."""
         done = subprocess.run(
             [*self._machines.inside("bridge"), *command],
             env={**self._environment, **environment},
@@ -43,7 +45,8 @@ class Slurm:
         return done.stdout
 
     def listening_sockets(self, node: str) -> list[tuple[str, int, str]]:
-        """Address (`*` for all of the machine's), port and program of every socket that listens on a node."""
+        """Address (`*` for all of the machine's), port and program of every socket that listens on
+        a node."""
         command = [*self._machines.inside(node), "ss", "-Hltnp"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         found = []
@@ -83,8 +86,8 @@ class Slurm:
         self._wait(lambda: self.state(job) in _OVER, f"end of job {job}", seconds)
 
     def wait_for(self, job: str, holds: Callable[[], object], what: str, seconds: float = 400.0) -> None:
-        """Wait until it holds. Raises TimeoutError, or AssertionError where the job ended by itself, after printing
-        what jobs said."""
+        """Wait until it holds. Raises TimeoutError, or AssertionError where the job ended by
+        itself, after printing what jobs said."""
 
         def holds_or_fails() -> object:
             if holds():

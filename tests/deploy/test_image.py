@@ -1,7 +1,8 @@
-"""deploy/Dockerfile, built with buildah on a base made from Debian's packages: a campaign on Ray runs in it.
+"""deploy/Dockerfile, built with buildah on a base made from Debian's packages: a campaign on Ray
+runs in it.
 
-No registry is needed. BBKB_IMAGE_BASE names a tar with a root file system (Python 3.11 or newer with venv, wget) to
-begin with instead of one that mmdebstrap makes.
+No registry is needed. BBKB_IMAGE_BASE names a tar with a root file system (Python 3.11 or newer
+with venv, wget) to begin with instead of one that mmdebstrap makes.
 """
 
 import os
@@ -22,7 +23,8 @@ from tests.deploy.namespaces import missing
 REPOSITORY = Path(__file__).parents[2]
 _ABSENT = missing("buildah", "mmdebstrap")
 _PACKAGES = "python3,python3-venv,ca-certificates,wget"
-# Where a machine keeps its own certificates and the address of a package index, a build sees them; the image does not.
+# Where a machine keeps its own certificates and the address of a package index, a build sees them;
+# the image does not.
 _OF_THE_MACHINE = ("/etc/ssl/certs", "/etc/pip.conf")
 CAMPAIGN = """
 name: branin
@@ -34,13 +36,15 @@ workers: {count: 2}
 
 
 class Buildah:
-    """Its commands, with images and containers in a folder of their own; no daemon and no registry."""
+    """Its commands, with images and containers in a folder of their own; no daemon and no
+    registry."""
 
     def __init__(self, folder: Path) -> None:
         self._storage = ["--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
 
     def __call__(self, *arguments: str) -> str:
-        """What the command prints. Raises CalledProcessError, after printing what it complained of."""
+        """What the command prints. Raises CalledProcessError, after printing what it complained
+        of."""
         command = ["buildah", *self._storage, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

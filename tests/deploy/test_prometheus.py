@@ -1,4 +1,5 @@
-"""Rules and queries for Prometheus: promtool accepts them, alerts fire when they should, and every metric exists."""
+"""Rules and queries for Prometheus: promtool accepts them, alerts fire when they should, and every
+metric exists."""
 
 import json
 import re

@@ -1,5 +1,6 @@
-"""A real Prometheus beside a running campaign: it finds Ray's nodes by the shipped configuration, every query of the
-dashboard and every metric of the alerts has series, and the rules are evaluated without an error."""
+"""A real Prometheus beside a running campaign: it finds Ray's nodes by the shipped configuration,
+every query of the dashboard and every metric of the alerts has series, and the rules are evaluated
+without an error."""
 
 import functools
 import json

@@ -1,4 +1,5 @@
-"""The example for `ray up`: Ray's own schema accepts it, and no machine starts Ray without a token."""
+"""The example for `ray up`: Ray's own schema accepts it, and no machine starts Ray without a
+token."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A campaign as a Ray job on a Ray that asks for a token: submitted, stopped by draining, resumed by the same line."""
+"""A campaign as a Ray job on a Ray that asks for a token: submitted, stopped by draining, resumed
+by the same line."""
 
 import collections
 import json
@@ -75,7 +76,8 @@ class Cluster:
         return found[0]
 
     def submit_script(self) -> str:
-        """The number of a job that runs tuning.py. Ray refuses it while its agent on the head is starting."""
+        """The number of a job that runs tuning.py. Ray refuses it while its agent on the head is
+        starting."""
         words = ["job", "submit", "--address", self.dashboard, "--no-wait", "--working-dir", "campaign", "--"]
         command = [sys.executable, "-m", "ray.scripts.scripts", *words, sys.executable, "tuning.py"]
         for _ in range(6):
@@ -177,7 +179,8 @@ def test_without_the_token_the_dashboard_answers_nothing(cluster: Cluster) -> No
 
 
 def _check_token_is_nowhere(cluster: Cluster) -> None:
-    """Not in the run (store, report, log), nor in a log of Ray's, nor on anything printed; only in its own file."""
+    """Not in the run (store, report, log), nor in a log of Ray's, nor on anything printed; only in
+    its own file."""
     files = [path for path in cluster.folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert any(path.name == "report.html" for path in files)
     assert any(path.name == "run.log" for path in files)

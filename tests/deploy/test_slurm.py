@@ -1,4 +1,5 @@
-"""Campaigns on a real Slurm cluster: preempted, out of time, with the head's node lost; no finished result is lost."""
+"""Campaigns on a real Slurm cluster: preempted, out of time, with the head's node lost; no finished
+result is lost."""
 
 import contextlib
 import json
@@ -52,7 +53,8 @@ def cluster() -> Iterator[Slurm]:
 
 
 def campaign(cluster: Slurm, name: str) -> Path:
-    """A folder that all nodes see, with the file of a campaign whose evaluations take three seconds."""
+    """A folder that all nodes see, with the file of a campaign whose evaluations take three
+    seconds."""
     folder = cluster.folder / name
     folder.mkdir()
     (folder / "sleeping.py").write_text(OBJECTIVE.format(folder=str(folder)))
@@ -75,8 +77,8 @@ def nodes(folder: Path) -> set[str]:
 
 
 def shorten_time_limit(cluster: Slurm, job: str) -> None:
-    """Give a running job the time limit, in minutes, that is over next. Slurm's notice of it comes at once or within
-    the next minute."""
+    """Give a running job the time limit, in minutes, that is over next. Slurm's notice of it comes
+    at once or within the next minute."""
     cluster.run("scontrol", "update", f"jobid={job}", f"timelimit={cluster.running_seconds(job) // 60 + 2}")
 
 
@@ -92,7 +94,8 @@ def count_successes(run: Path) -> int:
 
 
 def check_complete(run: Path, repeated: int) -> None:
-    """The run is whole and sound; at most `repeated` evaluations ran to their end more than once."""
+    """The run is whole and sound; at most `repeated` evaluations ran to their end more than
+    once."""
     assert count_successes(run) == EVALUATIONS
     bbkb("verify", str(run))
     lines = (run.parents[1] / "executions").read_text().splitlines()

@@ -1,4 +1,5 @@
-"""Token and TLS between machines: a campaign runs on all of them, a process without TLS is refused with the reason."""
+"""Token and TLS between machines: a campaign runs on all of them, a process without TLS is refused
+with the reason."""
 
 import os
 import shutil

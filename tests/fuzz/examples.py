@@ -1,4 +1,5 @@
-"""How fuzzing runs: a few examples of each property with every test run, thousands with `make fuzz`."""
+"""How fuzzing runs: a few examples of each property with every test run, thousands with `make
+fuzz`."""
 
 from collections.abc import Callable
 

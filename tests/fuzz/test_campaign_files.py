@@ -1,4 +1,5 @@
-"""Whatever a campaign file holds, it is either settings or an error with a rule and a place, never a traceback."""
+"""Whatever a campaign file holds, it is either settings or an error with a rule and a place, never
+a traceback."""
 
 import copy
 from pathlib import Path
@@ -56,7 +57,8 @@ def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def broken_files(draw: st.DrawFn) -> str:
-    """A good file in which some values are others, removed or new; or text that is no such file at all."""
+    """A good file in which some values are others, removed or new; or text that is no such file at
+    all."""
     match draw(st.integers(0, 9)):
         case 0:
             return draw(st.text(max_size=200))

@@ -1,4 +1,5 @@
-"""Any content of a store: commands that read it end with a result or an error of this project, and find damage."""
+"""Any content of a store: commands that read it end with a result or an error of this project, and
+find damage."""
 
 import contextlib
 import json

@@ -1,4 +1,5 @@
-"""Whatever an objective returns or raises, its attempt has an outcome, and the outcome can be stored and read again."""
+"""Whatever an objective returns or raises, its attempt has an outcome, and the outcome can be
+stored and read again."""
 
 import math
 from collections.abc import Iterator

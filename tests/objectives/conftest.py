@@ -1,4 +1,5 @@
-"""What several tests of objectives need: the real data when they are there, and a report that remembers."""
+"""What several tests of objectives need: the real data when they are there, and a report that
+remembers."""
 
 import os
 from pathlib import Path

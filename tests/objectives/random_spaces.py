@@ -1,4 +1,5 @@
-"""Hypothesis strategies: search spaces of all kinds of parameters, with conditions and forbidden clauses."""
+"""Hypothesis strategies: search spaces of all kinds of parameters, with conditions and forbidden
+clauses."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,7 +51,8 @@ def conditions(draw: st.DrawFn, name: str, parameter: Parameter) -> Any:
 
 @st.composite
 def spaces(draw: st.DrawFn, kinds: st.SearchStrategy[Parameter] = parameters, most: int = 5) -> SearchSpace:
-    """A search space; later parameters may depend on earlier ones, and two of them may be forbidden together."""
+    """A search space; later parameters may depend on earlier ones, and two of them may be forbidden
+    together."""
     space: dict[str, Parameter] = {}
     for name in "uvwxyz"[: draw(st.integers(1, most))]:
         parameter = draw(kinds)

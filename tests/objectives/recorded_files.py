@@ -36,7 +36,8 @@ def counts(space: Space) -> list[int]:
 
 
 def write_grid(root: Path, folder: str) -> None:
-    """Every configuration in a shuffled order; its value is 1000 · column + its number, give or take half a unit."""
+    """Every configuration in a shuffled order; its value is 1000 · column + its number, give or
+    take half a unit."""
     space, columns = GRIDS[folder]
     index = np.array(list(itertools.product(*map(range, counts(space)))), dtype=np.uint8)
     order = np.random.default_rng(0).permutation(len(index))

@@ -1,4 +1,5 @@
-"""Published tables: each configuration has the values of its own row, wherever that stands in the file."""
+"""Published tables: each configuration has the values of its own row, wherever that stands in the
+file."""
 
 from pathlib import Path
 from typing import Any

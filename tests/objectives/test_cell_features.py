@@ -14,7 +14,8 @@ ALL = cells_of(5)
 
 
 def test_the_adjacency_encoding_is_the_papers() -> None:
-    """Calandriello et al. 2020, D.2: 15 bits of the upper triangle, 4 bits for convolutions, halves of norm <= 1."""
+    """Calandriello et al. 2020, D.2: 15 bits of the upper triangle, 4 bits for convolutions, halves
+    of norm <= 1."""
     cells = cells_of(6, (CONVOLUTION, POOLING))
     features, parameter_of = encode_cells(cells, Encoding.ADJACENCY)
     assert features.shape == (12_416, 19)

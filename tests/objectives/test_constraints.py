@@ -1,4 +1,5 @@
-"""Conditions and forbidden clauses: ConfigSpace is the oracle of what exists and what is allowed."""
+"""Conditions and forbidden clauses: ConfigSpace is the oracle of what exists and what is
+allowed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +34,8 @@ TREE: dict[str, Parameter] = {
 
 
 def oracle() -> ConfigSpace.ConfigurationSpace:
-    """TREE in ConfigSpace's own words, without the forbidden clause, which it refuses to add to some spaces."""
+    """TREE in ConfigSpace's own words, without the forbidden clause, which it refuses to add to
+    some spaces."""
     space = ConfigSpace.ConfigurationSpace()
     model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"])
     c = ConfigSpace.UniformFloatHyperparameter("C", 1e-3, 1e3, log=True)

@@ -1,4 +1,5 @@
-"""The contract of all objectives in the table; a new objective is tested as soon as it is listed."""
+"""The contract of all objectives in the table; a new objective is tested as soon as it is
+listed."""
 
 import dataclasses
 import math
@@ -22,7 +23,8 @@ HEADERS = {
     "abalone/abalone.csv": "sex,length,diameter,height,whole,shucked,viscera,shell,rings",
     "cadata/cal_housing.csv.gz": "longitude,latitude,age,rooms,bedrooms,population,households,income,value",
 }
-# what an objective needs besides the installation; its own tests cover the message when it is missing
+# what an objective needs besides the installation; its own tests cover the message when it is
+# missing
 EXTRAS = {"mnist_cnn": "torch", "nas_cell": "torch"}
 # where the defaults take long, or there are none
 OPTIONS = {

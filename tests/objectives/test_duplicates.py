@@ -1,4 +1,5 @@
-"""Equal rows of a user's table are merged into one candidate, with a message to the user; or each stays one."""
+"""Equal rows of a user's table are merged into one candidate, with a message to the user; or each
+stays one."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Cross-validation of scikit-learn's estimators, against scikit-learn's own; mistakes have their place."""
+"""Cross-validation of scikit-learn's estimators, against scikit-learn's own; mistakes have their
+place."""
 
 import math
 from pathlib import Path
@@ -31,7 +32,8 @@ def write_table(folder: Path, rows: list[str]) -> str:
 
 
 def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
-    """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing is text."""
+    """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing
+    is text."""
     evaluation = load_estimator(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
     features, target = load_iris(return_X_y=True)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -60,7 +62,8 @@ def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(sile
 
 
 def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Report) -> None:
-    """The text determines the class, or the number where the text is missing: both must reach the estimator."""
+    """The text determines the class, or the number where the text is missing: both must reach the
+    estimator."""
     rows = ["size,colour,empty,kind"]
     for number in range(60):
         colour = ("red", "blue", "?")[number % 3]

@@ -1,4 +1,5 @@
-"""Functions that are pickled by value: when two of them count as the same, and what they take along."""
+"""Functions that are pickled by value: when two of them count as the same, and what they take
+along."""
 
 import functools
 import os

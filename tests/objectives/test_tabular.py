@@ -68,7 +68,8 @@ def test_a_table_that_does_not_fit_together_is_refused(change: dict[str, Any], m
 def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
     monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
 ) -> None:
-    """On the real data where the folder is there, else on a stand-in of the same shape; both named problems."""
+    """On the real data where the folder is there, else on a stand-in of the same shape; both named
+    problems."""
     if source.file("abalone/abalone.csv") is None:
         rng = np.random.default_rng(0)
         names = tuple("abcdefgh")

@@ -14,8 +14,9 @@ from orchestrator.cli.main import main
 
 @pytest.fixture(scope="session")
 def bbkb() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command as a person types it in a folder, `text` at its standard input, but in this process: a process of its
-    own costs seconds of imports, and shows nothing more unless it is killed or starts Ray."""
+    """The command as a person types it in a folder, `text` at its standard input, but in this
+    process: a process of its own costs seconds of imports, and shows nothing more unless it is
+    killed or starts Ray."""
     return _run
 
 
@@ -33,7 +34,8 @@ def _run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedP
 
 @contextlib.contextmanager
 def _process_in(folder: Path) -> Iterator[None]:
-    """What a process has of its own, put back afterwards: arguments, input, folder, modules that it imported there."""
+    """What a process has of its own, put back afterwards: arguments, input, folder, modules that it
+    imported there."""
     arguments, stdin, path, modules = sys.argv, sys.stdin, list(sys.path), set(sys.modules)
     try:
         with contextlib.chdir(folder):

@@ -1,7 +1,8 @@
 """An invented event log of the form of a real campaign's, for tests of all that reads a `History`.
 
-Batches grow, evaluations take different times on several workers, some fail (with messages that would break a careless
-page or file) and are tried again, some fail finally, and sessions are killed in the middle and resumed.
+Batches grow, evaluations take different times on several workers, some fail (with messages that
+would break a careless page or file) and are tried again, some fail finally, and sessions are killed
+in the middle and resumed.
 """
 
 import heapq
@@ -40,7 +41,8 @@ OPTIMUM = 0.95
 
 @dataclass(frozen=True)
 class SyntheticLog:
-    """What the log should look like; `events()` makes it, `history()` folds it. The same fields give the same log."""
+    """What the log should look like; `events()` makes it, `history()` folds it. The same fields
+    give the same log."""
 
     trials: int = 80
     workers: int = 4

@@ -1,4 +1,5 @@
-"""Asynchronous campaigns: what the proof needs holds at every pick, and no worker waits for the strategy."""
+"""Asynchronous campaigns: what the proof needs holds at every pick, and no worker waits for the
+strategy."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,8 +117,9 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
     tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,
     threshold: float, overhead: float, rule: Termination,
 ) -> None:  # fmt: skip
-    """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being the learned and the
-    pending pulls at that moment, with exact posteriors; and the sum over P is within the budget."""
+    """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being the
+    learned and the pending pulls at that moment, with exact posteriors; and the sum over P is
+    within the budget."""
     strategy = exact_strategy(ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async")
     problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
     close, _ = run(problem, store, simulated_executor(slots, sigma, failure_rate, seed))
@@ -252,7 +254,8 @@ class Puppet:
     def close(self, leave_running: bool = False) -> None: ...
 
     def finish(self, attempt: Attempt) -> None:
-        """Let this evaluation end with the value 1, and wait until the loop has done something about it."""
+        """Let this evaluation end with the value 1, and wait until the loop has done something
+        about it."""
         self.has_news.clear()
         self.ready = [Success(attempt.trial, attempt.attempt, 1.0, 0.0, 0.0, "puppet")]
         assert self.has_news.wait(200)

@@ -1,4 +1,5 @@
-"""Campaigns with the rule `model`: short first trainings, stops, continuations from checkpoints, kills."""
+"""Campaigns with the rule `model`: short first trainings, stops, continuations from checkpoints,
+kills."""
 
 import json
 import math
@@ -36,7 +37,8 @@ RULE = {"rule": "model", "last_step": STEPS}
 
 
 def train(lr: float, width: float, folder: Path, report: Any) -> float:
-    """A curve that rises to an end that is best at lr = 0.01 and width = 0.6; continues from a checkpoint."""
+    """A curve that rises to an end that is best at lr = 0.01 and width = 0.6; continues from a
+    checkpoint."""
     end = 1.0 - 0.2 * (math.log10(lr) + 2.0) ** 2 - (width - 0.6) ** 2
     checkpoint, value = folder / "epoch.json", 0.0
     first = json.loads(checkpoint.read_text()) + 1 if checkpoint.exists() else 1

@@ -1,4 +1,5 @@
-"""Values up to the largest float, in both directions: every strategy searches on, and report and page are drawn."""
+"""Values up to the largest float, in both directions: every strategy searches on, and report and
+page are drawn."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""The operator's log: one line for each event, whatever its text; nothing is printed unless it is requested."""
+"""The operator's log: one line for each event, whatever its text; nothing is printed unless it is
+requested."""
 
 import errno
 import json

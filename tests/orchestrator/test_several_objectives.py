@@ -1,4 +1,5 @@
-"""A campaign with two objectives and a constraint, from the file to the front: one run, checked in all its outputs."""
+"""A campaign with two objectives and a constraint, from the file to the front: one run, checked in
+all its outputs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Real faults of disks, files and servers: a clear error; committed events stay readable and the campaign continues."""
+"""Real faults of disks, files and servers: a clear error; committed events stay readable and the
+campaign continues."""
 
 import os
 import shutil
@@ -50,7 +51,8 @@ STORES = """
 
 
 def append_in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, bool, str]:
-    """How many events a process could write before the store refused, whether that may pass, and what was said."""
+    """How many events a process could write before the store refused, whether that may pass, and
+    what was said."""
     done = subprocess.run(
         [*prefix, sys.executable, "-c", textwrap.dedent(STORES) + textwrap.dedent(code), *arguments],
         capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -232,7 +234,8 @@ def test_two_clocks_are_a_note_and_no_damage(store: EventStore) -> None:
 
 
 def count_sound_events(store: EventStore) -> int:
-    """The number of events in a log in which all is where it was written. (These tests' events make no campaign.)"""
+    """The number of events in a log in which all is where it was written. (These tests' events make
+    no campaign.)"""
     findings = verify(store, "c")
     assert not [problem for problem in findings.problems if "checksum" in problem or "missing" in problem]
     assert findings.checksums == findings.events

@@ -1,4 +1,5 @@
-"""Each strategy in a complete campaign: its log, its budget, and single pulls when it is sequential."""
+"""Each strategy in a complete campaign: its log, its budget, and single pulls when it is
+sequential."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ class Parabola:
 
 
 def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
-    """A campaign on four workers, some of which are lost: its problem, its log and its driver when it is over."""
+    """A campaign on four workers, some of which are lost: its problem, its log and its driver when
+    it is over."""
     problem = Problem("parabola", 7, Candidates(X[:, None], {"x": X}), STRATEGIES[name]())
     created = CampaignCreated(
         time=0.0, name="parabola", seed=7, arms=51, candidates_digest="", objective="", optimum=1.0, settings=SETTINGS

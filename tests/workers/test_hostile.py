@@ -1,4 +1,5 @@
-"""Hostile objectives on real Ray: each ends as a failure that says what happened, and good ones continue."""
+"""Hostile objectives on real Ray: each ends as a failure that says what happened, and good ones
+continue."""
 
 import ctypes
 import os

@@ -20,7 +20,8 @@ class Measurement:
 
 
 class Tensor:
-    """A tensor without dimensions that has a gradient: `float` of it warns, `float` of `detach()` does not."""
+    """A tensor without dimensions that has a gradient: `float` of it warns, `float` of `detach()`
+    does not."""
 
     ndim = 0
 

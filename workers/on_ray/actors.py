@@ -1,8 +1,10 @@
-"""Long evaluations: a pool of detached worker actors, which continue when the campaign's process dies.
+"""Long evaluations: a pool of detached worker actors, which continue when the campaign's process
+dies.
 
-A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has been idle for a
-minute, and found again by its name and by the ledger (`workers.on_ray.ledger`) after the campaign's process has died.
-Names are numbered from 1, and the number of a worker that is gone is used again: each name makes series of metrics.
+A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has
+been idle for a minute, and found again by its name and by the ledger (`workers.on_ray.ledger`)
+after the campaign's process has died. Names are numbered from 1, and the number of a worker that is
+gone is used again: each name makes series of metrics.
 """
 
 import itertools
@@ -35,8 +37,9 @@ _TITLE = "bbkb {campaign} worker "
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A worker actor of this campaign. `memory` (bytes) and `share` are its resources; `share` is None when unknown;
-    `has_begun`: it is known to have got its place; `group`: its room, where an evaluation takes several machines."""
+    """A worker actor of this campaign. `memory` (bytes) and `share` are its resources; `share` is
+    None when unknown; `has_begun`: it is known to have got its place; `group`: its room, where an
+    evaluation takes several machines."""
 
     name: str
     actor: Any
@@ -71,8 +74,8 @@ class WorkerPool:
         self._box = box
 
     def start_idle(self, count: int, objective: HasPreparation | None) -> None:
-        """Make this many workers before there are attempts for them, and let them prepare `objective`; none where the
-        campaign has workers already, which may hold attempts."""
+        """Make this many workers before there are attempts for them, and let them prepare
+        `objective`; none where the campaign has workers already, which may hold attempts."""
         if any(self._find_workers()):
             return
         for _ in range(count):
@@ -87,7 +90,8 @@ class WorkerPool:
             self._kill(self._idle.pop())
 
     def start(self, attempt: Attempt) -> Reference:
-        """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
+        """Return a reference to its outcome, on an idle worker that has asked for enough memory, or
+        on a new one."""
         share = self._placing.share_of(attempt)
         if share.machines > 1:
             attempt = replace(attempt, share=share)
@@ -100,7 +104,8 @@ class WorkerPool:
         return reference
 
     def ask(self, reference: Reference, trial: int, attempt: int) -> Reference:
-        """Another reference to the same outcome, for when Ray lost sight of the call but not of the worker.
+        """Return another reference to the same outcome, for when Ray lost sight of the call but not
+        of the worker.
 
         It resolves to None when the worker has not evaluated that attempt.
         """
@@ -120,9 +125,9 @@ class WorkerPool:
         self._kill(self._busy.pop(reference), may_hang=True)
 
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
-        """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
-        to those to come, with (trial, attempt, entry). The campaign's other workers are killed, unless this pool made
-        them."""
+        """Return what workers of an earlier session hold of these (trial → attempt): outcomes that
+        are there, and references to those to come, with (trial, attempt, entry). The campaign's
+        other workers are killed, unless this pool made them."""
         own = {worker.name for worker in self._idle}
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
         there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | RefusedAttempt)]
@@ -149,7 +154,8 @@ class WorkerPool:
         return there, running
 
     def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """Their entries may go: with the worker's next call, or at once where there is no such worker."""
+        """Their entries may go: with the worker's next call, or at once where there is no such
+        worker."""
         for attempt in attempts:
             if attempt in self._noted:
                 worker = self._noted.pop(attempt)
@@ -159,30 +165,32 @@ class WorkerPool:
                     worker.acknowledged.append(attempt)
 
     def written_outcome(self, trial: int, attempt: int) -> Outcome | None:
-        """The outcome that a worker has written before it died."""
+        """Return the outcome that a worker has written before it died."""
         entry = self._ledger.read(trial, attempt)
         return None if isinstance(entry, HeldAttempt | RefusedAttempt) else entry
 
     def has_begun(self, trial: int, attempt: int) -> bool:
-        """Whether this attempt has got its place; it may be over since."""
+        """Return whether this attempt has got its place; it may be over since."""
         return self._ledger.read(trial, attempt) is not None
 
     def is_alive(self, reference: Reference) -> bool:
-        """Whether the worker of this attempt has a process."""
+        """Return whether the worker of this attempt has a process."""
         return process_of(self._busy[reference].actor) is not None
 
     def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
-        """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not started."""
+        """Return how long an attempt whose worker has died evaluated; none of its `age_seconds`
+        when it had not started."""
         entry = self._ledger.read(trial, attempt)
         return time.time() - entry.started if isinstance(entry, HeldAttempt) else 0.0
 
     def node_of(self, trial: int, attempt: int) -> str | None:
-        """Ray's id of the node where this attempt runs; None when it does not."""
+        """Return Ray's id of the node where this attempt runs; None when it does not."""
         entry = self._ledger.read(trial, attempt)
         return entry.node if isinstance(entry, HeldAttempt) else None
 
     def end_idle_workers(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """End workers that have been idle for so long, and touch the others. Cheap when there is nothing to do."""
+        """End workers that have been idle for so long, and touch the others. Cheap when there is
+        nothing to do."""
         now = time.monotonic()
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:
             self._kill(self._idle.pop(0))
@@ -209,8 +217,8 @@ class WorkerPool:
         self._box = []
 
     def _make_room(self, now: float) -> None:
-        """End idle workers where new ones wait for a place: other users of the cluster may have taken some, and an
-        attempt would wait behind an idle worker."""
+        """End idle workers where new ones wait for a place: other users of the cluster may have
+        taken some, and an attempt would wait behind an idle worker."""
         self._next_room = now + PLACE_SECONDS
         waiting = 0
         for (trial, attempt), worker in self._noted.items():
@@ -255,14 +263,15 @@ class WorkerPool:
         raise AssertionError("numbers do not end")
 
     def _make_group(self, name: str, memory: int | None, share: Share) -> PlacementGroup | None:
-        """Room on several machines, where an evaluation takes them."""
+        """Return room on several machines, where an evaluation takes them."""
         if share.machines == 1:
             return None
         need = need_of(self._placing, self._limits, share)
         return make_group(name, replace(need, memory=float(memory or 0)))
 
     def _create(self, name: str, memory: int | None, share: Share, group: PlacementGroup | None) -> Any:
-        """A new worker actor, in bundle 0 of its group. Raises ValueError when there is one of that name."""
+        """Return a new worker actor, in bundle 0 of its group. Raises ValueError when there is one
+        of that name."""
         return self._remote.options(
             name=name,
             namespace=NAMESPACE,
@@ -276,7 +285,8 @@ class WorkerPool:
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
 
     def _kill(self, worker: _Worker, may_hang: bool = False) -> None:
-        """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""
+        """Not before its outcomes were acknowledged does the ledger forget them: they are not the
+        worker's to lose."""
         _end(worker, reaches_other_nodes=may_hang)
         _LOGGER.debug("ended worker %s", worker.name)
         for attempt in worker.acknowledged:
@@ -286,7 +296,7 @@ class WorkerPool:
                 self._noted[attempt] = None
 
     def _find_workers(self) -> Iterable[tuple[str, Any]]:
-        """The campaign's worker actors that are alive, by name."""
+        """Yield the campaign's worker actors that are alive, by name."""
         for listed in ray.util.list_named_actors(all_namespaces=True):
             name = listed["name"]
             if listed["namespace"] == NAMESPACE and name.startswith(_title(self._placing.campaign)):

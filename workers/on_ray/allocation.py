@@ -1,7 +1,9 @@
-"""A campaign's places and its worker actors, which can be started before there is an executor to use them.
+"""A campaign's places and its worker actors, which can be started before there is an executor to
+use them.
 
-The process that evaluates for a campaign takes about a second to start, and so does the session that decides what it
-evaluates. So the first workers are started first, and import the objective while the session is built.
+The process that evaluates for a campaign takes about a second to start, and so does the session
+that decides what it evaluates. So the first workers are started first, and import the objective
+while the session is built.
 """
 
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from workers.on_ray.places import Placement, Places
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstWorkers:
-    """What to start: `count` workers of a campaign that has at most `slots`. `objective` is prepared by each of them;
-    None where there is nothing to prepare."""
+    """What to start: `count` workers of a campaign that has at most `slots`. `objective` is
+    prepared by each of them; None where there is nothing to prepare."""
 
     count: int
     slots: int
@@ -38,7 +40,7 @@ class Allocation:
 
 
 def allocate(slots: int, limits: Limits, placement: Placement) -> Allocation:
-    """Places for at most `slots` evaluations, and no workers yet."""
+    """Return places for at most `slots` evaluations, and no workers yet."""
     places = Places(placement, limits, slots)
     return Allocation(places, WorkerPool(places.count, limits, placement))
 

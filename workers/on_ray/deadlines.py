@@ -1,8 +1,8 @@
 """When attempts in worker actors are late, whatever their workers do.
 
-A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or on a node that hangs, does not,
-so the campaign's process measures too. It uses its own monotonic clock only: the clock of another node may be wrong,
-and any wall clock may be set.
+A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or on a node
+that hangs, does not, so the campaign's process measures too. It uses its own monotonic clock only:
+the clock of another node may be wrong, and any wall clock may be set.
 """
 
 import logging
@@ -19,7 +19,8 @@ _LOGGER = logging.getLogger("bbkb.executor")
 
 LOOK_SECONDS = 1.0  # between two checks
 _LOOK_SHARE = 0.05  # of this process's time that checks may take
-# For a worker that has started to begin its attempt: to unpickle the objective, and to read its data.
+# For a worker that has started to begin its attempt: to unpickle the objective, and to read its
+# data.
 BEGIN_SECONDS = 600.0
 WAITING_SECONDS = 60.0  # for a worker, after which the operator's log says so
 
@@ -43,16 +44,16 @@ class Late:
 class Deadlines:
     """The deadlines of the attempts in the worker actors of `pool`.
 
-    `timeout_seconds` is `workers.timeout_seconds`. Without it evaluations have no deadline, only the start of one has.
-    `further_seconds`: for what a worker does before and after an evaluation.
+    `timeout_seconds` is `workers.timeout_seconds`. Without it evaluations have no deadline, only
+    the start of one has. `further_seconds`: for what a worker does before and after an evaluation.
     """
 
     def __init__(self, timeout_seconds: float | None, pool: WorkerPool, further_seconds: float = 0.0) -> None:
         self._timeout = timeout_seconds
         self._pool = pool
         self._further = further_seconds
-        # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when its worker was first
-        # seen to be alive without having begun
+        # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when
+        # its worker was first seen to be alive without having begun
         self._seen: dict[Key, float] = {}
         self._begun: dict[Key, float] = {}
         self._alive: dict[Key, float] = {}
@@ -65,7 +66,7 @@ class Deadlines:
         return max(0.0, self._next_look - time.monotonic())
 
     def late(self, attempts: Mapping[Key, Reference]) -> list[Late]:
-        """Those of these running attempts that must be ended; none between two checks."""
+        """Return those of these running attempts that must be ended; none between two checks."""
         now = time.monotonic()
         if now < self._next_look:
             return []
@@ -91,13 +92,15 @@ class Deadlines:
                 yield Late(reference, FailureKind.WORKER_LOST, message)
 
     def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
-        """Whether the worker of an attempt that has not begun is alive for too long. Ray is asked about late ones."""
+        """Return whether the worker of an attempt that has not begun is alive for too long. Ray is
+        asked about late ones."""
         if now - self._seen[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
             return False
         return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
 
     def _is_overdue(self, seconds: float) -> bool:
-        """Whether both deadlines in the worker must have passed: the exception, and the end of its process."""
+        """Return whether both deadlines in the worker must have passed: the exception, and the end
+        of its process."""
         if self._timeout is None:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further

@@ -1,9 +1,11 @@
-"""Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a worker actor that outlives this process.
+"""Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a worker actor that outlives
+this process.
 
-Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker (`workers.evaluate`),
-so nothing an objective raises has to be pickled; what Ray itself raises means that the worker, the node or the way
-there failed, and becomes a `Failure` here (`workers.on_ray.failures`). A reference that never resolves (a silent
-node) is given up: by lease where evaluations have a time-out, else when a node is known to have died.
+Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker
+(`workers.evaluate`), so nothing an objective raises has to be pickled; what Ray itself raises means
+that the worker, the node or the way there failed, and becomes a `Failure` here
+(`workers.on_ray.failures`). A reference that never resolves (a silent node) is given up: by lease
+where evaluations have a time-out, else when a node is known to have died.
 """
 
 import logging
@@ -43,7 +45,8 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class _RunningAttempt:
-    """An attempt that Ray has. `since` (monotonic clock) tells its age, `started` (wall clock) stamps its failure."""
+    """An attempt that Ray has. `since` (monotonic clock) tells its age, `started` (wall clock)
+    stamps its failure."""
 
     trial: int
     attempt: int
@@ -53,18 +56,19 @@ class _RunningAttempt:
     request: Attempt | None = None  # what was submitted; None when it was adopted
 
     def age_seconds(self) -> float:
-        """Seconds since it was submitted to Ray."""
+        """Return seconds since it was submitted to Ray."""
         return time.monotonic() - self.since
 
 
 class RayExecutor:
-    """At most `slots` evaluations at a time, on the cluster this process is connected to, as `placement` says.
+    """At most `slots` evaluations at a time, on the cluster this process is connected to, as
+    `placement` says.
 
-    `slots` follows the number of evaluations that the cluster has room for, as nodes join and leave; it is never above
-    what it was made with. More attempts than that wait here and not in Ray's queue.
-    The objective is put into the object store once; its arrays reach the workers without a copy, and each worker
-    process unpickles it once. Use it from one thread. Raises ExecutorError when the objective cannot be pickled or no
-    node can ever hold one evaluation.
+    `slots` follows the number of evaluations that the cluster has room for, as nodes join and
+    leave; it is never above what it was made with. More attempts than that wait here and not in
+    Ray's queue. The objective is put into the object store once; its arrays reach the workers
+    without a copy, and each worker process unpickles it once. Use it from one thread. Raises
+    ExecutorError when the objective cannot be pickled or no node can ever hold one evaluation.
     """
 
     def __init__(
@@ -75,7 +79,8 @@ class RayExecutor:
         placement: Placement,
         allocation: Allocation | None = None,
     ) -> None:
-        """`allocation`: workers that were started for the same slots, limits and placement; this executor ends them."""
+        """`allocation`: workers that were started for the same slots, limits and placement; this
+        executor ends them."""
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
         check_feasible(placement, limits)
@@ -111,7 +116,8 @@ class RayExecutor:
         return self._places.count
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Take over what worker actors of an earlier session hold of these; their other workers are ended."""
+        """Take over what worker actors of an earlier session hold of these; their other workers are
+        ended."""
         there, running = self._pool.adopt(attempts)
         self._outcomes += there
         if there or running:
@@ -131,7 +137,7 @@ class RayExecutor:
         self._start()
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """All outcomes that are there; waits up to `timeout` seconds for the first."""
+        """Return all outcomes that are there; waits up to `timeout` seconds for the first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._running:
             self._relay_reports()
@@ -161,7 +167,7 @@ class RayExecutor:
         time.sleep(seconds)
 
     def now(self) -> float:
-        """Wall-clock seconds since the epoch. Outcomes are stamped by the worker's clock."""
+        """Return wall-clock seconds since the epoch. Outcomes are stamped by the worker's clock."""
         return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
@@ -169,8 +175,8 @@ class RayExecutor:
         self._pool.acknowledge(attempts)
 
     def close(self, leave_running: bool = False) -> None:
-        """Kill what is in flight and release the objective in the object store; `leave_running`: worker actors continue
-        for another session, tasks end with this process."""
+        """Kill what is in flight and release the objective in the object store; `leave_running`:
+        worker actors continue for another session, tasks end with this process."""
         if ray.is_initialized():  # otherwise Ray would be started again
             for reference, attempt in self._running.items():
                 if attempt.place is self._tasks:
@@ -199,8 +205,9 @@ class RayExecutor:
             self._enter(place.start(attempt), running)
 
     def _window(self) -> int:
-        """Attempts that Ray may have. More than `slots` of very short ones, when the cluster itself ensures that no
-        more run at a time: the next one then starts without waiting for this process."""
+        """Return attempts that Ray may have. More than `slots` of very short ones, when the cluster
+        itself ensures that no more run at a time: the next one then starts without waiting for this
+        process."""
         if not (self._is_saturated and self._is_short and self._durations):
             return self.slots
         is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
@@ -219,7 +226,8 @@ class RayExecutor:
             self._take(reference, result)
 
     def _take(self, reference: Reference, result: Outcome | RayError | None) -> None:
-        """One result, or what Ray raised, or None for an attempt that a worker was asked for and has not evaluated."""
+        """One result, or what Ray raised, or None for an attempt that a worker was asked for and
+        has not evaluated."""
         attempt = self._running[reference]
         if isinstance(result, ActorUnavailableError):  # the connection was lost; the worker may still evaluate
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
@@ -244,12 +252,13 @@ class RayExecutor:
             self._end_attempt(reference, result)
 
     def _was_refused(self, attempt: _RunningAttempt, error: RayError) -> bool:
-        """Whether it came to a task's process that was about to end itself, and was not evaluated."""
+        """Return whether it came to a task's process that was about to end itself, and was not
+        evaluated."""
         is_of_task = attempt.place is self._tasks and is_process_death(error)
         return is_of_task and self._tasks.was_refused(attempt.trial, attempt.attempt)
 
     def _written(self, attempt: _RunningAttempt, error: RayError) -> Outcome | None:
-        """The outcome that a worker actor wrote before its process ended."""
+        """Return the outcome that a worker actor wrote before its process ended."""
         if attempt.place is not self._pool or not is_process_death(error):
             return None
         return self._pool.written_outcome(attempt.trial, attempt.attempt)
@@ -264,7 +273,8 @@ class RayExecutor:
         self._queue.move_to_end(attempt.trial, last=False)
 
     def _is_damaged(self, attempt: _RunningAttempt, outcome: Outcome) -> bool:
-        """Whether the worker's last evaluations failed one after the other, on different arms."""
+        """Return whether the worker's last evaluations failed one after the other, on different
+        arms."""
         if attempt.request is None:  # adopted: its arm is not known here
             return False
         is_damaged = self._streaks[outcome.worker].is_damaged_after(attempt.request.arm, outcome)
@@ -299,18 +309,20 @@ class RayExecutor:
         self._start()
 
     def _loss(self, attempt: _RunningAttempt, error: RayError) -> Failure:
-        """What Ray raised, as a failure."""
+        """Return what Ray raised, as a failure."""
         limit = self._limits.timeout_seconds
         kind = kind_of(error)
         is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
         if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit, self._is_gang)):
-            # the hard deadline ends the worker's process, and Ray reports only that a process has ended
+            # the hard deadline ends the worker's process, and Ray reports only that a process has
+            # ended
             message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, describe_error(error))
 
     def _has_outlasted(self, attempt: _RunningAttempt, seconds: float) -> bool:
-        """Whether an attempt has evaluated for this time. The ledger is read only when it was submitted so long ago."""
+        """Return whether an attempt has evaluated for this time. The ledger is read only when it
+        was submitted so long ago."""
         age = attempt.age_seconds()
         return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
 
@@ -323,13 +335,14 @@ class RayExecutor:
         self._end_attempt(reference, _failure(attempt, kind, message))
 
     def _lease_seconds(self) -> float | None:
-        """The seconds after which a task counts as lost: both deadlines on the worker must have passed."""
+        """Return the seconds after which a task counts as lost: both deadlines on the worker must
+        have passed."""
         limit = self._limits.timeout_seconds
         return None if limit is None else limit + 2.0 * grace_seconds(limit) + START_UP_SECONDS
 
     def _expire(self) -> None:
-        """Give up attempts that are late: their workers hang, their node does not answer, or they are tasks that got
-        no place."""
+        """Give up attempts that are late: their workers hang, their node does not answer, or they
+        are tasks that got no place."""
         if self._deadlines.patience_seconds > 0.0:
             return
         held = {(it.trial, it.attempt): key for key, it in self._running.items() if it.place is self._pool}
@@ -343,8 +356,8 @@ class RayExecutor:
                 self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _look_at_nodes(self) -> None:
-        """Follow the number of places. When a node has died, its attempts will not come back, though Ray may not say so
-        for minutes."""
+        """Follow the number of places. When a node has died, its attempts will not come back,
+        though Ray may not say so for minutes."""
         now = time.monotonic()
         if self._nodes.patience_seconds == 0.0:
             self._follow_places()
@@ -362,7 +375,8 @@ class RayExecutor:
                 self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _follow_places(self) -> None:
-        """Take in how many evaluations the cluster has room for now; take back attempts that no place is left for."""
+        """Take in how many evaluations the cluster has room for now; take back attempts that no
+        place is left for."""
         before, now = self.slots, self._places.look()
         if now == before:
             return
@@ -379,7 +393,8 @@ class RayExecutor:
         self._start()
 
     def _patience_seconds(self, deadline: float | None) -> float:
-        """How long to wait for a result: until `deadline`, or the next look at the nodes or for late attempts."""
+        """Return how long to wait for a result: until `deadline`, or the next look at the nodes or
+        for late attempts."""
         patience = [self._nodes.patience_seconds, self._deadlines.patience_seconds]
         if deadline is not None:
             patience.append(deadline - time.monotonic())
@@ -387,7 +402,7 @@ class RayExecutor:
 
 
 def _failure(attempt: _RunningAttempt, kind: FailureKind, message: str) -> Failure:
-    """A failure that the worker could not report itself, so its name is not known."""
+    """Return a failure that the worker could not report itself, so its name is not known."""
     now = time.time()
     return Failure(
         trial=attempt.trial,

@@ -20,11 +20,12 @@ from workers.on_ray.objective import Reference
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
-# The first row that fits counts: Ray derives one exception from both TaskCancelledError and RayTaskError.
+# The first row that fits counts: Ray derives one exception from both TaskCancelledError and
+# RayTaskError.
 _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    # The campaign settles what it cancels itself. Anything else that Ray takes for a cancellation is a
-    # KeyboardInterrupt that was raised on the worker.
+    # The campaign settles what it cancels itself. Anything else that Ray takes for a cancellation
+    # is a KeyboardInterrupt that was raised on the worker.
     (TaskCancelledError, FailureKind.ERROR),
     (RuntimeEnvSetupError, FailureKind.ERROR),
     (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
@@ -46,7 +47,7 @@ _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pres
 
 
 def kind_of(error: RayError) -> FailureKind:
-    """What kind of failure Ray's exception means."""
+    """Return what kind of failure Ray's exception means."""
     kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
     if kind is not FailureKind.WORKER_LOST:
         return kind
@@ -57,12 +58,13 @@ def kind_of(error: RayError) -> FailureKind:
 
 
 def is_process_death(error: RayError) -> bool:
-    """Whether all Ray saw is that the process which evaluated is gone."""
+    """Return whether all Ray saw is that the process which evaluated is gone."""
     return isinstance(error, WorkerCrashedError | ActorDiedError)
 
 
 def describe_error(error: RayError) -> str:
-    """What Ray says of it; led by what the code on the worker raised, if that is what happened."""
+    """Return what Ray says of it; led by what the code on the worker raised, if that is what
+    happened."""
     text = printable(_COLOUR.sub("", str(error))).strip()
     if not isinstance(error, RayTaskError):
         return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
@@ -71,7 +73,8 @@ def describe_error(error: RayError) -> str:
 
 
 def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
-    """Each one's result or what Ray raises for it; all at once in the common case that nothing was raised."""
+    """Return each one's result or what Ray raises for it; all at once in the common case that
+    nothing was raised."""
     try:
         return list(ray.get(references))
     except RayError:

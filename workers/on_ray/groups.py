@@ -1,8 +1,8 @@
 """Placement groups: the room on several nodes for the evaluations of one worker.
 
-A group is made before its worker, all of it or nothing, and has the worker's name. It is detached, so that an
-evaluation continues without the process that asked for it, and is removed with its worker. Ray ends what runs in a
-group that is removed.
+A group is made before its worker, all of it or nothing, and has the worker's name. It is detached,
+so that an evaluation continues without the process that asked for it, and is removed with its
+worker. Ray ends what runs in a group that is removed.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,8 @@ _REMOVED = "REMOVED"
 
 
 def make_group(name: str, need: Need) -> PlacementGroup:
-    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for it."""
+    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for
+    it."""
     group: PlacementGroup = placement_group(
         [need.resources()] * need.machines,
         strategy="STRICT_SPREAD" if need.is_spread else "SPREAD",
@@ -34,7 +35,8 @@ def remove_group(group: PlacementGroup) -> None:
 def groups_named(prefix: str) -> dict[str, PlacementGroup]:
     """Return the groups whose names begin with `prefix`, by name, also those that wait for room.
 
-    Names count in the namespace of the process that made the group, so they are looked up in Ray's table.
+    Names count in the namespace of the process that made the group, so they are looked up in Ray's
+    table.
     """
     return {
         row["name"]: PlacementGroup(PlacementGroupID(bytes.fromhex(row["placement_group_id"])))

@@ -1,9 +1,10 @@
-"""What the cluster itself remembers of attempts in worker actors, so that a later session can find them.
+"""What the cluster itself remembers of attempts in worker actors, so that a later session can find
+them.
 
-Each attempt in a worker actor has an entry in the key-value store of Ray's head, written by the worker: where it runs,
-then its outcome, until that is acknowledged. Neither the worker's main thread, which is busy evaluating, nor the
-process that asked for the evaluation, which may be dead, is needed to read it. Ray has no public door to that store;
-its own libraries use this one.
+Each attempt in a worker actor has an entry in the key-value store of Ray's head, written by the
+worker: where it runs, then its outcome, until that is acknowledged. Neither the worker's main
+thread, which is busy evaluating, nor the process that asked for the evaluation, which may be dead,
+is needed to read it. Ray has no public door to that store; its own libraries use this one.
 """
 
 import pickle
@@ -19,7 +20,8 @@ NAMESPACE = "bbkb"  # of all that we name in a cluster: entries here, and named 
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt that runs in the worker actor `worker`, on the node with Ray's id `node`, since `started` (wall)."""
+    """An attempt that runs in the worker actor `worker`, on the node with Ray's id `node`, since
+    `started` (wall)."""
 
     worker: str
     node: str
@@ -28,13 +30,14 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempt:
-    """An attempt that came to a process which was about to end itself: it was not evaluated there."""
+    """An attempt that came to a process which was about to end itself: it was not evaluated
+    there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The entries of one campaign. All methods may be called from any process and thread; they raise RpcError when
-    Ray's head does not answer."""
+    """The entries of one campaign. All methods may be called from any process and thread; they
+    raise RpcError when Ray's head does not answer."""
 
     campaign: str
 
@@ -43,7 +46,7 @@ class Ledger:
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
     def read(self, trial: int, attempt: int) -> HeldAttempt | RefusedAttempt | Outcome | None:
-        """What is written of this attempt."""
+        """Return what is written of this attempt."""
         written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if written is None:
             return None
@@ -59,7 +62,7 @@ class Ledger:
         _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:
-        """What `touch` wrote last."""
+        """Return what `touch` wrote last."""
         sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
         return sign
 

@@ -1,4 +1,5 @@
-"""The objective on its way to Ray's workers: pickled once a campaign, unpickled once a worker process."""
+"""The objective on its way to Ray's workers: pickled once a campaign, unpickled once a worker
+process."""
 
 from functools import lru_cache
 from typing import TypeAlias
@@ -14,10 +15,12 @@ Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to what an attempt will give
 
 
 def put_objective(objective: Objective) -> Box:
-    """What a worker needs to get it. Raises ExecutorError when the objective cannot be pickled.
+    """Return what a worker needs to get it. Raises ExecutorError when the objective cannot be
+    pickled.
 
-    The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a third of the
-    throughput of cheap evaluations, and whatever an objective loads when first used would be loaded each time.
+    The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a
+    third of the throughput of cheap evaluations, and whatever an objective loads when first used
+    would be loaded each time.
     """
     try:
         return [ray.put(objective)]
@@ -29,7 +32,7 @@ def put_objective(objective: Objective) -> Box:
 
 
 def get_objective(box: Box) -> Objective:
-    """The objective in this worker process."""
+    """Return the objective in this worker process."""
     return _fetch(box[0])
 
 

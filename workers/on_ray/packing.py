@@ -1,8 +1,9 @@
 """Packs evaluations onto nodes as Ray does, to count how many fit.
 
-Ray counts resources in steps of 1/10000. A part of an evaluation lies on one node. A share of less than one graphics
-processor comes from one of them: 0.4 fits twice on each, and a fifth of it is not used. Larger amounts are whole
-processors that nothing else uses. Processor cores and memory are sums, and can be divided freely.
+Ray counts resources in steps of 1/10000. A part of an evaluation lies on one node. A share of less
+than one graphics processor comes from one of them: 0.4 fits twice on each, and a fifth of it is not
+used. Larger amounts are whole processors that nothing else uses. Processor cores and memory are
+sums, and can be divided freely.
 """
 
 from collections.abc import Iterable, Mapping
@@ -80,7 +81,8 @@ def places_on(nodes: Iterable[Node], need: Need) -> int:
     copies = [_room_of(node).copies(need) for node in nodes]
     if need.machines == 1 or not need.is_spread:
         return sum(copies) // need.machines
-    # k evaluations fit exactly when the nodes, each used at most once by an evaluation, have k * machines parts
+    # k evaluations fit exactly when the nodes, each used at most once by an evaluation, have k *
+    # machines parts
     low, high = 0, sum(copies) // need.machines
     while low < high:
         middle = (low + high + 1) // 2
@@ -115,7 +117,8 @@ def _put(rooms: list[_Room], need: Need) -> bool:
         ]
         if not free:
             return False
-        # parts on nodes of their own take the nodes with the most room, which leaves the largest number of nodes
+        # parts on nodes of their own take the nodes with the most room, which leaves the largest
+        # number of nodes
         room = max(free, key=lambda one: one.copies(part)) if need.machines > 1 else free[0]
         room.take(part)
         used.append(room)

@@ -33,13 +33,15 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster; `label` is what the
-    dashboard shows for tasks: one a campaign, since each distinct name becomes a series of metrics.
+    """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster;
+    `label` is what the dashboard shows for tasks: one a campaign, since each distinct name becomes
+    a series of metrics.
 
-    `cpus` and `gpus` are logical units of one evaluation; `largest` is the most that one takes where trials say it
-    themselves, None where all take the same; `keep_seconds` is how long worker actors wait for a session
-    when their campaign's process has died. `machines` is the number of nodes of one evaluation, each of which has
-    `cpus` and `gpus` of its own; `is_spread`: they must be different nodes.
+    `cpus` and `gpus` are logical units of one evaluation; `largest` is the most that one takes
+    where trials say it themselves, None where all take the same; `keep_seconds` is how long worker
+    actors wait for a session when their campaign's process has died. `machines` is the number of
+    nodes of one evaluation, each of which has `cpus` and `gpus` of its own; `is_spread`: they must
+    be different nodes.
     """
 
     campaign: str
@@ -53,14 +55,14 @@ class Placement:
     is_spread: bool = True
 
     def share_of(self, attempt: Attempt | None) -> Share:
-        """What this attempt takes; what all take, for one that is not known."""
+        """Return what this attempt takes; what all take, for one that is not known."""
         own = None if attempt is None else attempt.share
         return own or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
-    """Bytes that an attempt asks Ray for: when it may use more than others, at most what the largest node has, since
-    Ray would queue it without end otherwise."""
+    """Return bytes that an attempt asks Ray for: when it may use more than others, at most what the
+    largest node has, since Ray would queue it without end otherwise."""
     if limits.memory_bytes is None or factor == 1.0:
         return limits.memory_bytes
     largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
@@ -84,14 +86,15 @@ def largest_need(placement: Placement, limits: Limits) -> Need:
 
 
 class Places:
-    """How many evaluations the cluster has room for, as nodes join and leave: at most `most`, at least one, so that an
-    attempt waits for the next node. An autoscaler is asked for room for `most`. Other campaigns on the cluster get
-    their fair share of it (`workers.on_ray.sharing`)."""
+    """How many evaluations the cluster has room for, as nodes join and leave: at most `most`, at
+    least one, so that an attempt waits for the next node. An autoscaler is asked for room for
+    `most`. Other campaigns on the cluster get their fair share of it (`workers.on_ray.sharing`)."""
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
         self._placement = placement
         self._limits = limits
-        # when trials have different demands, a resource that one does not use counts too: `has_room` checks each trial
+        # when trials have different demands, a resource that one does not use counts too:
+        # `has_room` checks each trial
         self._need = need_of(placement, limits, placement.share_of(None))
         self._most = most
         self._sharing = Sharing(placement.campaign)
@@ -107,7 +110,8 @@ class Places:
         return self.count
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
-        """Whether the cluster has room for this attempt beside those that run, where trials take different shares."""
+        """Return whether the cluster has room for this attempt beside those that run, where trials
+        take different shares."""
         if self._placement.largest is None:
             return True
         needs = [self._need_of(one) for one in running]
@@ -125,7 +129,8 @@ class Places:
 
 
 class NodeWatch:
-    """Tells which nodes have died since it was made, looking at the cluster's list every few seconds."""
+    """Tells which nodes have died since it was made, looking at the cluster's list every few
+    seconds."""
 
     def __init__(self) -> None:
         self._dead = _dead_nodes()
@@ -141,7 +146,7 @@ class NodeWatch:
         return max(0.0, self._next_look - time.monotonic())
 
     def lost(self) -> frozenset[str]:
-        """Ids of the nodes that died since the last call; nothing between two looks."""
+        """Return ids of the nodes that died since the last call; nothing between two looks."""
         return frozenset() if self.patience_seconds > 0.0 else self.look()
 
     def look(self) -> frozenset[str]:
@@ -157,13 +162,15 @@ def _dead_nodes() -> frozenset[str]:
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
-    """Refuse what no node can ever hold: Ray would queue it without end or message. Raises ExecutorError."""
+    """Refuse what no node can ever hold: Ray would queue it without end or message. Raises
+    ExecutorError."""
     if not _can_grow():
         check_fits(largest_need(placement, limits), nodes_here())
 
 
 def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
-    """Raise ExecutorError, with the list of nodes, when these can never hold an evaluation with this need."""
+    """Raise ExecutorError, with the list of nodes, when these can never hold an evaluation with
+    this need."""
     if places_on([node.resources for node in nodes], need) > 0:
         return
     lines = "; ".join(f"{names}: {amounts}" for names, amounts in _grouped(need, nodes)) or "none"
@@ -180,7 +187,8 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
 
 
 def _grouped(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
-    """Yield the names of the nodes that have the same amounts of what is needed, and these amounts."""
+    """Yield the names of the nodes that have the same amounts of what is needed, and these
+    amounts."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
@@ -201,7 +209,8 @@ def _resources() -> list[Node]:
 
 
 def is_saturated(placement: Placement, slots: int) -> bool:
-    """Whether the cluster itself has room for no more than `slots` of these evaluations at a time."""
+    """Return whether the cluster itself has room for no more than `slots` of these evaluations at a
+    time."""
     if placement.largest is not None:
         return False
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
@@ -218,6 +227,7 @@ def amounts_text(resources: Node) -> str:
 
 
 def _can_grow() -> bool:
-    """Whether an autoscaler watches this cluster: it may add a larger node. Ray tells only by this private door."""
+    """Return whether an autoscaler watches this cluster: it may add a larger node. Ray tells only
+    by this private door."""
     configuration = ray._private.state.state.get_cluster_config()
     return configuration is not None and bool(configuration.node_group_configs)

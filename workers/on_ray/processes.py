@@ -1,8 +1,9 @@
 """Ends the process of a worker actor, also one that is stopped or hangs.
 
-`ray.kill` asks the worker to exit. A process that was stopped (SIGSTOP, SIGTTIN) for more than half a minute has lost
-its connection, is then listed as dead, and keeps its CPUs for ever. SIGKILL ends a stopped process, so the process is
-killed by its number too: at once on this node, by a task that takes no CPU on another one.
+`ray.kill` asks the worker to exit. A process that was stopped (SIGSTOP, SIGTTIN) for more than half
+a minute has lost its connection, is then listed as dead, and keeps its CPUs for ever. SIGKILL ends
+a stopped process, so the process is killed by its number too: at once on this node, by a task that
+takes no CPU on another one.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ class ActorProcess:
 def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
     """Kill `actor` and its process.
 
-    `reaches_other_nodes`: also when the process is on another node and cannot hear Ray. It costs a task there, so it is
-    for workers that may hang.
+    `reaches_other_nodes`: also when the process is on another node and cannot hear Ray. It costs a
+    task there, so it is for workers that may hang.
     """
     process = process_of(actor)
     ray.kill(actor)
@@ -48,8 +49,8 @@ def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
 
 
 def process_of(actor: Any) -> ActorProcess | None:
-    """The process of `actor` by the tables of Ray's head, which has no public method for it; None before it has
-    started."""
+    """Return the process of `actor` by the tables of Ray's head, which has no public method for it;
+    None before it has started."""
     entry = ray._private.state.state.actor_table(actor._actor_id.hex(), None, None)
     pid, node = entry.get("Pid", 0), entry.get("Address", {}).get("NodeID", "")
     return ActorProcess(node, pid) if pid and node else None
@@ -73,8 +74,8 @@ def _kill_remotely(process: ActorProcess) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    """Whether the process is a worker of Ray; its number may belong to another program by now. True where the system
-    does not tell."""
+    """Return whether the process is a worker of Ray; its number may belong to another program by
+    now. True where the system does not tell."""
     if not _PROC.exists():
         return True
     try:

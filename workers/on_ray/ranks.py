@@ -1,9 +1,11 @@
-"""An evaluation on several machines: the worker actor, which is rank 0, and a helper process on each other machine.
+"""An evaluation on several machines: the worker actor, which is rank 0, and a helper process on
+each other machine.
 
-The worker actor starts the helpers as children of its own, in the bundles 1, 2, … of its placement group. Ray ends them
-with it, so none is left when it dies. All ranks run the same objective. When one fails, rank 0 asks all others to end:
-they get SIGTERM, and are killed when they have not ended `END_SECONDS` later. The request is an entry in Ray's
-key-value store, which each helper reads in a thread, because its main thread evaluates.
+The worker actor starts the helpers as children of its own, in the bundles 1, 2, … of its placement
+group. Ray ends them with it, so none is left when it dies. All ranks run the same objective. When
+one fails, rank 0 asks all others to end: they get SIGTERM, and are killed when they have not ended
+`END_SECONDS` later. The request is an entry in Ray's key-value store, which each helper reads in a
+thread, because its main thread evaluates.
 """
 
 import contextlib
@@ -36,12 +38,14 @@ CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank 
 # what rank 0 may take before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
 _LOOK_SECONDS = 0.5
-# which failure is the cause when several ranks fail: one that lost its machine or process makes the others fail
+# which failure is the cause when several ranks fail: one that lost its machine or process makes the
+# others fail
 _CAUSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
 
 
 class Helper:
-    """A process that evaluates on a machine other than the first, for one attempt after the other."""
+    """A process that evaluates on a machine other than the first, for one attempt after the
+    other."""
 
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
@@ -51,7 +55,8 @@ class Helper:
         return str(ray.util.get_node_ip_address())
 
     def evaluate(self, box: Box, attempt: Attempt, limits: Limits, machine: Machine) -> Outcome:
-        """Run the objective as this rank. A success means that it has ended well; its value is not used."""
+        """Run the objective as this rank. A success means that it has ended well; its value is not
+        used."""
         is_requested = _EndRequest(self._campaign, attempt).is_there
         with _end_when(is_requested):
             return evaluate(get_objective(box), attempt, limits, is_expendable=True, machine=machine)
@@ -87,7 +92,8 @@ class _EndRequest:
 
 @contextlib.contextmanager
 def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it continues.
+    """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it
+    continues.
 
     `last_words` is called before this process ends. SIGTERM is ignored where no evaluation runs.
     """
@@ -117,10 +123,9 @@ def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] =
 class _Others:
     """The evaluations of one attempt on the other machines.
 
-    addresses: of all machines, by rank.
-    running: the calls that have not ended, and their ranks.
-    failures: of the ranks that failed, in the order they were noticed.
-    end_requested: when they were asked to end (monotonic clock); their failures after that mean nothing.
+    addresses: of all machines, by rank. running: the calls that have not ended, and their ranks.
+    failures: of the ranks that failed, in the order they were noticed. end_requested: when they
+    were asked to end (monotonic clock); their failures after that mean nothing.
     """
 
     attempt: Attempt
@@ -267,7 +272,8 @@ class Gang:
         return _cause(others.failures)
 
     def _start_helpers(self, machines: int) -> None:
-        """Start a process on each other machine, where there is none yet. Raises RayError when one does not start."""
+        """Start a process on each other machine, where there is none yet. Raises RayError when one
+        does not start."""
         if self._helpers:
             return
         group = ray.util.get_current_placement_group()
@@ -306,7 +312,8 @@ class Gang:
 
 
 def _cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that made the others fail: a lost machine or process, else the first one."""
+    """Return the failure that made the others fail: a lost machine or process, else the first
+    one."""
     in_order = sorted(failures, key=lambda failure: failure.finished)
     causes = [failure for kind in _CAUSES for failure in in_order if failure.kind is kind]
     return (causes or in_order)[0]

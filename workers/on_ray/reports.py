@@ -1,8 +1,9 @@
-"""Carries intermediate values from workers to the coordinator, and the wish to stop back, over Ray's key-value store.
+"""Carries intermediate values from workers to the coordinator, and the wish to stop back, over
+Ray's key-value store.
 
-An attempt has at most one entry: what it reported and the coordinator has not taken yet, at most `BUFFERED` values. So
-a coordinator that is slow or away loses intermediate values, never a result, and an evaluation that reports nothing
-costs nothing. Both sides look every `LOOK_SECONDS`.
+An attempt has at most one entry: what it reported and the coordinator has not taken yet, at most
+`BUFFERED` values. So a coordinator that is slow or away loses intermediate values, never a result,
+and an evaluation that reports nothing costs nothing. Both sides look every `LOOK_SECONDS`.
 """
 
 import pickle
@@ -31,7 +32,8 @@ _Points = tuple[tuple[int, float], ...]
 
 
 class ReportSender:
-    """The worker's side, for one attempt. Used as `publish`: it never waits, and sends from a thread of its own.
+    """The worker's side, for one attempt. Used as `publish`: it never waits, and sends from a
+    thread of its own.
 
     The thread starts with the first report; leaving the context ends it after a last delivery.
     """
@@ -82,7 +84,8 @@ class ReportReceiver:
         self._next_look = 0.0  # monotonic clock
 
     def take(self) -> list[IntermediateValue]:
-        """What has arrived since the last look; nothing when that was less than `LOOK_SECONDS` ago."""
+        """Return what has arrived since the last look; nothing when that was less than
+        `LOOK_SECONDS` ago."""
         if time.monotonic() < self._next_look:
             return []
         self._next_look = time.monotonic() + LOOK_SECONDS

@@ -1,11 +1,14 @@
-"""Several campaigns on one cluster: each takes its fair share of the places, and what the others leave.
+"""Several campaigns on one cluster: each takes its fair share of the places, and what the others
+leave.
 
-Each campaign has an entry in the key-value store of Ray's head, with the part of the cluster that it could use, and a
-number that changes whenever it looks. An entry that stays the same for a while is of a campaign that died, and counts
-no more. No process decides for the others: all compute the same division from the same entries.
+Each campaign has an entry in the key-value store of Ray's head, with the part of the cluster that
+it could use, and a number that changes whenever it looks. An entry that stays the same for a while
+is of a campaign that died, and counts no more. No process decides for the others: all compute the
+same division from the same entries.
 
-The division is max-min fair: a campaign that wants less than an equal part gets what it wants, the others divide what
-is left equally. In whole places, campaigns in the order of their names get the places between their cumulated parts.
+The division is max-min fair: a campaign that wants less than an equal part gets what it wants, the
+others divide what is left equally. In whole places, campaigns in the order of their names get the
+places between their cumulated parts.
 """
 
 import itertools
@@ -21,8 +24,8 @@ _ROUNDING = 1e-9
 
 
 def fair_parts(wanted: Mapping[str, float]) -> dict[str, float]:
-    """The max-min fair part of the cluster for each campaign, by name, in the order of names; `wanted`: parts of the
-    whole cluster, from 0 to 1."""
+    """Return the max-min fair part of the cluster for each campaign, by name, in the order of
+    names; `wanted`: parts of the whole cluster, from 0 to 1."""
     parts: dict[str, float] = {}
     left = 1.0
     for number, name in enumerate(sorted(wanted, key=lambda name: (wanted[name], name))):
@@ -32,8 +35,8 @@ def fair_parts(wanted: Mapping[str, float]) -> dict[str, float]:
 
 
 def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
-    """How many of the places that are `there` belong to the campaign `name`: all of them are given out to campaigns
-    that want them, none twice."""
+    """Return how many of the places that are `there` belong to the campaign `name`: all of them are
+    given out to campaigns that want them, none twice."""
     parts = fair_parts(wanted)
     ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
     first, last = ends[name] - parts[name], ends[name]
@@ -52,7 +55,8 @@ class Sharing:
         self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
 
     def own(self, there: int, wanted: int) -> int:
-        """This campaign's part of the places that are `there`, of which it could use `wanted`."""
+        """Return this campaign's part of the places that are `there`, of which it could use
+        `wanted`."""
         if there < 1:
             return there
         part = wanted / there
@@ -64,7 +68,7 @@ class Sharing:
         _internal_kv_del(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, float]:
-        """What the other campaigns that live could use."""
+        """Return what the other campaigns that live could use."""
         now, found = self._clock(), {}
         for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):
             entry = _internal_kv_get(name, namespace=self._namespace)

@@ -1,4 +1,5 @@
-"""Short evaluations: one Ray task an attempt, on whatever worker process Ray has free. They end with this process."""
+"""Short evaluations: one Ray task an attempt, on whatever worker process Ray has free. They end
+with this process."""
 
 import contextlib
 import os
@@ -43,10 +44,11 @@ class _Submission:
 
 
 class RayTasks:
-    """Gives attempts to Ray as tasks. Ray's own retries are off: the campaign alone counts attempts.
+    """Gives attempts to Ray as tasks. Ray's own retries are off: the campaign alone counts
+    attempts.
 
-    Arguments are pickled here: Ray's own way, which is made for functions and arrays, takes a quarter of the time of
-    the loop for four small values.
+    Arguments are pickled here: Ray's own way, which is made for functions and arrays, takes a
+    quarter of the time of the loop for four small values.
     """
 
     def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
@@ -58,7 +60,7 @@ class RayTasks:
         self._remotes: dict[tuple[float, Share], Any] = {}
 
     def start(self, attempt: Attempt) -> Reference:
-        """A reference to its outcome."""
+        """Return a reference to its outcome."""
         kind = attempt.memory_factor, self._placing.share_of(attempt)
         if kind not in self._remotes:
             self._remotes[kind] = self._remote(*kind)
@@ -71,7 +73,8 @@ class RayTasks:
         ray.cancel(reference, force=True)
 
     def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
-        """How long an attempt whose process has died evaluated: since it began late, else since it was submitted."""
+        """Return how long an attempt whose process has died evaluated: since it began late, else
+        since it was submitted."""
         ledger = Ledger(self._placing.campaign)
         entry = ledger.read(trial, attempt)
         if not isinstance(entry, HeldAttempt):
@@ -80,7 +83,8 @@ class RayTasks:
         return time.time() - entry.started
 
     def was_refused(self, trial: int, attempt: int) -> bool:
-        """Whether an attempt whose process has died came to it too late to be evaluated there."""
+        """Return whether an attempt whose process has died came to it too late to be evaluated
+        there."""
         ledger = Ledger(self._placing.campaign)
         if not isinstance(ledger.read(trial, attempt), RefusedAttempt):
             return False
@@ -110,7 +114,8 @@ def _campaign_of(pickled: bytes) -> _Campaign:
 
 
 def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: bytes) -> Outcome:
-    """What runs on the worker, whose process may die for it: a `_Submission` of a `_Campaign`."""
+    """Return what runs on the worker, whose process may die for it: a `_Submission` of a
+    `_Campaign`."""
     objective = get_objective(box)
     campaign, submission = _campaign_of(pickled_campaign), pickle.loads(pickled_submission)
     attempt = submission.attempt
@@ -133,7 +138,8 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
 def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[None]:
     """Keep in the ledger when an attempt began that had to wait long for this process.
 
-    Should the process die, its age would suggest that the time-out ended it. The usual prompt start costs no message.
+    Should the process die, its age would suggest that the time-out ended it. The usual prompt start
+    costs no message.
     """
     now, limit = time.time(), campaign.limits.timeout_seconds
     if limit is None or now - submission.time < 0.5 * grace_seconds(limit):
@@ -148,7 +154,8 @@ def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[N
 
 
 def _retire() -> None:
-    """End this process a moment after its last evaluation. What comes meanwhile is turned away, and runs elsewhere."""
+    """End this process a moment after its last evaluation. What comes meanwhile is turned away, and
+    runs elsewhere."""
     time.sleep(_LAST_SEND_SECONDS)
     with _EVALUATING:
         os._exit(1)

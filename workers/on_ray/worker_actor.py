@@ -1,10 +1,12 @@
-"""A process that evaluates one attempt after the other and survives the process that asks it to: a detached Ray actor.
+"""A process that evaluates one attempt after the other and survives the process that asks it to: a
+detached Ray actor.
 
-Ray ends a task together with the process that submitted it, but lets a call of a detached actor's method run to its
-end. So an evaluation here continues when the campaign's process dies; its outcome is written into the ledger, where
-the next session finds it. Methods run one at a time and in the process's main thread, which the time-out's alarm
-needs; that is why Ray's concurrency groups are not used (with them no method runs in the main thread), and why nothing
-here has to answer while it evaluates.
+Ray ends a task together with the process that submitted it, but lets a call of a detached actor's
+method run to its end. So an evaluation here continues when the campaign's process dies; its outcome
+is written into the ledger, where the next session finds it. Methods run one at a time and in the
+process's main thread, which the time-out's alarm needs; that is why Ray's concurrency groups are
+not used (with them no method runs in the main thread), and why nothing here has to answer while it
+evaluates.
 """
 
 import contextlib
@@ -31,7 +33,8 @@ _LONGEST_LOOK_SECONDS = 60.0
 
 
 class WorkerActor:
-    """Evaluates for `campaign` under the name `name`; ends itself `keep_seconds` after the last sign of life."""
+    """Evaluates for `campaign` under the name `name`; ends itself `keep_seconds` after the last
+    sign of life."""
 
     def __init__(self, name: str, campaign: str, keep_seconds: float) -> None:
         self._name = name
@@ -52,7 +55,8 @@ class WorkerActor:
     def evaluate(
         self, boxed_objective: Box, attempt: Attempt, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:
-        """The outcome of this attempt, which the ledger has too. `acknowledged` attempts are struck out there."""
+        """Return the outcome of this attempt, which the ledger has too. `acknowledged` attempts are
+        struck out there."""
         objective = get_objective(boxed_objective)
         for durable in acknowledged:
             self._tell(functools.partial(self._ledger.forget, *durable))
@@ -68,22 +72,25 @@ class WorkerActor:
         return outcome
 
     def outcome(self, trial: int, attempt: int) -> Outcome | None:
-        """The outcome of the attempt that ran last, if it was this one. Waits for what runs, as every method does."""
+        """Return the outcome of the attempt that ran last, if it was this one. Waits for what runs,
+        as every method does."""
         return self._last[1] if self._last is not None and self._last[0] == (trial, attempt) else None
 
     def _write(self, attempt: Attempt, entry: HeldAttempt | Outcome) -> None:
         self._tell(lambda: self._ledger.write(attempt.trial, attempt.attempt, entry))
 
     def _tell(self, write: Callable[[], None]) -> None:
-        """Write into the ledger. A head that is away for a while is no reason to lose an evaluation: only a session
-        that takes over just then would miss the entry, and evaluate again."""
+        """Write into the ledger. A head that is away for a while is no reason to lose an
+        evaluation: only a session that takes over just then would miss the entry, and evaluate
+        again."""
         try:
             write()
         except (ray.exceptions.RayError, OSError, RuntimeError) as error:
             print(f"bbkb: the ledger could not be written: {error}", file=sys.stderr, flush=True)
 
     def _watch_lease(self, keep_seconds: float) -> None:
-        """End this process when no sign of life has come for `keep_seconds`; a head that is silent gives none."""
+        """End this process when no sign of life has come for `keep_seconds`; a head that is silent
+        gives none."""
         seen: bytes | None = None
         since = time.monotonic()
         while time.monotonic() - since < keep_seconds:

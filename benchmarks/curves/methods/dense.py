@@ -1,4 +1,5 @@
-"""The dense model of `benchmarks.curves.dense_model` as a search: short first trainings, stopping, continuing."""
+"""The dense model of `benchmarks.curves.dense_model` as a search: short first trainings, stopping,
+continuing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class DenseOptions:
     """How the dense model searches.
 
     Attributes:
-        first: configurations that are trained before the model is used; 0: as many as cost `first_share`.
+        first: configurations that are trained before the model is used; 0: as many as cost
+            `first_share`.
         first_steps: steps of each of them, then it is paused: the recorded step nearest to it.
         first_share: the share of the budget for them where their number is not given.
         stop: `median`, `bounds` (μ + bound_width σ at the end below the best mean) or `none`.
@@ -52,7 +54,8 @@ class DenseOptions:
 
 
 class DenseSearch:
-    """A search with the dense model. Trials are arms of a growing list of candidates; each is started once."""
+    """A search with the dense model. Trials are arms of a growing list of candidates; each is
+    started once."""
 
     watches = True
 
@@ -159,7 +162,8 @@ class DenseSearch:
         return bool(means[place] + options.bound_width * deviations[place] >= means.max())
 
     def _choose_to_finish(self, posterior: Posterior) -> None:
-        """Name the best unfinished trials, once the budget that is left is needed to complete them."""
+        """Name the best unfinished trials, once the budget that is left is needed to complete
+        them."""
         open_ = [one for one, values in enumerate(self._curves) if values and not self._is_finished(one)]
         if not open_:
             return
@@ -192,7 +196,8 @@ class DenseSearch:
             self._grow(Posterior(self._model, seen))
 
     def _grow(self, posterior: Posterior) -> None:
-        """Candidates around the best trials and the best candidates, as the product appends them."""
+        """Candidates around the best trials and the best candidates, as the product appends
+        them."""
         mean, deviation = posterior.of_features(self._pool.features)
         around = np.argsort(-(mean + deviation))[:8].tolist()
         rng = np.random.default_rng([self._seed, 42, self.fits])

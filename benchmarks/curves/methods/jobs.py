@@ -1,6 +1,7 @@
 """What optimisers share that ask for a configuration and the step that it is trained to.
 
-A configuration that was trained before continues from where it was paused, at the cost of the further steps only.
+A configuration that was trained before continues from where it was paused, at the cost of the
+further steps only.
 """
 
 import json
@@ -14,7 +15,8 @@ from benchmarks.curves.simulate import Continue, Start, Suggestion
 
 @dataclass(frozen=True)
 class Job:
-    """A training of `configuration` to the recorded step nearest to `step`. `origin`: the optimiser's own object."""
+    """A training of `configuration` to the recorded step nearest to `step`. `origin`: the
+    optimiser's own object."""
 
     configuration: Configuration
     step: float
@@ -23,7 +25,8 @@ class Job:
 
 @dataclass
 class _Trial:
-    """`job` and `target`: what it is trained for now, and to which step; None while it is paused."""
+    """`job` and `target`: what it is trained for now, and to which step; None while it is
+    paused."""
 
     number: int
     seen: dict[int, float] = field(default_factory=dict)

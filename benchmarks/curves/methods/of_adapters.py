@@ -1,5 +1,5 @@
-"""This project's search inside Optuna and Ray Tune, with their pruners and schedulers; with `last` it learns the last
-value of each trial only, as it did before it learned values before the end."""
+"""This project's search inside Optuna and Ray Tune, with their pruners and schedulers; with `last`
+it learns the last value of each trial only, as it did before it learned values before the end."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -95,7 +95,8 @@ class InRayTune(RayAsha):
 
 
 def _domain(parameter: Parameter) -> Any:
-    """The parameter as one of Ray Tune's; raises TypeError for a kind that the problems do not have."""
+    """The parameter as one of Ray Tune's; raises TypeError for a kind that the problems do not
+    have."""
     match parameter:
         case Range(integer=True, log=True):
             return tune.lograndint(int(parameter.low), int(parameter.high) + 1)

@@ -1,4 +1,5 @@
-"""Optuna's TPE (default) with its pruners, reduction 3, from the first step; a pruned trial is not continued."""
+"""Optuna's TPE (default) with its pruners, reduction 3, from the first step; a pruned trial is not
+continued."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

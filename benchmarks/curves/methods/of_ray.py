@@ -1,4 +1,5 @@
-"""Random search with Ray Tune's `AsyncHyperBandScheduler` (ASHA, Li et al. 2020), reduction 3, from the first step."""
+"""Random search with Ray Tune's `AsyncHyperBandScheduler` (ASHA, Li et al. 2020), reduction 3, from
+the first step."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""SMAC3's multi-fidelity facade (Lindauer et al. 2022): Hyperband, and a random forest on the largest budget."""
+"""SMAC3's multi-fidelity facade (Lindauer et al. 2022): Hyperband, and a random forest on the
+largest budget."""
 
 import shutil
 import tempfile

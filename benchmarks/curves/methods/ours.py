@@ -7,7 +7,8 @@ from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 
 
 class Bbkb:
-    """The strategy through `Optimizer`, with the stopping rule `rule`; None: every training runs to its end."""
+    """The strategy through `Optimizer`, with the stopping rule `rule`; None: every training runs to
+    its end."""
 
     def __init__(self, problem: CurveProblem, seed: int, rule: StoppingRule | None) -> None:
         self.watches = rule is not None

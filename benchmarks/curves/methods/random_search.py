@@ -1,5 +1,5 @@
-"""Random search: without stopping, with a stopping rule of this project, and many short trainings with the best
-continued."""
+"""Random search: without stopping, with a stopping rule of this project, and many short trainings
+with the best continued."""
 
 import math
 

@@ -32,7 +32,8 @@ PEERS = ("random", *_LIBRARIES)
 
 
 def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
-    """Raise UserError when one of `names` is no peer, strategy of this project or key of `own`, or is not installed."""
+    """Raise UserError when one of `names` is no peer, strategy of this project or key of `own`, or
+    is not installed."""
     choices = (*PEERS, *STRATEGIES, *own)
     for name in names:
         if name not in choices:
@@ -44,8 +45,8 @@ def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """Whether the method can search the problem: CMA-ES needs a continuous space; of the peers, only Optuna's samplers
-    and random search have conditional parameters here."""
+    """Whether the method can search the problem: CMA-ES needs a continuous space; of the peers,
+    only Optuna's samplers and random search have conditional parameters here."""
     if name == "cma-es":
         return problem.group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
     return name not in ("smac", "ax") or problem.group != Group.MIXED

@@ -1,4 +1,5 @@
-"""Ax (BoTorch) through its client: it selects the generation strategy, here Sobol and then a Gaussian process."""
+"""Ax (BoTorch) through its client: it selects the generation strategy, here Sobol and then a
+Gaussian process."""
 
 import logging
 import warnings

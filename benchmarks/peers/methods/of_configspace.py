@@ -1,4 +1,5 @@
-"""Parameters for optimisers that take a ConfigSpace. Ordered ones become integers, the index of their value."""
+"""Parameters for optimisers that take a ConfigSpace. Ordered ones become integers, the index of
+their value."""
 
 from typing import Any
 

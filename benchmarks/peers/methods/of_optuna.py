@@ -1,4 +1,5 @@
-"""Optuna's samplers (Akiba et al. 2019). Ordered parameters become integers, the index of their value."""
+"""Optuna's samplers (Akiba et al. 2019). Ordered parameters become integers, the index of their
+value."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -56,7 +57,8 @@ class OfOptuna:
         return all(parameter.when is None for parameter in self._space.values())
 
     def _suggest(self, trial: Any) -> None:
-        """Draw the parameters that exist, one after the other, as Optuna's users write conditional spaces."""
+        """Draw the parameters that exist, one after the other, as Optuna's users write conditional
+        spaces."""
         for name, parameter in self._space.items():
             if not exists(parameter, trial.params):
                 continue
@@ -69,7 +71,8 @@ class OfOptuna:
                     trial.suggest_categorical(name, levels)
 
     def recommend(self) -> None:
-        """None: the point with the largest mean reward, the study's best trial when no point is evaluated twice."""
+        """None: the point with the largest mean reward, the study's best trial when no point is
+        evaluated twice."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

@@ -1,4 +1,5 @@
-"""SMAC3 (Lindauer et al. 2022), its hyper-parameter optimisation facade: random forests, log expected improvement."""
+"""SMAC3 (Lindauer et al. 2022), its hyper-parameter optimisation facade: random forests, log
+expected improvement."""
 
 import shutil
 import tempfile
@@ -15,7 +16,8 @@ from orchestrator.errors import CampaignError
 
 
 class OfSmac:
-    """Minimises −reward. `deterministic` is set when the problem has no noise; else SMAC repeats promising points."""
+    """Minimises −reward. `deterministic` is set when the problem has no noise; else SMAC repeats
+    promising points."""
 
     def __init__(self, problem: Problem, seed: int, evaluations: int) -> None:
         self._space = problem.space

@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Belief:
-    """A model's `posterior` over `candidates`, and the function from rewards (n,) to its `scores` (n,)."""
+    """A model's `posterior` over `candidates`, and the function from rewards (n,) to its `scores`
+    (n,)."""
 
     candidates: Candidates
     posterior: Posterior

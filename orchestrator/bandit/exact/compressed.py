@@ -1,22 +1,25 @@
 """Compressed Gaussian-process bandits: the exact posterior over the informative pulls only.
 
-Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by believing only informative
-actions", Algorithm 1: the absolute test, every action evaluated. And its long version, with Sadler, "Regret and belief
-complexity trade-off in Gaussian process bandits via information thresholding": the relative test, made before the
-evaluation. Equations are numbered as in the long version.
+Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by
+believing only informative actions", Algorithm 1: the absolute test, every action evaluated. And its
+long version, with Sadler, "Regret and belief complexity trade-off in Gaussian process bandits via
+information thresholding": the relative test, made before the evaluation. Equations are numbered as
+in the long version.
 
-The papers' variances σ²_D are Bayesian: the prior's is k(x, x). The belief, `Pick` and `Posterior` are on the 1/λ scale
-as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
+The papers' variances σ²_D are Bayesian: the prior's is k(x, x). The belief, `Pick` and `Posterior`
+are on the 1/λ scale as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
 
-An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional entropy H = ½ log(2πe(σ²
-+ σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also be made before the evaluation, which is then
-saved. This module has the common part of the acquisitions; each has a file in `strategies`.
+An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional
+entropy H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also
+be made before the evaluation, which is then saved. This module has the common part of the
+acquisitions; each has a file in `strategies`.
 
-With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a score is 1. Scores,
-kernel and noise come from *all* results, as for every other strategy; the stored pairs determine the posterior. A
-stored arm has the score of its mean reward over all its pulls, with the weight of its stored ones. When a refit changes
-kernel or noise, the stored pairs do not change, and the posterior over them is computed again. The test of later
-pairs uses the new variances.
+With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a
+score is 1. Scores, kernel and noise come from *all* results, as for every other strategy; the
+stored pairs determine the posterior. A stored arm has the score of its mean reward over all its
+pulls, with the weight of its stored ones. When a refit changes kernel or noise, the stored pairs do
+not change, and the posterior over them is computed again. The test of later pairs uses the new
+variances.
 """
 
 import math
@@ -53,11 +56,12 @@ EntropyTest = Literal["absolute", "relative"]
 
 @dataclass(frozen=True, eq=False)
 class CompressedState(ExactState):
-    """State of a compressed bandit; `base` has all pulls, stored or not, and the arms of its `initial` are distinct.
+    """State of a compressed bandit; `base` has all pulls, stored or not, and the arms of its
+    `initial` are distinct.
 
-    `belief`: over the stored pairs, a function of them in their order. `largest`: the largest stored reward, or score
-    with a calibrated model; −∞ before any. `stored`: positions, among the last `tell`'s observations, of the pairs that
-    entered. `skipped`: steps skipped so far.
+    `belief`: over the stored pairs, a function of them in their order. `largest`: the largest
+    stored reward, or score with a calibrated model; −∞ before any. `stored`: positions, among the
+    last `tell`'s observations, of the pairs that entered. `skipped`: steps skipped so far.
     """
 
     largest: float
@@ -81,7 +85,8 @@ class CompressedState(ExactState):
 
     @property
     def step(self) -> int:
-        """t of β_t: one more than the rewards so far, initial points included, and the skipped steps."""
+        """t of β_t: one more than the rewards so far, initial points included, and the skipped
+        steps."""
         return 1 + self.pulls.total + self.skipped
 
     @property
@@ -90,7 +95,7 @@ class CompressedState(ExactState):
         return self.belief.model.regularization
 
     def store(self, seen: Observation, model: Model | None) -> Self:
-        """The state with this pair, which has a reward, in its belief.
+        """Return the state with this pair, which has a reward, in its belief.
 
         With a calibrated `model` the mean follows in `learn`, where all scores are computed again.
         """
@@ -102,7 +107,8 @@ class CompressedState(ExactState):
         return replace(self, belief=self.belief.pull(seen.arm, reward), largest=max(self.largest, reward))
 
     def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
-        """The next round's state: with all `observations` in its pulls, and with a calibrated `model` fitted to them.
+        """Return the next round's state: with all `observations` in its pulls, and with a
+        calibrated `model` fitted to them.
 
         This state is `before` with the pairs that entered the belief.
         """
@@ -111,7 +117,8 @@ class CompressedState(ExactState):
         return replace(self, base=fitted).rescored(model)
 
     def rescored(self, model: Model | None) -> Self:
-        """The state whose belief has the scores, kernel and noise of `base`; itself without a `model`."""
+        """Return the state whose belief has the scores, kernel and noise of `base`; itself without
+        a `model`."""
         if model is None:
             return self
         belief, base = self.belief, self.base
@@ -128,23 +135,24 @@ class CompressedState(ExactState):
 
 @dataclass(frozen=True)
 class Compressed(ABC):
-    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings, except for the
-    kernel's lengthscale: 1 suits their domains, several units wide. Over features in [0, 1] it leaves so little
-    variance that the absolute test, which forgets what is certain to ±0.24, stores few pairs besides the initial
-    points.
+    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings,
+    except for the kernel's lengthscale: 1 suits their domains, several units wide. Over features in
+    [0, 1] it leaves so little variance that the absolute test, which forgets what is certain to
+    ±0.24, stores few pairs besides the initial points.
 
-    Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no part in the belief.
-    Raises ValueError, naming the field, when one is out of range.
+    Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no
+    part in the belief. Raises ValueError, naming the field, when one is out of range.
 
-    The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which has no scale. After
-    n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about 1/(e^{2ε} − 1) times, and its neighbours
-    count for it. `absolute` stores one while σ²_D > e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the
-    scores, whose prior variance is 1.
+    The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which
+    has no scale. After n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about
+    1/(e^{2ε} − 1) times, and its neighbours count for it. `absolute` stores one while σ²_D >
+    e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the scores, whose prior variance is 1.
 
-    Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the variance of the arm that
-    wins, so the step that ends the skipping is found by bisection. EI, MPI, and UCB with a fixed `width` do not depend
-    on t: after their first uninformative step all further ones are too. When every step up to `max_skipped` would be
-    skipped, `ask` says that the run is exhausted.
+    Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the
+    variance of the arm that wins, so the step that ends the skipping is found by bisection. EI,
+    MPI, and UCB with a fixed `width` do not depend on t: after their first uninformative step all
+    further ones are too. When every step up to `max_skipped` would be skipped, `ask` says that the
+    run is exhausted.
     """
 
     kernel: KernelOption = defaults.COMPRESSED
@@ -181,19 +189,22 @@ class Compressed(ABC):
         require(self, "epsilon", "a number below infinity", self.epsilon < math.inf)
 
     def deviation(self, state: CompressedState) -> Floats:
-        """σ_D of the available arms, on the Bayesian scale."""
+        """Return σ_D of the available arms, on the Bayesian scale."""
         return np.sqrt(state.noise * state.belief.variance[state.available])
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """The acquisition of every available arm at step t = `step`, ascending by arm; a largest one is chosen."""
+        """Return the acquisition of every available arm at step t = `step`, ascending by arm; a
+        largest one is chosen."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """The factor on σ_D/σ in the upper bound at step t = `step`; NaN where the acquisition has none."""
+        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN where the
+        acquisition has none."""
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
-        """A pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D, with σ² = `noise`."""
+        """Return a pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D,
+        with σ² = `noise`."""
         doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is finite, and larger than any variance
         if self.entropy_test == "absolute":  # H > ε
             return doubled / (2.0 * math.pi * math.e) - noise
@@ -201,7 +212,8 @@ class Compressed(ABC):
         return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
-        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on
+        bad arms."""
         count, d = check_arms(arms).shape
         start: RandomStart | SpreadStart
         if self.model is None:
@@ -212,7 +224,8 @@ class Compressed(ABC):
         return CompressedState(base, ExactPosterior.prior(base.model), -math.inf, (), 0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm: an initial point, or the acquisition's next step that is to be evaluated."""
+        """Return one arm: an initial point, or the acquisition's next step that is to be
+        evaluated."""
         refused = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
         if refused is not None:
             return refused
@@ -233,7 +246,8 @@ class Compressed(ABC):
         )
 
     def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
-        """The next arm to evaluate and the steps skipped before it; None when too many would be skipped."""
+        """Return the next arm to evaluate and the steps skipped before it; None when too many would
+        be skipped."""
 
         def winner(skipped: int) -> int:
             return int(state.available[np.argmax(self.scores(state, state.step + skipped))])
@@ -253,8 +267,8 @@ class Compressed(ABC):
     ) -> CompressedState:
         """State after these newly finished pulls, tested one by one in their order.
 
-        Steps skipped before a pull count when `tell` gets its arm. When all initial points failed, another uniform arm
-        joins them.
+        Steps skipped before a pull count when `tell` gets its arm. When all initial points failed,
+        another uniform arm joins them.
         """
         after, stored, start = state, list[int](), set(state.base.remaining_start())
         for position, seen in enumerate(observations):
@@ -270,7 +284,8 @@ class Compressed(ABC):
         return replace(after, stored=tuple(stored), skipped=skipped)
 
     def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose it at `state`."""
+        """Return steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose
+        it at `state`."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
         if state.base.remaining_start():
@@ -279,7 +294,8 @@ class Compressed(ABC):
         return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
-        """Which of the last observations were stored, the skipped steps, the initial points, and what was fitted."""
+        """Return which of the last observations were stored, the skipped steps, the initial points,
+        and what was fitted."""
         return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:
@@ -296,14 +312,17 @@ class Compressed(ABC):
         return state.recommend()
 
     def posterior(self, state: CompressedState) -> Posterior:
-        """The belief over all arms at `state`; the upper bound is NaN where the acquisition has none."""
+        """Return the belief over all arms at `state`; the upper bound is NaN where the acquisition
+        has none."""
         return state.posterior(self.width_at(state, state.step))
 
 
 def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
-    """log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs (n,): (n,) (eq. 2.6).
+    """Return log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs
+    (n,): (n,) (eq. 2.6).
 
-    The logarithm has the same argmax and stays finite where the improvement itself is below the smallest float.
+    The logarithm has the same argmax and stays finite where the improvement itself is below the
+    smallest float.
     """
     deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
     z = (mean - target) / deviation

@@ -1,4 +1,5 @@
-"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior, and quantities defined by it."""
+"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior, and quantities
+defined by it."""
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -9,9 +10,10 @@ from orchestrator.bandit.pulls import Pulls
 
 
 def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> tuple[Floats, Floats]:
-    """Exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
+    """Return exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
 
-    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row an arm pulled.
+    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row an arm
+    pulled.
     """
     prior = kernel.diagonal(arms)
     if pulls.total == 0:
@@ -25,7 +27,7 @@ def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: 
 
 
 def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:
-    """d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
+    """Return d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
     roots = np.sqrt(pulls.counts[pulls.arms])
     gram = kernel.cross(arms[pulls.arms], arms[pulls.arms]) * np.multiply.outer(roots, roots)
     spectrum = np.maximum(np.linalg.eigvalsh(gram), 0.0)

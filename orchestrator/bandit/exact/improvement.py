@@ -1,9 +1,10 @@
-"""Improvement on the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen
-et al. 2017, "Regret for expected improvement over the best-observed value and stopping condition").
+"""Improvement on the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021, Appendix
+D.1, after Nguyen et al. 2017, "Regret for expected improvement over the best-observed value and
+stopping condition").
 
-With f* the largest posterior mean and ε the margin, both rank the arms by how far f may be above f* + ε. They are
-written on the Bayesian scale, where the prior's variance is k(x, x) and the noise's is λ: with the σ² of the 1/λ scale
-that is √λ σ. Each has a file in `strategies`.
+With f* the largest posterior mean and ε the margin, both rank the arms by how far f may be above f*
++ ε. They are written on the Bayesian scale, where the prior's variance is k(x, x) and the noise's
+is λ: with the σ² of the 1/λ scale that is √λ σ. Each has a file in `strategies`.
 """
 
 import math
@@ -30,10 +31,12 @@ from orchestrator.bandit.strategy import Decision
 
 @dataclass(frozen=True)
 class Improvement(ExactStrategy[ExactState]):
-    """Hyper-parameters shared by EI and PI; the defaults are the paper's. The belief is the exact Gaussian process.
+    """Hyper-parameters shared by EI and PI; the defaults are the paper's. The belief is the exact
+    Gaussian process.
 
-    f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`: nothing is chosen
-    while a reward is not in yet. Raises ValueError, naming the field, when one is out of range.
+    f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`:
+    nothing is chosen while a reward is not in yet. Raises ValueError, naming the field, when one is
+    out of range.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -53,17 +56,19 @@ class Improvement(ExactStrategy[ExactState]):
 
     @abstractmethod
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """The acquisition of beliefs (n,), Bayesian scale, over `target` = f* + ε, up to an increasing function."""
+        """Return the acquisition of beliefs (n,), Bayesian scale, over `target` = f* + ε, up to an
+        increasing function."""
 
     def scores(self, state: ExactState) -> Floats:
-        """The acquisition of every arm (A,)."""
+        """Return the acquisition of every arm (A,)."""
         mean, deviation = state.belief.mean, np.sqrt(state.base.model.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
     def width_at(self, state: ExactState) -> float:
-        """NaN: there are no upper bounds."""
+        """Return NaN: there are no upper bounds."""
         return math.nan
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm, unless one is pending: the warm start's first, then the acquisition's argmax."""
+        """Return one arm, unless one is pending: the warm start's first, then the acquisition's
+        argmax."""
         return next_pull(state, pending, limit, self.scores, self.width_at(state))

@@ -1,10 +1,11 @@
 """The exact Gaussian process, updated for each pull: O(p² + pA) a pull instead of O(p³ + p²A).
 
-p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal. So a first pull adds a
-row to the Cholesky factor, and another pull of the same arm is a rank-one downdate, λ/n becoming λ/(n + 1).
+p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal. So
+a first pull adds a row to the Cholesky factor, and another pull of the same arm is a rank-one
+downdate, λ/n becoming λ/(n + 1).
 
-With c = k(·, x) − k_p(·)ᵀ (K_p + λN⁻¹)⁻¹ k_p(x), which is λ times the posterior covariance with x, a pull of x with
-reward y turns (BBKB eq. 1 and the Sherman-Morrison formula)
+With c = k(·, x) − k_p(·)ᵀ (K_p + λN⁻¹)⁻¹ k_p(x), which is λ times the posterior covariance with x,
+a pull of x with reward y turns (BBKB eq. 1 and the Sherman-Morrison formula)
 
     μ  into  μ + c (y − μ(x)) / (c(x) + λ)
     σ² into  σ² − c² / (λ (c(x) + λ))
@@ -35,8 +36,8 @@ class ExactPosterior:
         factor: (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts).
         mean: (A,), the posterior mean.
         variance: (A,), the posterior variance on the 1/λ scale.
-        information_gain: Σ log(1 + σ²) over the pulls, each with its variance just before: log det(I + K/λ) over
-            the multiset of pulls.
+        information_gain: Σ log(1 + σ²) over the pulls, each with its variance just before: log
+            det(I + K/λ) over the multiset of pulls.
     """
 
     model: SparseModel
@@ -52,20 +53,21 @@ class ExactPosterior:
 
     @staticmethod
     def prior(model: SparseModel) -> "ExactPosterior":
-        """The belief before any pull."""
+        """Return the belief before any pull."""
         nothing, variance = read_only((), np.intp), read_only(model.diagonal / model.regularization, np.float64)
         mean, factor = read_only(np.zeros(len(variance)), np.float64), read_only(np.empty((0, 0)), np.float64)
         return ExactPosterior(model, nothing, nothing, factor, mean, variance, 0.0)
 
     @staticmethod
     def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
-        """The belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p² + pA)) one by one."""
+        """Return the belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p²
+        + pA)) one by one."""
         order = np.array(list(dict.fromkeys(arms)), np.intp)
         return ExactPosterior.of(model, Pulls.none(len(model.arms)).add(arms, rewards), order)
 
     @staticmethod
     def of(model: SparseModel, pulls: Pulls, order: Indices, counts: Indices | None = None) -> "ExactPosterior":
-        """The belief after `pulls` of the arms `order` (p,), all at once.
+        """Return the belief after `pulls` of the arms `order` (p,), all at once.
 
         `counts` (p,): how many pulls of each arm count; None: all.
         """
@@ -90,8 +92,8 @@ class ExactPosterior:
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
-        """The belief with the mean of the current scores; `pulls` are all pulls, whose scores the arms of `order` get:
-        O(p² + pA)."""
+        """Return the belief with the mean of the current scores; `pulls` are all pulls, whose
+        scores the arms of `order` get: O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
         mean, pulled = np.empty(len(self.mean)), self.model.points(self.order)
@@ -100,7 +102,7 @@ class ExactPosterior:
         return replace(self, mean=read_only(mean + offset, np.float64))
 
     def pull(self, arm: int, reward: float) -> "ExactPosterior":
-        """The belief after a pull of `arm` too."""
+        """Return the belief after a pull of `arm` too."""
         lam = self.model.regularization
         row, covariance = self._covariance(arm)
         pivot = float(self.variance[arm]) * lam + lam
@@ -118,11 +120,12 @@ class ExactPosterior:
         )
 
     def pull_without_reward(self, arm: int) -> "ExactPosterior":
-        """The belief after a pull of `arm` whose reward is not known: the mean stays, bit for bit."""
+        """Return the belief after a pull of `arm` whose reward is not known: the mean stays, bit
+        for bit."""
         return self.pull(arm, float(self.mean[arm]))
 
     def _covariance(self, arm: int) -> tuple[Floats, Floats]:
-        """R⁻ᵀ k_p(x) (p,), and c of every arm (A,)."""
+        """Return R⁻ᵀ k_p(x) (p,), and c of every arm (A,)."""
         columns = self.model.columns
         column = columns.rows(slice(None), self.model.points(np.array([arm])))[:, 0].copy()
         if not len(self.order):  # the solver refuses an empty matrix
@@ -158,7 +161,8 @@ class ExactPosterior:
 
 
 def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:
-    """Mean scores of the arms `order` (p,) less the constant mean m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
+    """Return mean scores of the arms `order` (p,) less the constant mean m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1
+    + 1), S = RᵀR."""
     scores: Floats = score_pulls(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
     if model.mean is Mean.ZERO:
         return scores, 0.0
@@ -170,7 +174,8 @@ def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -
 def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
     """Turn R (p, p), in place, into the upper triangular factor of Rᵀ R − v vᵀ; O(p²).
 
-    `vector` (p,) is overwritten. `floors` (p,): lower bounds > 0 on the squares of the new diagonal.
+    `vector` (p,) is overwritten. `floors` (p,): lower bounds > 0 on the squares of the new
+    diagonal.
     """
     for k in range(len(vector)):
         old = factor[k, k]

@@ -14,11 +14,12 @@ Score = Callable[[ExactState], Floats]
 
 
 def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Score, width: float) -> Decision:
-    """The warm start's next arm, then the arm of largest `score`; nothing while a reward is not in yet.
+    """Return the warm start's next arm, then the arm of largest `score`; nothing while a reward is
+    not in yet.
 
-    `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway. Ties go to the lowest
-    index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN for none. Raises ValueError when `limit`
-    is below 1.
+    `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway.
+    Ties go to the lowest index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN
+    for none. Raises ValueError when `limit` is below 1.
     """
     wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
     if wait:

@@ -25,11 +25,11 @@ _MANY = 64  # number of first pulls from which one factorisation is faster than 
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
-    """State of the strategies with an exact posterior: `base`, the observations, and the `belief` after them. A
-    strategy with more state adds fields in a subclass; the methods here keep them.
+    """State of the strategies with an exact posterior: `base`, the observations, and the `belief`
+    after them. A strategy with more state adds fields in a subclass; the methods here keep them.
 
-    The belief is a function of the rewards in the order of the `tell`s; it is stored because each is an update of the
-    one before. There is no dictionary.
+    The belief is a function of the rewards in the order of the `tell`s; it is stored because each
+    is an update of the one before. There is no dictionary.
     """
 
     base: SparseState
@@ -40,7 +40,7 @@ class ExactState:
 
     @staticmethod
     def begin(base: SparseState) -> "ExactState":
-        """The state with the prior belief."""
+        """Return the state with the prior belief."""
         return ExactState(base, ExactPosterior.prior(base.model))
 
     @property
@@ -69,9 +69,10 @@ class ExactState:
         return self.base.dictionary
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """The next round's state with these pulls and set-aside arms in it.
+        """Return the next round's state with these pulls and set-aside arms in it.
 
-        `model`: the strategy's calibrated one, checked against these results and fitted to them when a fit is due.
+        `model`: the strategy's calibrated one, checked against these results and fitted to them
+        when a fit is due.
         """
         base = calibrate(self.base.observe(observations), self.base, observations, model, self._moments)
         arms, rewards = arms_and_rewards(observations)
@@ -86,7 +87,7 @@ class ExactState:
         return self._with(base, belief).with_start(record["initial"])
 
     def record(self) -> Record:
-        """What `restore` reads."""
+        """Return what `restore` reads."""
         return {"initial": list(self.base.initial), **calibration_record(self.base)}
 
     def recommend(self) -> int | None:
@@ -97,7 +98,7 @@ class ExactState:
         return replace(self, base=base, belief=belief)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
-        """The belief with these pulls too."""
+        """Return the belief with these pulls too."""
         belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
             return ExactPosterior.after(belief.model, arms, rewards)
@@ -106,8 +107,8 @@ class ExactState:
         return belief
 
     def _score(self, base: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """The belief at `base`, which has further pulls of `arms`: new scores for all, and after a fit a new
-        kernel."""
+        """Return the belief at `base`, which has further pulls of `arms`: new scores for all, and
+        after a fit a new kernel."""
         belief = self.belief
         if not base.pulls.total:
             return belief
@@ -121,11 +122,12 @@ class ExactState:
         return self.belief.mean[arms], self.belief.variance[arms]
 
     def with_start(self, initial: Sequence[int]) -> Self:
-        """This state with the warm start's arms as they were recorded."""
+        """Return this state with the warm start's arms as they were recorded."""
         return self._with(replace(self.base, initial=tuple(int(arm) for arm in initial)), self.belief)
 
     def posterior(self, width: float) -> Posterior:
-        """The belief over all arms, for display; `width` is the factor on σ of the 1/λ scale."""
+        """Return the belief over all arms, for display; `width` is the factor on σ of the 1/λ
+        scale."""
         belief = self.belief
         ucb = belief.mean + width * np.sqrt(belief.variance)
         return Posterior(
@@ -133,7 +135,8 @@ class ExactState:
         )
 
     def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
-        """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""
+        """Return `scores` (A,) with −∞ for the arms that may not be chosen while `pending` are
+        pulled."""
         masked = scores.copy()
         masked[self.base.blocked(pending)] = -np.inf
         return masked

@@ -20,7 +20,8 @@ E = TypeVar("E", bound=ExactState)
 
 
 class ExactStrategy(ABC, Generic[E]):
-    """A strategy whose state is an `ExactState`. It has no data of its own: hyper-parameters are a dataclass's.
+    """A strategy whose state is an `ExactState`. It has no data of its own: hyper-parameters are a
+    dataclass's.
 
     A strategy with more state than pulls and belief has its own state `E`, and its own `init`.
     """
@@ -36,22 +37,26 @@ class ExactStrategy(ABC, Generic[E]):
 
     @abstractmethod
     def width_at(self, state: E) -> float:
-        """The factor on σ of the 1/λ scale in the upper bounds at `state`; NaN where there are none."""
+        """Return the factor on σ of the 1/λ scale in the upper bounds at `state`; NaN where there
+        are none."""
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
+        bad arms."""
         return ExactState.begin(self.base_state(arms, rng))
 
     def base_state(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """The state before any pull of `arms` (A, d), without the belief; draws the warm start's arms."""
+        """Return the state before any pull of `arms` (A, d), without the belief; draws the warm
+        start's arms."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
+        """State after these newly finished pulls; draws nothing. When the warm start failed, the
+        prior decides."""
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:
-        """The warm start's arms, and what was fitted."""
+        """Return the warm start's arms, and what was fitted."""
         return state.record()
 
     def restore(self, state: E, observations: Sequence[Observation], record: Record) -> E:
@@ -63,5 +68,6 @@ class ExactStrategy(ABC, Generic[E]):
         return state.recommend()
 
     def posterior(self, state: E) -> Posterior:
-        """The belief over all arms at `state`, with no pull pending; no upper bound (NaN) where there is no width."""
+        """Return the belief over all arms at `state`, with no pull pending; no upper bound (NaN)
+        where there is no width."""
         return state.posterior(self.width_at(state))

@@ -1,13 +1,14 @@
-"""Kernel and noise of the model over steps fitted to learning curves: the maximum a posteriori estimate.
+"""Kernel and noise of the model over steps fitted to learning curves: the maximum a posteriori
+estimate.
 
-With z the scores of all values of some trials and S = K_g + blockdiag(K_r) + v I (`curve_kernel`), what is minimised
-over θ, the logarithms of all lengthscales and variances, is
+With z the scores of all values of some trials and S = K_g + blockdiag(K_r) + v I (`curve_kernel`),
+what is minimised over θ, the logarithms of all lengthscales and variances, is
 
     L(θ) = ½ (z − m1)ᵀ S⁻¹ (z − m1) + ½ log det S + ½ m² + ½ Σ_j ((θ_j − θ₀_j)/τ_j)²
 
-with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimiser. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} ∂S_ab/∂θ plus the
-prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit takes whole trials, so many that their values are at most
-`MOST_VALUES`; its time is therefore bounded.
+with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimiser. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a
+aᵀ)_{ab} ∂S_ab/∂θ plus the prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit takes whole
+trials, so many that their values are at most `MOST_VALUES`; its time is therefore bounded.
 """
 
 import math
@@ -33,7 +34,8 @@ FIRST_TRIALS = 8  # trials with a value before the first fit
 TRIALS_GROWTH = 1.25  # trials at a fit over those at the fit before
 MOST_VALUES = 320
 STEPS = 30
-# logarithms of s_g, s_h, s_m, s_r, v and the lengthscales of k_t and k_q: medians, standard deviations, bounds
+# logarithms of s_g, s_h, s_m, s_r, v and the lengthscales of k_t and k_q: medians, standard
+# deviations, bounds
 MEDIANS = np.array([0.0, -1.0, -1.0, -2.0, -5.0, -0.5, -1.0])
 DEVIATIONS = np.array([1.0, 1.0, 1.0, 1.0, 1.5, 1.0, 1.0])
 LOWEST = np.log(np.array([1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 0.05, 0.05]))
@@ -42,19 +44,20 @@ _JITTER = 1e-8
 
 
 def prior_numbers(first: float, last: float) -> CurveNumbers:
-    """The prior's medians for curves over the steps `first` to `last`."""
+    """Return the prior's medians for curves over the steps `first` to `last`."""
     return _numbers(MEDIANS, first, last)
 
 
 def is_fit_due(trials: int, known: int) -> bool:
-    """Whether to fit with values of so many trials, `known` at the last fit: at 8, then whenever they have grown by a
-    quarter."""
+    """Return whether to fit with values of so many trials, `known` at the last fit: at 8, then
+    whenever they have grown by a quarter."""
     return trials >= max(FIRST_TRIALS, math.ceil(TRIALS_GROWTH * known))
 
 
 def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
-    """Positions (k,), ascending, of the trials to fit to: the best quarter by their latest scores (n,), the others
-    evenly by rank, as many as have `MOST_VALUES` values; `sizes` (n,): how many values each has."""
+    """Return positions (k,), ascending, of the trials to fit to: the best quarter by their latest
+    scores (n,), the others evenly by rank, as many as have `MOST_VALUES` values; `sizes` (n,): how
+    many values each has."""
     if sizes.sum() <= MOST_VALUES:
         return np.arange(len(sizes))
     descending = np.argsort(-last_scores, kind="stable")
@@ -89,7 +92,7 @@ class CurveFitInput:
 def fit_curves(
     given: CurveFitInput, start: tuple[tuple[float, ...], CurveNumbers], span: tuple[float, float]
 ) -> tuple[tuple[float, ...], CurveNumbers]:
-    """Lengthscales of the parameters and the numbers of the model over steps, fitted.
+    """Return lengthscales of the parameters and the numbers of the model over steps, fitted.
 
     Args:
         given: the trials.
@@ -97,7 +100,8 @@ def fit_curves(
         span: the steps at t = 0 and t = 1.
 
     """
-    # imported here: it takes a fifth of a session's start, and the first fit is made while workers evaluate
+    # imported here: it takes a fifth of a session's start, and the first fit is made while workers
+    # evaluate
     from scipy.optimize import minimize
 
     objective = CurveObjective(given, span)
@@ -146,7 +150,8 @@ def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:
 
 
 class CurveObjective:
-    """L(θ) and its gradient. θ: log ℓ (p,) in units of the parameters' extents, then the seven of `MEDIANS`."""
+    """L(θ) and its gradient. θ: log ℓ (p,) in units of the parameters' extents, then the seven of
+    `MEDIANS`."""
 
     def __init__(self, given: CurveFitInput, span: tuple[float, float]) -> None:
         values, layout = given.values, given.layout
@@ -168,7 +173,7 @@ class CurveObjective:
         self.upper = np.concatenate((np.full(count, scales[1]), LARGEST))
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
-        """L and ∂L/∂θ."""
+        """Return L and ∂L/∂θ."""
         count = len(theta) - len(MEDIANS)
         lasting, bending, shared, own, noise, step_scale, own_scale = np.exp(theta[count:]).tolist()
         scaled = self._features / np.exp(theta[:count])[self._parameters]

@@ -1,16 +1,18 @@
-"""The covariance of a training's value at a step, over configurations x and logarithmic steps t in [0, 1].
+"""The covariance of a training's value at a step, over configurations x and logarithmic steps t in
+[0, 1].
 
 A trial i that trains configuration x has at step t the score
 
     y_i(t) = m + g(x, t) + r_i(t) + ε
 
-    cov(g(x, t), g(x', t'))  = (s_g + s_h k_t(t, t')) k_x(x, x') + s_m k_t(t, t')        `CurveKernel`
-    cov(r_i(t), r_i(t'))     = s_r (½ + ½ k_q(t, t')), independent between trials        `OwnCovariance`
-    var ε                    = v
+    cov(g(x, t), g(x', t'))  = (s_g + s_h k_t(t, t')) k_x(x, x') + s_m k_t(t, t')
+    `CurveKernel` cov(r_i(t), r_i(t'))     = s_r (½ + ½ k_q(t, t')), independent between trials
+    `OwnCovariance` var ε                    = v
 
-s_g: the part of a configuration's quality that all steps show. s_h: how its curve bends. s_m: the curve that all
-trials share. s_r: what a trial keeps of its own (its seed, and what the kernel cannot explain). k_x is a stationary
-kernel of variance 1, k_t and k_q are squared exponentials. t = log(s / first) / log(last / first).
+s_g: the part of a configuration's quality that all steps show. s_h: how its curve bends. s_m: the
+curve that all trials share. s_r: what a trial keeps of its own (its seed, and what the kernel
+cannot explain). k_x is a stationary kernel of variance 1, k_t and k_q are squared exponentials. t =
+log(s / first) / log(last / first).
 
 A candidate without a step stands for its value at the last step, t = 1.
 """
@@ -30,15 +32,12 @@ from orchestrator.bandit.kernels import AnyKernel
 class CurveNumbers:
     """The fitted numbers of the model over steps, besides the lengthscales of the parameters.
 
-    `lasting`: s_g, variance of the part of a configuration's quality that does not change with the step.
-    `bending`: s_h, variance of the part that changes with the step.
-    `shared`: s_m, variance of the curve that all trials share.
-    `own`: s_r, variance of what belongs to a single trial.
-    `noise`: v, variance of a single value.
-    `step_lengthscale`: lengthscale of k_t, in units of t.
-    `own_lengthscale`: lengthscale of k_q, in units of t.
-    `first`: the step at t = 0.
-    `last`: the step at t = 1.
+    `lasting`: s_g, variance of the part of a configuration's quality that does not change with the
+    step. `bending`: s_h, variance of the part that changes with the step. `shared`: s_m, variance
+    of the curve that all trials share. `own`: s_r, variance of what belongs to a single trial.
+    `noise`: v, variance of a single value. `step_lengthscale`: lengthscale of k_t, in units of t.
+    `own_lengthscale`: lengthscale of k_q, in units of t. `first`: the step at t = 0. `last`: the
+    step at t = 1.
     """
 
     lasting: float
@@ -57,11 +56,12 @@ class CurveNumbers:
         return self.own + self.noise
 
     def times(self, steps: Floats) -> Floats:
-        """t of `steps` (n,), at most 1."""
+        """Return t of `steps` (n,), at most 1."""
         return log_times(steps, self.first, self.last)
 
     def correlation(self, step: float) -> float:
-        """The correlation, over configurations, of a value at `step` with the final value: how reliable the step is."""
+        """Return the correlation, over configurations, of a value at `step` with the final value:
+        how reliable the step is."""
         apart = 1.0 - float(self.times(np.array([step]))[0])
         bend = math.exp(-0.5 * (apart / self.step_lengthscale) ** 2)
         own = math.exp(-0.5 * (apart / self.own_lengthscale) ** 2)
@@ -69,23 +69,24 @@ class CurveNumbers:
         return covariance / (self.lasting + self.bending + self.own + self.noise)
 
     def recorded(self) -> dict[str, float]:
-        """JSON-able."""
+        """Return JSON-able."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @staticmethod
     def from_record(record: Mapping[str, float]) -> "CurveNumbers":
-        """What `recorded` gave."""
+        """Return what `recorded` gave."""
         return CurveNumbers(**{one.name: float(record[one.name]) for one in fields(CurveNumbers)})
 
 
 def log_times(steps: Floats, first: float, last: float) -> Floats:
-    """t of `steps` (n,): 0 at `first`, 1 at `last` and beyond it."""
+    """Return t of `steps` (n,): 0 at `first`, 1 at `last` and beyond it."""
     times: Floats = np.minimum(np.log(steps / first) / math.log(last / first), 1.0)
     return times
 
 
 def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floats:
-    """exp(−½ ((t − t')/lengthscale)²) for all of `times` (…, n, 1) and `others` (…, 1, p)."""
+    """Return exp(−½ ((t − t')/lengthscale)²) for all of `times` (…, n, 1) and `others` (…, 1,
+    p)."""
     scaled = (times - others) / lengthscale
     correlations: Floats = np.exp(-0.5 * (scaled * scaled))
     return correlations
@@ -99,7 +100,8 @@ class CurveKernel:
     `numbers`: the fitted numbers.
     `dimension`: d, the number of features of a candidate.
 
-    Rows of d features are candidates at the last step; a row of d + 1 features has its step in the last one.
+    Rows of d features are candidates at the last step; a row of d + 1 features has its step in the
+    last one.
     """
 
     base: AnyKernel
@@ -112,7 +114,7 @@ class CurveKernel:
         return self.numbers.lasting + self.numbers.bending + self.numbers.shared
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
-        """Covariances of all rows of X (n, d or d + 1) and Y (p, d or d + 1): (n, p)."""
+        """Return covariances of all rows of X (n, d or d + 1) and Y (p, d or d + 1): (n, p)."""
         correlations = self.base.cross(X[:, : self.dimension], Y[:, : self.dimension])
         numbers, rows, columns = self.numbers, self._times(X), self._times(Y)
         steps = step_correlations(rows[:, None], columns, numbers.step_lengthscale)
@@ -121,23 +123,24 @@ class CurveKernel:
         return correlations
 
     def diagonal(self, X: Floats) -> Floats:
-        """The variance of each row of X (n, d or d + 1): (n,)."""
+        """Return the variance of each row of X (n, d or d + 1): (n,)."""
         return np.full(len(X), self.at_end)
 
     def within_trial(self, times: Floats, others: Floats) -> Floats:
-        """Covariances of g at `times` (…, n, 1) and `others` (…, 1, p) of one configuration."""
+        """Return covariances of g at `times` (…, n, 1) and `others` (…, 1, p) of one
+        configuration."""
         numbers = self.numbers
         steps = step_correlations(times, others, numbers.step_lengthscale)
         covariances: Floats = numbers.lasting + (numbers.bending + numbers.shared) * steps
         return covariances
 
     def _times(self, X: Floats) -> Floats:
-        """t of each row (n,), or (1,) where all rows are at the last step."""
+        """Return t of each row (n,), or (1,) where all rows are at the last step."""
         return np.ones(1) if X.shape[1] == self.dimension else self.numbers.times(X[:, self.dimension])
 
 
 def own_covariance(numbers: CurveNumbers, times: Floats, others: Floats) -> Floats:
-    """cov(r_i(t), r_i(t')) at `times` (…, n, 1) and `others` (…, 1, p) of one trial."""
+    """Return cov(r_i(t), r_i(t')) at `times` (…, n, 1) and `others` (…, 1, p) of one trial."""
     correlations = step_correlations(times, others, numbers.own_lengthscale)
     covariances: Floats = numbers.own * 0.5 * (1.0 + correlations)
     return covariances

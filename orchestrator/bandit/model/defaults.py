@@ -1,6 +1,6 @@
-"""The default kernels of strategies, over features in [0, 1]. A campaign without options of the strategy has the
-calibrated `Model`, whose kernel is the same for all strategies. The other kernels are for strategies as they were
-published (`preset: paper`, or λ and no kernel).
+"""The default kernels of strategies, over features in [0, 1]. A campaign without options of the
+strategy has the calibrated `Model`, whose kernel is the same for all strategies. The other kernels
+are for strategies as they were published (`preset: paper`, or λ and no kernel).
 """
 
 from orchestrator.bandit.kernels import RBF, Matern52

@@ -1,17 +1,22 @@
-"""Kernel and noise fitted to scores: the maximum a posteriori estimate of lengthscales and noise variance.
+"""Kernel and noise fitted to scores: the maximum a posteriori estimate of lengthscales and noise
+variance.
 
-With n_i pulls of the i-th of p distinct arms, t_i its score, K the stationary kernel with one lengthscale a parameter
-and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), what is minimised over θ = (log ℓ, log v) is
+With n_i pulls of the i-th of p distinct arms, t_i its score, K the stationary kernel with one
+lengthscale a parameter and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), what
+is minimised over θ = (log ℓ, log v) is
 
-    L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v − log v₀)/τ)²
+    L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v −
+    log v₀)/τ)²
 
-with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. Several objectives and constraints
-share kernel and noise: the terms in t are summed over them, with a mean each. With a = S⁻¹(t − m1),
+with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. Several
+objectives and constraints share kernel and noise: the terms in t are summed over them, with a mean
+each. With a = S⁻¹(t − m1),
 
     ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
 
-where D_j is the squared distance in the features of parameter j and g the kernel's slope, −2 dk/d(r²) (Rasmussen and
-Williams 2006, eq. 5.9). Lengthscales are in units of the parameters' extents.
+where D_j is the squared distance in the features of parameter j and g the kernel's slope, −2
+dk/d(r²) (Rasmussen and Williams 2006, eq. 5.9). Lengthscales are in units of the parameters'
+extents.
 """
 
 import math
@@ -42,13 +47,13 @@ _DIGITS = 6  # of the fitted numbers: the last digits differ between machines
 
 @dataclass(frozen=True)
 class Fitted:
-    """The fitted numbers: `lengthscales`, one for each parameter, in units of the features, and `noise` variance v of a
-    score.
+    """The fitted numbers: `lengthscales`, one for each parameter, in units of the features, and
+    `noise` variance v of a score.
 
-    `results`: how many there were; 0 before any fit, when these are the prior's medians.
-    `curve`: the numbers of the model over steps, where learning curves are modelled; `noise` is then that of a final
-    value given its configuration's quality.
-    `curve_trials`: how many trials the last fit over steps had; 0 before the first one.
+    `results`: how many there were; 0 before any fit, when these are the prior's medians. `curve`:
+    the numbers of the model over steps, where learning curves are modelled; `noise` is then that of
+    a final value given its configuration's quality. `curve_trials`: how many trials the last fit
+    over steps had; 0 before the first one.
     """
 
     lengthscales: tuple[float, ...]
@@ -58,31 +63,34 @@ class Fitted:
     curve_trials: int = 0
 
     def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel | CurveKernel:
-        """The kernel of that family with these lengthscales, one per feature, and variance 1; over steps too where
-        learning curves are modelled."""
+        """Return the kernel of that family with these lengthscales, one per feature, and variance
+        1; over steps too where learning curves are modelled."""
         scales = np.asarray(self.lengthscales)[layout.parameters]
         base = type(family)(lengthscale=tuple(scales.tolist()))
         return base if self.curve is None else CurveKernel(base, self.curve, len(scales))
 
 
 def prior(layout: Layout, noise: float | None) -> Fitted:
-    """The prior's medians, ½√p in units of the parameters' extents; `noise` where it is known."""
+    """Return the prior's medians, ½√p in units of the parameters' extents; `noise` where it is
+    known."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
     lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
 def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
-    """Whether to fit with so many results: at the `first` number, then whenever they have grown by 30 %."""
+    """Return whether to fit with so many results: at the `first` number, then whenever they have
+    grown by 30 %."""
     return results >= max(first, GROWTH * last.results)
 
 
 def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
-    """`found`, with the lengthscales and the noise of `last` where these are close to it.
+    """Return `found`, with the lengthscales and the noise of `last` where these are close to it.
 
-    A new kernel invalidates everything that was computed with the old one, and hundreds of results determine a
-    lengthscale to no better than 5 %. Lengthscales are kept if each is within 5 %, or moves no distance between arms by
-    more than 0.02; the noise within 10 %. `last` is always a fit that was adopted, so small changes do not accumulate.
+    A new kernel invalidates everything that was computed with the old one, and hundreds of results
+    determine a lengthscale to no better than 5 %. Lengthscales are kept if each is within 5 %, or
+    moves no distance between arms by more than 0.02; the noise within 10 %. `last` is always a fit
+    that was adopted, so small changes do not accumulate.
     """
     if not last.results:
         return found
@@ -97,7 +105,8 @@ def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The input of a fit: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`.
+    """The input of a fit: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all
+    pulls: `results`.
 
     With further objectives and constraints `scores` is (J, p), a row for each.
     """
@@ -109,8 +118,8 @@ class Evidence:
 
 
 def chosen_for_fit(scores: Floats) -> Indices:
-    """Positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): the best quarter of that many,
-    the others evenly by rank."""
+    """Return positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): the
+    best quarter of that many, the others evenly by rank."""
     if len(scores) <= MOST_ARMS:
         return np.arange(len(scores))
     descending = np.argsort(-scores, kind="stable")
@@ -120,8 +129,9 @@ def chosen_for_fit(scores: Floats) -> Indices:
 
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """The fit, started at `start`; `noise`: v when it is known and not fitted."""
-    # imported here: it takes a fifth of a session's start, and the first fit is made while workers evaluate
+    """Return the fit, started at `start`; `noise`: v when it is known and not fitted."""
+    # imported here: it takes a fifth of a session's start, and the first fit is made while workers
+    # evaluate
     from scipy.optimize import minimize
 
     objective = _Objective(evidence, layout, family, noise)
@@ -142,11 +152,13 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
-    """The noise variance of a fit to the `NEAREST` arms around the best one alone, in units of these.
+    """Return the noise variance of a fit to the `NEAREST` arms around the best one alone, in units
+    of these.
 
-    A search that has converged has most of its arms within a distance that is far below the shortest lengthscale, and
-    the fit to all arms takes their differences for noise. On their own scale a function without noise is smooth again.
-    `features` (p, d) and `rewards` (p,) are those of distinct arms, p ≥ 2.
+    A search that has converged has most of its arms within a distance that is far below the
+    shortest lengthscale, and the fit to all arms takes their differences for noise. On their own
+    scale a function without noise is smooth again. `features` (p, d) and `rewards` (p,) are those
+    of distinct arms, p ≥ 2.
     """
     at = features / layout.extents[layout.parameters]
     squared = np.sum((at - at[np.argmax(rewards)]) ** 2, axis=1)
@@ -160,12 +172,13 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
 
 
 def shorten(number: float) -> float:
-    """`number` with six digits: the last ones differ between machines."""
+    """Return `number` with six digits: the last ones differ between machines."""
     return float(f"{number:.{_DIGITS}g}")
 
 
 class _Objective:
-    """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is known."""
+    """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is
+    known."""
 
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
         self._scores, self._noise, self._parameters = np.atleast_2d(evidence.scores), noise, layout.parameters
@@ -178,7 +191,7 @@ class _Objective:
         self.lower, self.upper = np.log(np.array(bounds)).T
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
-        """L and ∂L/∂θ."""
+        """Return L and ∂L/∂θ."""
         count = len(self._typical_steps(theta))
         noise = math.exp(theta[-1]) if self._noise is None else self._noise
         scaled = self._features / np.exp(theta[:count])[self._parameters]
@@ -208,9 +221,11 @@ class _Objective:
 
 
 def lengthscale_gradient(weights: Floats, scaled: Floats, parameters: Indices) -> Floats:
-    """½ Σ_ab W_ab D_j,ab/ℓ_j² (p,): Σ_ab W_ab (x_a − x_b)² = 2 (Σ_a w_a x_a² − xᵀWx) with w the row sums of W.
+    """Return ½ Σ_ab W_ab D_j,ab/ℓ_j² (p,): Σ_ab W_ab (x_a − x_b)² = 2 (Σ_a w_a x_a² − xᵀWx) with w
+    the row sums of W.
 
-    `weights` (n, n) is W, `scaled` (n, d) are features in units of lengthscales, `parameters` (d,): see `Layout`.
+    `weights` (n, n) is W, `scaled` (n, d) are features in units of lengthscales, `parameters` (d,):
+    see `Layout`.
     """
     columns = weights.sum(axis=1) @ (scaled * scaled) - np.einsum("ij,ij->j", scaled, weights @ scaled)
     gradient = np.zeros(int(parameters.max()) + 1)
@@ -219,7 +234,7 @@ def lengthscale_gradient(weights: Floats, scaled: Floats, parameters: Indices) -
 
 
 def squared_distances(points: Floats) -> Floats:
-    """Squared distances (n, n) of `points` (n, d), 0 on the diagonal."""
+    """Return squared distances (n, n) of `points` (n, d), 0 on the diagonal."""
     squares = np.einsum("ij,ij->i", points, points)
     distances: Floats = squares[:, None] + squares - 2.0 * (points @ points.T)
     np.maximum(distances, 0.0, out=distances)
@@ -228,7 +243,7 @@ def squared_distances(points: Floats) -> Floats:
 
 
 def inverse_and_half_log_determinant(matrix: Floats, diagonal: Floats) -> tuple[Floats, float]:
-    """(M + diag(d))⁻¹ and half the logarithm of its determinant; `matrix` is overwritten."""
+    """Return (M + diag(d))⁻¹ and half the logarithm of its determinant; `matrix` is overwritten."""
     matrix.flat[:: len(matrix) + 1] += diagonal
     factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
     if failed:
@@ -267,5 +282,6 @@ SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
 
 
 def can_be_fitted(family: AnyKernel) -> bool:
-    """Whether lengthscales of that kernel can be fitted: those of the linear kernel only scale its variance."""
+    """Return whether lengthscales of that kernel can be fitted: those of the linear kernel only
+    scale its variance."""
     return not isinstance(family, Linear)

@@ -119,22 +119,23 @@ class Model:
         return self.fit is Fitting.AUTO
 
     def results_at_first_fit(self, layout: Layout) -> int:
-        """The number of results at which the model of arms with this layout is fitted first."""
+        """Return the number of results at which the model of arms with this layout is fitted
+        first."""
         if self.first_fit is not None:
             return self.first_fit
         return FIRST_FIT if layout.repeats else EARLY_FIT
 
     def begin(self, layout: Layout) -> Fitted:
-        """The values before any fit."""
+        """Return the values before any fit."""
         return prior(layout, self.noise)
 
     def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel | CurveKernel:
-        """The kernel with the fitted numbers, or as it was given."""
+        """Return the kernel with the fitted numbers, or as it was given."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
     def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
-        """The fit to all `pulls` when one is due, with the values of `fitted` that are close to the new ones; else
-        `fitted`.
+        """Return the fit to all `pulls` when one is due, with the values of `fitted` that are close
+        to the new ones; else `fitted`.
 
         `look_up` gives the features of arms.
         """
@@ -147,8 +148,8 @@ class Model:
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
-        """The fit of the model over steps to the trials of `evidence` when one is due; else `fitted`, for curves over
-        the steps of `span`, first and last."""
+        """Return the fit of the model over steps to the trials of `evidence` when one is due; else
+        `fitted`, for curves over the steps of `span`, first and last."""
         numbers = prior_numbers(*span) if fitted.curve is None else replace(fitted.curve, first=span[0], last=span[1])
         lengthscales, trials = fitted.lengthscales, len(evidence.values.sizes)
         known = fitted.curve_trials
@@ -169,13 +170,14 @@ ModelOption = Annotated[
 
 
 def model_of(strategy: object) -> Model | None:
-    """The calibrated model of a strategy; None when it has none."""
+    """Return the calibrated model of a strategy; None when it has none."""
     model = getattr(strategy, "model", None)
     return model if isinstance(model, Model) else None
 
 
 def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Floats:
-    """The scores (n,) of `rewards` (n,) among those of `pulls`; without a model the rewards themselves."""
+    """Return the scores (n,) of `rewards` (n,) among those of `pulls`; without a model the rewards
+    themselves."""
     numbers = np.asarray(rewards, np.float64)
     if model is None or model.outputs is Outputs.RAW:
         return numbers

@@ -1,23 +1,26 @@
 """Scores, to which the model is fitted instead of the raw rewards.
 
-Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A Gaussian process with
-prior variance 1 and a fixed width suits none of them. Scores are computed from the mean rewards of the *distinct* arms,
-each counted once, however often it was pulled, and again whenever rewards come in:
+Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A
+Gaussian process with prior variance 1 and a fixed width suits none of them. Scores are computed
+from the mean rewards of the *distinct* arms, each counted once, however often it was pulled, and
+again whenever rewards come in:
 
-* `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above it, so that gaps
-  between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that the values of bad arms have no influence.
+* `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above
+  it, so that gaps between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that the
+  values of bad arms have no influence.
 * `rank`: Φ⁻¹((rank − ½)/n) of all; invariant to every increasing map of the rewards.
 * `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
 * `raw`: the rewards, as the papers have it.
 
-All but `raw` are then standardised to mean 0 and variance 1 over the n arms, and they are invariant to the scale and
-shift of the rewards: deviations from the median, in units of their spread, are rounded to a multiple of 2⁻²⁰, which is
-far below the model's least noise and far above the rounding errors of the rewards' arithmetic. So equal problems on
-different scales give the same bits, and the same picks.
+All but `raw` are then standardised to mean 0 and variance 1 over the n arms, and they are invariant
+to the scale and shift of the rewards: deviations from the median, in units of their spread, are
+rounded to a multiple of 2⁻²⁰, which is far below the model's least noise and far above the rounding
+errors of the rewards' arithmetic. So equal problems on different scales give the same bits, and the
+same picks.
 
-A single wild high value must not flatten the others: an arm whose deviation above the median is more than `JUMP` times
-that of every other arm is scored as the best of these, and is not recommended. Two such arms confirm each other, so a
-search for rare high values is not hindered.
+A single wild high value must not flatten the others: an arm whose deviation above the median is
+more than `JUMP` times that of every other arm is scored as the best of these, and is not
+recommended. Two such arms confirm each other, so a search for rare high values is not hindered.
 """
 
 from enum import StrEnum
@@ -49,13 +52,13 @@ class Outputs(StrEnum):
 
 
 def mean_rewards(pulls: Pulls) -> Floats:
-    """The mean reward (p,) of each arm pulled, in the order of `pulls.arms`."""
+    """Return the mean reward (p,) of each arm pulled, in the order of `pulls.arms`."""
     means: Floats = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
     return means
 
 
 def scores_of(means: Floats, outputs: Outputs) -> Floats:
-    """The scores (p,) of arms with mean rewards `means` (p,), finite."""
+    """Return the scores (p,) of arms with mean rewards `means` (p,), finite."""
     if outputs is Outputs.RAW or not len(means):
         return means
     if outputs is Outputs.RANK:
@@ -70,7 +73,7 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
 
 
 def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
-    """`pulls` with the score of an arm times its count in place of its sum of rewards."""
+    """Return `pulls` with the score of an arm times its count in place of its sum of rewards."""
     if outputs is Outputs.RAW:
         return pulls
     sums = np.zeros(len(pulls.counts))
@@ -79,7 +82,8 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
 
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:
-    """Which of the arms with mean rewards `means` (p,) is implausibly far above all others: one, or none."""
+    """Return which of the arms with mean rewards `means` (p,) is implausibly far above all others:
+    one, or none."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))
 
@@ -99,13 +103,15 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
 
 
 def _limit(above: Floats) -> float:
-    """The largest deviation that counts as it is, out of the deviations `above` the median (n,), ascending."""
+    """Return the largest deviation that counts as it is, out of the deviations `above` the median
+    (n,), ascending."""
     is_alone = len(above) > LEAST_ABOVE and above[-1] / JUMP > above[-2] > 0
     return float(above[-2] if is_alone else above[-1])
 
 
 def _round(deviations: Floats, spread: float, median: float) -> Floats:
-    """Deviations in units of `spread`, rounded; zeros where the spread is no more than rounding errors."""
+    """Return deviations in units of `spread`, rounded; zeros where the spread is no more than
+    rounding errors."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
     bound = LARGEST * spread  # so that no quotient overflows
@@ -114,7 +120,8 @@ def _round(deviations: Floats, spread: float, median: float) -> Floats:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks 1 … n (n,), the mean rank among equals; values that differ by rounding errors only are equals."""
+    """Return ranks 1 … n (n,), the mean rank among equals; values that differ by rounding errors
+    only are equals."""
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     tolerance = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(ascending[1:]), np.abs(ascending[:-1]))
@@ -136,13 +143,16 @@ def _standardise(scores: Floats) -> Floats:
 
 
 class Scale:
-    """Rewards to scores and back, as the arms pulled so far have it: an increasing piecewise linear map.
+    """Rewards to scores and back, as the arms pulled so far have it: an increasing piecewise linear
+    map.
 
-    Above the largest mean reward it continues with the slope between the best arms; below the smallest it is constant.
+    Above the largest mean reward it continues with the slope between the best arms; below the
+    smallest it is constant.
     """
 
     def __init__(self, means: Floats, outputs: Outputs) -> None:
-        """`means` (p,): the mean reward of each arm pulled, or one reference value of each trial; p ≥ 1."""
+        """`means` (p,): the mean reward of each arm pulled, or one reference value of each trial; p
+        ≥ 1."""
         scores = scores_of(means, outputs)
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)
@@ -150,13 +160,14 @@ class Scale:
         self._slope = self._upper_slope()
 
     def scores(self, rewards: Floats) -> Floats:
-        """The score of each of `rewards` (n,): (n,)."""
+        """Return the score of each of `rewards` (n,): (n,)."""
         inside: Floats = np.interp(rewards, self._means, self._scores)
         beyond: Floats = np.maximum(rewards - self._means[-1], 0.0)
         return inside + self._slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
-        """The reward that has each of `scores` (n,): (n,); the nearest one where there is none."""
+        """Return the reward that has each of `scores` (n,): (n,); the nearest one where there is
+        none."""
         knots, first = np.unique(self._scores, return_index=True)
         inside: Floats = np.interp(scores, knots, self._means[first])
         if self._slope <= 0.0:
@@ -165,7 +176,7 @@ class Scale:
         return inside + beyond / self._slope
 
     def _upper_slope(self) -> float:
-        """Δscore/Δreward over the better half of the arms."""
+        """Return Δscore/Δreward over the better half of the arms."""
         middle = len(self._means) // 2
         rise = float(self._means[-1] - self._means[middle])
         slope = float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0

@@ -1,10 +1,12 @@
 """The binary tree of boxes over the candidates, for strategies made for a continuous domain.
 
-The domain is the smallest box around all arms: min..max of every feature. A box is halved across its longest edge, in
-feature units (ties: the first feature), as in GP-ThreDS §3.1. Its points are arms: each arm lies in exactly one box of
-every partition, and a point of the continuous domain is snapped to the nearest arm in its box.
+The domain is the smallest box around all arms: min..max of every feature. A box is halved across
+its longest edge, in feature units (ties: the first feature), as in GP-ThreDS §3.1. Its points are
+arms: each arm lies in exactly one box of every partition, and a point of the continuous domain is
+snapped to the nearest arm in its box.
 
-Boxes are kept in unit coordinates, where halving is exact; arms are rounded there to 2⁻⁴⁰ of the domain.
+Boxes are kept in unit coordinates, where halving is exact; arms are rounded there to 2⁻⁴⁰ of the
+domain.
 """
 
 from dataclasses import dataclass
@@ -21,18 +23,19 @@ FINEST = 2.0**-40  # an edge this short is not halved: it cannot separate two ar
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The box [`low`, `high`) in unit coordinates; the upper end belongs to it where it is the domain's, 1."""
+    """The box [`low`, `high`) in unit coordinates; the upper end belongs to it where it is the
+    domain's, 1."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     @staticmethod
     def unit(d: int) -> "Box":
-        """The whole domain of `d` features."""
+        """Return the whole domain of `d` features."""
         return Box((0.0,) * d, (1.0,) * d)
 
     def contains(self, points: Floats) -> NDArray[np.bool_]:
-        """Which of `points` (n, d), in unit coordinates, lie in the box: (n,) booleans."""
+        """Return which of `points` (n, d), in unit coordinates, lie in the box: (n,) booleans."""
         below = (points < self.high) | (np.asarray(self.high) == 1.0)
         return np.asarray(((points >= np.asarray(self.low)) & below).all(axis=1))
 
@@ -63,28 +66,31 @@ class BoxedArms:
         return np.asarray(np.rint((self.arms - self.arms.min(axis=0)) / scales / FINEST) * FINEST)
 
     def inside(self, box: Box, arms: Indices) -> Indices:
-        """Those of `arms` (n,) that lie in the box, in their order."""
+        """Return those of `arms` (n,) that lie in the box, in their order."""
         return np.asarray(arms[box.contains(self.coordinates[arms])])
 
     def can_halve(self, box: Box) -> bool:
-        """Whether the longest edge is longer than the resolution of the arms' coordinates."""
+        """Return whether the longest edge is longer than the resolution of the arms'
+        coordinates."""
         axis = self._longest(box)
         return box.high[axis] - box.low[axis] > FINEST
 
     def halves(self, box: Box) -> tuple[Box, Box]:
-        """The lower and the upper half."""
+        """Return the lower and the upper half."""
         axis = self._longest(box)
         middle = (box.low[axis] + box.high[axis]) / 2.0
         lower = Box(box.low, (*box.high[:axis], middle, *box.high[axis + 1 :]))
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Whether all arms in the box are in one place, so that halving it separates none; True without any."""
+        """Return whether all arms in the box are in one place, so that halving it separates none;
+        True without any."""
         held = self.coordinates[box.contains(self.coordinates)]
         return bool((held == held[:1]).all())
 
     def leaf(self, box: Box, arm: int, generations: int) -> Box:
-        """The descendant of `box` that holds `arm` after `generations` halvings; boxes of one point are not halved."""
+        """Return the descendant of `box` that holds `arm` after `generations` halvings; boxes of
+        one point are not halved."""
         for _ in range(generations):
             if self.is_point(box):
                 break
@@ -92,14 +98,15 @@ class BoxedArms:
         return box
 
     def nearest(self, box: Box, arms: Indices) -> int:
-        """The one of `arms` (n ≥ 1) nearest to the box's centre; ties: the first."""
+        """Return the one of `arms` (n ≥ 1) nearest to the box's centre; ties: the first."""
         return int(arms[self._snap(np.full((1, self.dimension), 0.5), box, arms)[0]])
 
     def grid(self, box: Box, points: int, arms: Indices) -> Indices:
-        """D_g: those of the `arms` in the box that stand for it, ascending (GP-ThreDS §3.2.2).
+        """Return D_g: those of the `arms` in the box that stand for it, ascending (GP-ThreDS
+        §3.2.2).
 
-        All of them when they are no more than `points`; else the nearest to the centres of a regular grid of at least
-        `points` cells.
+        All of them when they are no more than `points`; else the nearest to the centres of a
+        regular grid of at least `points` cells.
         """
         held = np.sort(self.inside(box, arms))
         if len(held) <= points:
@@ -109,10 +116,11 @@ class BoxedArms:
         return held[np.unique(self._snap(centres, box, held))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
-        """Return how many cells each feature's edge is cut into (d,): as even as possible, at least `points` in all.
+        """Return how many cells each feature's edge is cut into (d,): as even as possible, at least
+        `points` in all.
 
-        400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often, and an edge of length
-        0 is not cut.
+        400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often,
+        and an edge of length 0 is not cut.
         """
         edges = self.half_edges(box)
         cut = np.flatnonzero(edges > 0)
@@ -130,7 +138,8 @@ class BoxedArms:
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
-        """Positions (n,) among `arms` of the nearest to points (n, d) given as fractions of the box's edges."""
+        """Return positions (n,) among `arms` of the nearest to points (n, d) given as fractions of
+        the box's edges."""
         places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
         return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))
 

@@ -1,4 +1,5 @@
-"""A grid over a finite candidate set, coarse at first: an order of the arms whose every prefix covers them well."""
+"""A grid over a finite candidate set, coarse at first: an order of the arms whose every prefix
+covers them well."""
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -7,11 +8,13 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only
 
 
 def farthest_first(arms: Floats, count: int) -> Indices:
-    """All of `arms` (A, d) in order, (A,): the first `count` by farthest-first traversal, the others by index.
+    """Return all of `arms` (A, d) in order, (A,): the first `count` by farthest-first traversal,
+    the others by index.
 
-    Gonzalez 1985: arm 0, then again and again the arm farthest from those taken, the lowest index among equals. Every
-    prefix, up to `count`, covers the arms with at most twice the radius of the best subset of its size. On a regular
-    grid the prefixes run through coarser regular grids. Exact duplicates come last. O(A d) an arm taken, no randomness.
+    Gonzalez 1985: arm 0, then again and again the arm farthest from those taken, the lowest index
+    among equals. Every prefix, up to `count`, covers the arms with at most twice the radius of the
+    best subset of its size. On a regular grid the prefixes run through coarser regular grids. Exact
+    duplicates come last. O(A d) an arm taken, no randomness.
     """
     taken, distance = [0], np.full(len(arms), np.inf)
     for _ in range(min(count, len(arms)) - 1):

@@ -1,4 +1,5 @@
-"""The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are its belief.
+"""The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are
+its belief.
 
 Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `strategies.gp_threds`.
 """
@@ -67,7 +68,8 @@ class Visit:
         return same(self, other)
 
     def observe(self, arms: Sequence[int], rewards: Sequence[float], failed: Sequence[int]) -> "Visit":
-        """This visit with the rewards of arms on the grid, and the grid without the arms that `failed`."""
+        """Return this visit with the rewards of arms on the grid, and the grid without the arms
+        that `failed`."""
         mine = [(arm, reward) for arm, reward in zip(arms, rewards, strict=True) if arm in self.grid]
         pulls = self.pulls.add([arm for arm, _ in mine], [reward for _, reward in mine])
         grid = read_only(self.grid[~np.isin(self.grid, np.asarray(failed, np.intp))], np.intp)
@@ -95,8 +97,9 @@ class RootSearch:
 
 @dataclass(frozen=True, eq=False)
 class ThresholdState:
-    """State of GP-ThreDS. `seed` is drawn by `init`. `verdicts`: of the tests that ended in the last `tell`, an arm
-    that made a box high-performing or `SUB_PERFORMING`; rest: see `SparseState`.
+    """State of GP-ThreDS. `seed` is drawn by `init`. `verdicts`: of the tests that ended in the
+    last `tell`, an arm that made a box high-performing or `SUB_PERFORMING`; rest: see
+    `SparseState`.
     """
 
     boxed: BoxedArms
@@ -127,7 +130,8 @@ class ThresholdState:
         return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
 
     def first_arm(self, first: First) -> int:
-        """x_1, with which the visit's test is initialised: an arm of the grid, drawn or nearest to the box's centre.
+        """Return x_1, with which the visit's test is initialised: an arm of the grid, drawn or
+        nearest to the box's centre.
 
         It is a function of the state: the draw depends on the seed and the round.
         """
@@ -137,7 +141,8 @@ class ThresholdState:
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 
     def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
-        """The next round's state with these pulls and set-aside arms in it; no test has ended yet."""
+        """Return the next round's state with these pulls and set-aside arms in it; no test has
+        ended yet."""
         arms, rewards = arms_and_rewards(observations)
         failed = [seen.arm for seen in observations if seen.reward is None]
         return replace(

@@ -1,7 +1,9 @@
-"""All arms in consecutive blocks, which may be in other processes: queries to each block, and their joined answers.
+"""All arms in consecutive blocks, which may be in other processes: queries to each block, and their
+joined answers.
 
-The rest of the bandit calls `AllArms`. It passes a `Query`, a method of `Block` with its arguments, to a `Blocks`,
-which has the blocks in this process (`LocalBlocks`) or sends the query to other ones.
+The rest of the bandit calls `AllArms`. It passes a `Query`, a method of `Block` with its arguments,
+to a `Blocks`, which has the blocks in this process (`LocalBlocks`) or sends the query to other
+ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,24 +40,27 @@ class Blocks(Protocol):
         """First arm of each block, and the number of arms (k + 1,)."""
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
-        """Answers to (number of the block, query), in order; the blocks may work at the same time.
+        """Return answers to (number of the block, query), in order; the blocks may work at the same
+        time.
 
-        A query must be a `functools.partial` of a method of `Block`, so that it can be sent to another process.
+        A query must be a `functools.partial` of a method of `Block`, so that it can be sent to
+        another process.
         """
 
 
 @runtime_checkable
 class PlacedArms(Protocol):
-    """Candidates that are not in one array of this process. Immutable: `extend` returns a new object."""
+    """Candidates that are not in one array of this process. Immutable: `extend` returns a new
+    object."""
 
     def __len__(self) -> int:
-        """A."""
+        """Return A."""
 
     def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
-        """The blocks that answer for these arms."""
+        """Return the blocks that answer for these arms."""
 
     def extend(self, features: Floats) -> "PlacedArms":
-        """These arms, and n more with `features` (n, d) after them."""
+        """Return these arms, and n more with `features` (n, d) after them."""
 
 
 class LocalBlocks:
@@ -70,10 +75,10 @@ class LocalBlocks:
         return [query(self.blocks[number]) for number, query in queries]
 
     def extend(self, features: Floats) -> "LocalBlocks":
-        """These blocks and one more, with `features` (n, d).
+        """Return these blocks and one more, with `features` (n, d).
 
-        Blocks at the end that are not larger are joined to it: A arms that were appended a few at a time are in at most
-        log₂ A blocks.
+        Blocks at the end that are not larger are joined to it: A arms that were appended a few at a
+        time are in at most log₂ A blocks.
         """
         last, kept = self.blocks[-1], list(self.blocks)
         while kept and len(kept[-1].features) <= len(features):
@@ -81,7 +86,7 @@ class LocalBlocks:
         return LocalBlocks([*kept, Block(last.kernel, features, last.regularization)])
 
     def with_regularization(self, regularization: float) -> "LocalBlocks":
-        """These blocks with another λ, and with the kernel columns that were computed."""
+        """Return these blocks with another λ, and with the kernel columns that were computed."""
         return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
 
 
@@ -102,15 +107,15 @@ class AllArms:
         return len(self.blocks.starts) - 1
 
     def look_up(self, arms: Indices) -> Floats:
-        """Features (n, d) of `arms` (n,)."""
+        """Return features (n, d) of `arms` (n,)."""
         return self._at(arms, lambda positions: partial(Block.look_up, positions=positions))
 
     def kernel_rows(self, arms: Indices, columns: Points) -> Floats:
-        """k(x, x_s) for x in `arms` (n,) and s in `columns` (m): (n, m)."""
+        """Return k(x, x_s) for x in `arms` (n,) and s in `columns` (m): (n, m)."""
         return self._at(arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns))
 
     def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
-        """`kernel_rows`, of columns that few arms are wanted of."""
+        """Return `kernel_rows`, of columns that few arms are wanted of."""
         return self._at(arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns))
 
     def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -123,7 +128,8 @@ class AllArms:
         return np.concatenate(means)[order], np.concatenate(variances)[order], np.concatenate(rows)[order]
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """μ̃ and σ̃² of every arm under `fit`, (A,) each, and μ̃ of further outputs (K, A)."""
+        """Return μ̃ and σ̃² of every arm under `fit`, (A,) each, and μ̃ of further outputs (K,
+        A)."""
         means, variances, further = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
         return np.concatenate(means), np.concatenate(variances), np.hstack(further)
 
@@ -146,15 +152,16 @@ class AllArms:
         return max(self._each(Block.largest_prior))
 
     def requests(self, line: BoundLine, blocked: Indices) -> list[BoundRequest]:
-        """The bounds of `line` for each block, −∞ for the arms `blocked`."""
+        """Return the bounds of `line` for each block, −∞ for the arms `blocked`."""
         return [BoundRequest(line, part) for part in self._within(blocked)]
 
     def tops(self, requests: Sequence[BoundRequest]) -> list[float]:
-        """The largest bound in each block."""
+        """Return the largest bound in each block."""
         return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
     def take(self, wanted: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
-        """`lazy.take` in some blocks, by number: of its bounds those that are less than the float; numbers of arms."""
+        """Return `lazy.take` in some blocks, by number: of its bounds those that are less than the
+        float; numbers of arms."""
         queries = [
             (number, partial(Block.take, request=request, below=below, best=best, least=least))
             for number, (request, below) in wanted.items()
@@ -169,7 +176,8 @@ class AllArms:
     def arms_reaching(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left out."""
+        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left
+        out."""
         queries = [
             (
                 number,
@@ -195,16 +203,18 @@ class AllArms:
         return answers[0] if order is None else np.hstack(answers)[:, order]
 
     def _each(self, query: Query[T]) -> list[T]:
-        """The answers of all blocks to the same question."""
+        """Return the answers of all blocks to the same question."""
         return self.blocks.ask([(number, query) for number in range(self.number)])
 
     def _at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
-        """The answer (n, …) for `arms` (n,), in their order; `query` is given positions within a block."""
+        """Return the answer (n, …) for `arms` (n,), in their order; `query` is given positions
+        within a block."""
         answers, order = self._parts(arms, query)
         return answers[0] if order is None else np.concatenate(answers)[order]
 
     def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """The blocks' answers for the arms that they hold, and the order of the joined rows; None: as they are."""
+        """Return the blocks' answers for the arms that they hold, and the order of the joined rows;
+        None: as they are."""
         if self.number == 1:
             return self.blocks.ask([(0, query(arms))]), None
         parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
@@ -213,10 +223,10 @@ class AllArms:
         return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
 
     def _split(self, arms: Indices) -> list[Indices]:
-        """For each block the positions in `arms` (n,) of those that are in it."""
+        """Return for each block the positions in `arms` (n,) of those that are in it."""
         block = np.searchsorted(self.blocks.starts, arms, side="right") - 1
         return [np.flatnonzero(block == number) for number in range(self.number)]
 
     def _within(self, arms: Indices) -> list[Indices]:
-        """For each block the positions within it of those of `arms` that it holds."""
+        """Return for each block the positions within it of those of `arms` that it holds."""
         return [arms[part] - self.blocks.starts[number] for number, part in enumerate(self._split(arms))]

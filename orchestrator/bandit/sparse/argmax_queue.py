@@ -1,8 +1,9 @@
 """The argmax of scores that only fall, looking at few of them (lazy greedy, Minoux 1978).
 
-Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the order of their
-bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index; scores within the
-`ScoredArms.tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
+Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the
+order of their bounds, until the best score seen is above the bound of every other arm. Ties go to
+the lowest index; scores within the `ScoredArms.tie` of the best are ties. Both ways return the same
+arms; the eager one is the oracle.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class ScoredArms(Protocol):
         """How far apart scores of about 1 are equal; 0 where they are the same bits in any call."""
 
     def scores(self) -> Floats:
-        """Their present scores (n,); upper bounds for those at the positions `stale`."""
+        """Return their present scores (n,); upper bounds for those at the positions `stale`."""
 
     @property
     def stale(self) -> Indices:
@@ -45,27 +46,30 @@ class ScoredArms(Protocol):
 
     @property
     def most(self) -> int:
-        """How many arms are looked at, except when more are equally good: numbers are kept of each."""
+        """How many arms are looked at, except when more are equally good: numbers are kept of
+        each."""
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms`, distinct ones that are not looked at."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Look no more at the arms at these positions, except those that are needed; positions (k,) of those that
-        left."""
+        """Look no more at the arms at these positions, except those that are needed; positions (k,)
+        of those that left."""
 
     def tighten(self, arms: Indices) -> Floats:
-        """Better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
+        """Return better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
 
 
 def most_arms(numbers: int) -> int:
-    """How many arms may be looked at (`ScoredArms.most`) when so many `numbers` are kept of each."""
+    """Return how many arms may be looked at (`ScoredArms.most`) when so many `numbers` are kept of
+    each."""
     return MOST_NUMBERS // numbers
 
 
 @dataclass(frozen=True)
 class TakenArms:
-    """Arms taken by their bounds: positions `arms` (n,), their `bounds` (n,), all of them at least `threshold`.
+    """Arms taken by their bounds: positions `arms` (n,), their `bounds` (n,), all of them at least
+    `threshold`.
 
     `top`: the largest bound that is left, which is below `threshold`.
     """
@@ -77,10 +81,11 @@ class TakenArms:
 
 
 def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
-    """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least` if `best` is −∞.
+    """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least`
+    if `best` is −∞.
 
-    Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue, pass the threshold
-    as `below`.
+    Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue,
+    pass the threshold as `below`.
     """
     left = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
     top = float(left.max(initial=-np.inf))
@@ -119,14 +124,16 @@ class ArgmaxQueue(Protocol):
     """Arms ordered by a score that never rises."""
 
     def top(self) -> int:
-        """The arm with the largest present score. Ties: the lowest index. −1 when no arm is left."""
+        """Return the arm with the largest present score. Ties: the lowest index. −1 when no arm is
+        left."""
 
     def block(self, arm: int) -> None:
         """Exclude `arm`, which was evaluated, from later results."""
 
 
 class EagerQueue:
-    """Evaluates every arm from the start. `blocked`: arms that are never returned although they are evaluated."""
+    """Evaluates every arm from the start. `blocked`: arms that are never returned although they are
+    evaluated."""
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._excluded = scored, _excluded(scored, blocked)
@@ -146,9 +153,10 @@ class EagerQueue:
 class LazyQueue:
     """Looks at the arms whose bound reaches the top. `blocked`: see `EagerQueue`.
 
-    The arms are in three groups: those looked at; those `near`, with the next largest bounds; and the remaining ones,
-    of which only the largest bound is used. When more than `ScoredArms.most` are looked at, those of the least scores
-    go back to the near ones: a present score is an upper bound on later ones.
+    The arms are in three groups: those looked at; those `near`, with the next largest bounds; and
+    the remaining ones, of which only the largest bound is used. When more than `ScoredArms.most`
+    are looked at, those of the least scores go back to the near ones: a present score is an upper
+    bound on later ones.
     """
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
@@ -186,10 +194,11 @@ class LazyQueue:
         self._look_at_more(best)
 
     def _look_at_more(self, best: float) -> None:
-        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and as many again.
+        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and
+        as many again.
 
-        At least as many as were looked at so far, so that the number of calls grows with the logarithm, but no more at
-        a time than fit into memory.
+        At least as many as were looked at so far, so that the number of calls grows with the
+        logarithm, but no more at a time than fit into memory.
         """
         loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
         self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._scored.tighten(self._near[loose]))
@@ -209,7 +218,8 @@ class LazyQueue:
     def _send_back(self) -> None:
         """Return arms of the least scores to those near, until half of `ScoredArms.most` are left.
 
-        The best ones stay, equal ones too, so each turn of `top` looks at arms that it has not looked at yet.
+        The best ones stay, equal ones too, so each turn of `top` looks at arms that it has not
+        looked at yet.
         """
         scores = _scores(self._scored, self._excluded)
         best = least_equal(float(scores.max()), self._scored.tie)
@@ -223,26 +233,27 @@ class LazyQueue:
 
 
 def _quantile(bounds: Floats, count: int) -> float:
-    """A value that about the `count` largest bounds reach, out of a sample of them."""
+    """Return a value that about the `count` largest bounds reach, out of a sample of them."""
     sample = bounds[:: max(1, len(bounds) // SAMPLE)]
     rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
     return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
 
 
 def largest(bounds: Floats, count: int) -> Indices:
-    """Positions of the `count` largest bounds, as far as they are not −∞."""
+    """Return positions of the `count` largest bounds, as far as they are not −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
     return order[bounds[order] > -np.inf]
 
 
 def _excluded(scored: ScoredArms, blocked: Indices) -> Indices:
-    """Return the evaluated arms that are never returned: those evaluated for another reason than their bound."""
+    """Return the evaluated arms that are never returned: those evaluated for another reason than
+    their bound."""
     return np.intersect1d(scored.arms, blocked)
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
-    """The arm looked at with the largest score, the lowest index among equals, and the least score that is equal to it;
-    (−1, −∞) if there is none."""
+    """Return the arm looked at with the largest score, the lowest index among equals, and the least
+    score that is equal to it; (−1, −∞) if there is none."""
     scores, count = _scores(scored, blocked), FIRST_LOOK
     while len(stale := scored.stale):
         bounds = scores[stale]
@@ -262,7 +273,7 @@ def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
 
 
 def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
-    """Their scores, −∞ for the arms `blocked`."""
+    """Return their scores, −∞ for the arms `blocked`."""
     scores = scored.scores()
     if len(blocked):
         scores[np.isin(scored.arms, blocked)] = -np.inf
@@ -270,5 +281,5 @@ def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
 
 
 def least_equal(score: float, tie: float) -> float:
-    """The least score that counts as equal to `score`."""
+    """Return the least score that counts as equal to `score`."""
     return score - tie * max(1.0, abs(score)) if score > -np.inf else score

@@ -1,10 +1,11 @@
-"""The posterior within a batch: pulls without rewards as rank-one updates (BBKB Algorithm 1, line 8).
+"""The posterior within a batch: pulls without rewards as rank-one updates (BBKB Algorithm 1, line
+8).
 
-In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x turns V⁻¹ = C into C −
-w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is updated by subtracting the square of its arm's product with w. That
-is done only for the arms that were entered. The squares are subtracted one by one in the order
-of the pulls: an arm's variance is the same, bit for bit, whether it was entered before the first pull or after the last
-one, and it never rises.
+In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x
+turns V⁻¹ = C into C − w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is updated by subtracting
+the square of its arm's product with w. That is done only for the arms that were entered. The
+squares are subtracted one by one in the order of the pulls: an arm's variance is the same, bit for
+bit, whether it was entered before the first pull or after the last one, and it never rises.
 """
 
 import math
@@ -23,8 +24,8 @@ FOLD = 32  # pulls that are kept apart before they join C: one product of matric
 class BatchPosterior:
     """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
 
-    The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance` (σ̃²_t) and `rows`
-    (y, (n, r)) are in their order.
+    The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb),
+    `variance` (σ̃²_t) and `rows` (y, (n, r)) are in their order.
     """
 
     tie: ClassVar[float] = 0.0  # an arm's numbers are the same bits in any call
@@ -42,7 +43,7 @@ class BatchPosterior:
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 
     def position(self, arm: int) -> int:
-        """Where `arm` stands in the arrays; it is entered if it was not."""
+        """Return where `arm` stands in the arrays; it is entered if it was not."""
         position = int(self.arms.searchsorted(arm))
         if position == len(self.arms) or self.arms[position] != arm:
             self.enter(np.array([arm]))
@@ -66,7 +67,7 @@ class BatchPosterior:
         return leaving
 
     def positions(self, arms: Indices) -> Indices:
-        """Where `arms` (n,), all looked at, stand: (n,)."""
+        """Return where `arms` (n,), all looked at, stand: (n,)."""
         return np.searchsorted(self.arms, arms)
 
     def enter(self, arms: Indices) -> None:

@@ -1,9 +1,10 @@
-"""Computations for all arms, in blocks: all data whose size grows with the number of arms A are in this module.
+"""Computations for all arms, in blocks: all data whose size grows with the number of arms A are in
+this module.
 
-A block holds the features of its arms. Every method is a function of these and of its arguments, one of which is the
-posterior. A block also caches its last results (kernel columns, moments and bounds of all its arms): that saves time
-and changes no answer, so several states may use one block alternately. An arm's values are the same, bit for bit, in
-any division of the arms into blocks.
+A block holds the features of its arms. Every method is a function of these and of its arguments,
+one of which is the posterior. A block also caches its last results (kernel columns, moments and
+bounds of all its arms): that saves time and changes no answer, so several states may use one block
+alternately. An arm's values are the same, bit for bit, in any division of the arms into blocks.
 """
 
 from dataclasses import dataclass, field
@@ -26,11 +27,13 @@ LocalCovariance = Literal["embedded", "paper"]
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted posterior; `basis`: the r atoms that carry it, the other symbols are those of `posterior`.
+    """A fitted posterior; `basis`: the r atoms that carry it, the other symbols are those of
+    `posterior`.
 
-    `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm, estimated).
-    `offset`: the constant mean m; `loadings` are of the scores less m, and so are all means that a block gives.
-    `further_loadings` (K, r) and `further_offsets` (K,): of further objectives and constraints, where there are any.
+    `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm,
+    estimated). `offset`: the constant mean m; `loadings` are of the scores less m, and so are all
+    means that a block gives. `further_loadings` (K, r) and `further_offsets` (K,): of further
+    objectives and constraints, where there are any.
     """
 
     basis: Points
@@ -62,7 +65,8 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """Distinct arms pulled, their `counts` (n,), and their y under the fit in use: `rows` (n, r)."""
+    """Distinct arms pulled, their `counts` (n,), and their y under the fit in use: `rows` (n,
+    r)."""
 
     points: Points
     counts: Indices
@@ -71,7 +75,8 @@ class Pulled:
 
 @dataclass(frozen=True, eq=False)
 class BoundLine:
-    """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`, μ̃ of one `output`."""
+    """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`, μ̃ of
+    one `output`."""
 
     reference: Fit
     slope: float
@@ -94,7 +99,8 @@ class BoundRequest:
 
 @dataclass(frozen=True, eq=False)
 class OutputsRequest:
-    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see `BoundRequest`."""
+    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see
+    `BoundRequest`."""
 
     lines: tuple[BoundLine, ...]
     blocked: Indices
@@ -107,7 +113,8 @@ class OutputsRequest:
 
 
 class Block:
-    """n arms with `features` (n, d), a `kernel` and `regularization` λ. Positions are within the block."""
+    """n arms with `features` (n, d), a `kernel` and `regularization` λ. Positions are within the
+    block."""
 
     def __init__(
         self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
@@ -120,23 +127,24 @@ class Block:
         self._output_bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
 
     def with_regularization(self, regularization: float) -> "Block":
-        """A block of the same arms and kernel columns with another λ."""
+        """Return a block of the same arms and kernel columns with another λ."""
         return Block(self.kernel, self.features, regularization, self.columns)
 
     def look_up(self, positions: Indices) -> Floats:
-        """Features (p, d) of the arms at `positions` (p,)."""
+        """Return features (p, d) of the arms at `positions` (p,)."""
         return self.features[positions]
 
     def kernel_rows(self, positions: Indices, columns: Points) -> Floats:
-        """k(x, x_s) for x at `positions` (p,) and s in `columns` (m): (p, m)."""
+        """Return k(x, x_s) for x at `positions` (p,) and s in `columns` (m): (p, m)."""
         return self.columns.rows(positions, columns)
 
     def kernel_entries(self, positions: Indices, columns: Points) -> Floats:
-        """`kernel_rows`, of columns that few arms are wanted of: none is kept for it."""
+        """Return `kernel_rows`, of columns that few arms are wanted of: none is kept for it."""
         return self.columns.entries(positions, columns)
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n), by joint matrix products."""
+        """Return μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n),
+        by joint matrix products."""
         mean, explained = np.empty(len(self.features)), np.empty(len(self.features))
         rank, further = len(fit.spectrum), np.empty((len(fit.further_weights), len(self.features)))
         stacked = np.vstack((fit.roots, fit.weights, fit.further_weights)).T
@@ -150,42 +158,44 @@ class Block:
         return mean, np.maximum(self.diagonal - explained, 0.0) / self.regularization, further
 
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
-        """μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
+        """Return μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
 
         Each is independent of which other arms are in the call, bit for bit.
         """
         rows = self.columns.rows(positions, fit.basis)
-        # stacked, so that each row is a matrix-vector product of its own: a joint one rounds by position
+        # stacked, so that each row is a matrix-vector product of its own: a joint one rounds by
+        # position
         whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
         explained = np.vecdot(whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
         return np.vecdot(whitened, fit.loadings), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
-        """`moments` by joint matrix products: some last digits depend on which other arms are in the call."""
+        """Return `moments` by joint matrix products: some last digits depend on which other arms
+        are in the call."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
         return whitened @ fit.loadings, variance, whitened
 
     def prior(self) -> Floats:
-        """k(x, x) of every arm (n,)."""
+        """Return k(x, x) of every arm (n,)."""
         return self.diagonal
 
     def largest_prior(self) -> float:
-        """The largest k(x, x)."""
+        """Return the largest k(x, x)."""
         return float(self.diagonal.max())
 
     def top(self, request: BoundRequest) -> float:
-        """The largest of the bounds."""
+        """Return the largest of the bounds."""
         return float(self._bounds_of(request).max(initial=-np.inf))
 
     def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
-        """`lazy.take` of the bounds that are less than `below`."""
+        """Return `lazy.take` of the bounds that are less than `below`."""
         return take(self._bounds_of(request), below, best, least)
 
     def _bounds_of(self, request: BoundRequest) -> Floats:
-        """The bounds (n,); computed when they are not kept."""
+        """Return the bounds (n,); computed when they are not kept."""
         return self._bounds.get(request.key, lambda: self._bound(request))
 
     def _bound(self, request: BoundRequest) -> Floats:
@@ -198,15 +208,15 @@ class Block:
     def arms_reaching(
         self, request: OutputsRequest, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """Positions (n,), ascending, and bounds (n,) of the arms whose bound on the scalarised score reaches `best`; if
-        that is −∞, of the `most` arms of largest bound."""
+        """Return positions (n,), ascending, and bounds (n,) of the arms whose bound on the
+        scalarised score reaches `best`; if that is −∞, of the `most` arms of largest bound."""
         bounds = scalarising.scores(self._output_bounds.get(request.key, lambda: self._bound_outputs(request)))
         bounds[request.blocked] = -np.inf
         chosen = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return chosen, bounds[chosen]
 
     def _bound_outputs(self, request: OutputsRequest) -> Floats:
-        """The bounds (L, n) of all lines."""
+        """Return the bounds (L, n) of all lines."""
         mean, deviation, further = self._reference(request.lines[0].reference)
         means = (mean, *further)
         bounds = np.empty((len(request.lines), len(mean)))
@@ -225,7 +235,8 @@ class Block:
         return bounds
 
     def _reference(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n); computed when not kept."""
+        """Return μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n);
+        computed when not kept."""
         return self._moments.get(fit, lambda: self._refer(fit))
 
     def _refer(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
@@ -233,13 +244,15 @@ class Block:
         return mean, np.sqrt(variance), further
 
     def tighten(self, fit: Fit, line: BoundLine, positions: Indices) -> Floats:
-        """The bounds of `line` with the means of `fit` instead, for the arms at `positions` (p,): (p,)."""
+        """Return the bounds of `line` with the means of `fit` instead, for the arms at `positions`
+        (p,): (p,)."""
         mean = self.columns.dot(positions, fit.basis, fit.weights)
         bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant
         return bounds
 
     def local_sums(self, fit: Fit, positions: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
-        """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,), for all if None: (p,)."""
+        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,),
+        for all if None: (p,)."""
         every = np.arange(len(self.features)) if positions is None else positions
         sums = np.empty(len(every))
         for low in range(0, len(every), BLOCK):
@@ -252,7 +265,7 @@ class Block:
         return sums
 
     def _covariances(self, fit: Fit, positions: Indices, pulled: Pulled) -> tuple[Floats, Floats, Floats]:
-        """k̃(x, x_s) and zᵀV⁻¹z_s, (p, n) each, and σ̃² (p,)."""
+        """Return k̃(x, x_s) and zᵀV⁻¹z_s, (p, n) each, and σ̃² (p,)."""
         rows = self.columns.rows(positions, fit.basis)
         whitened = rows @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)

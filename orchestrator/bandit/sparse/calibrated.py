@@ -24,15 +24,15 @@ Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the
 
 @dataclass(frozen=True)
 class Calibration:
-    """The model at a state: `fitted`, and of the `predicted` results, each before the model knew it, the number
-    `inside` μ ± 2σ, noise included."""
+    """The model at a state: `fitted`, and of the `predicted` results, each before the model knew
+    it, the number `inside` μ ± 2σ, noise included."""
 
     fitted: Fitted
     inside: int = 0
     predicted: int = 0
 
     def recorded(self) -> Record:
-        """JSON-able."""
+        """Return JSON-able."""
         return {
             "lengthscales": list(self.fitted.lengthscales),
             "noise": self.fitted.noise,
@@ -48,7 +48,7 @@ class Calibration:
 
     @staticmethod
     def from_record(record: Record) -> "Calibration":
-        """What `recorded` gave."""
+        """Return what `recorded` gave."""
         lengthscales = tuple(float(scale) for scale in record["lengthscales"])
         curve = CurveNumbers.from_record(record["curve"]) if "curve" in record else None
         trials = int(record.get("curve_trials", 0))
@@ -57,19 +57,20 @@ class Calibration:
 
 
 def is_noisy(fitted: Fitted) -> bool:
-    """Whether the noise is so large that the best mean reward may be due to it."""
+    """Return whether the noise is so large that the best mean reward may be due to it."""
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
 
 
 def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> tuple[SparseModel, Calibration]:
-    """The values before any pull of arms with `features` (A, d)."""
+    """Return the values before any pull of arms with `features` (A, d)."""
     fitted = model.begin(layout)
     sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
     return sparse, Calibration(fitted)
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """`sparse` with the fitted values; `sparse` itself, with its caches, when nothing changed."""
+    """Return `sparse` with the fitted values; `sparse` itself, with its caches, when nothing
+    changed."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse
@@ -81,7 +82,8 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 def check(
     calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """`calibration` with the share of these results that were predicted by `belief`, the one before them.
+    """Return `calibration` with the share of these results that were predicted by `belief`, the one
+    before them.
 
     `noise`: λ of that belief; `scale`: its scores.
     """

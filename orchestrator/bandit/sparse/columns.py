@@ -1,9 +1,9 @@
 """Kernel columns k(·, x_s) over all arms, kept between refits within bounded memory.
 
-A dictionary changes little from one refit to the next, so nearly all its columns were computed before. Keeping them
-cannot change a result: a kernel's entry depends on its two rows only (`kernels`). They lie in panels of some columns,
-arm by arm, so that the few arms that a batch looks at are gathered in few sweeps of memory, and nothing is moved when
-columns are added.
+A dictionary changes little from one refit to the next, so nearly all its columns were computed
+before. Keeping them cannot change a result: a kernel's entry depends on its two rows only
+(`kernels`). They lie in panels of some columns, arm by arm, so that the few arms that a batch looks
+at are gathered in few sweeps of memory, and nothing is moved when columns are added.
 """
 
 from dataclasses import dataclass
@@ -44,13 +44,14 @@ class _Places:
 
     @classmethod
     def of(cls, slots: Indices) -> "_Places":
-        """The places of `slots` (m,), numbers of columns over all panels."""
+        """Return the places of `slots` (m,), numbers of columns over all panels."""
         panel, place = np.divmod(slots, WIDTH)
         panels, rank = np.unique(panel, return_inverse=True)
         return cls(panels.tolist(), rank * WIDTH + place)
 
     def run(self) -> slice | None:
-        """The places as a slice, if the columns stand side by side in their order; None otherwise."""
+        """Return the places as a slice, if the columns stand side by side in their order; None
+        otherwise."""
         first, last = int(self.among[0]), int(self.among[-1])
         if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
             return slice(first, last + 1)
@@ -58,7 +59,8 @@ class _Places:
 
 
 class KernelColumns:
-    """Columns of the kernel matrix over `features` (A, d); the least recently used go first at `max_bytes`."""
+    """Columns of the kernel matrix over `features` (A, d); the least recently used go first at
+    `max_bytes`."""
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
         # feature by feature: the order in which a column is computed
@@ -69,7 +71,8 @@ class KernelColumns:
         self._recent: list[tuple[Points, _Places]] = []  # the lookups of the last `RECENT` points
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
-        """k(x, x_s) for the rows at `positions` (n of them) and s in `columns` (m): (n, m), contiguous."""
+        """Return k(x, x_s) for the rows at `positions` (n of them) and s in `columns` (m): (n, m),
+        contiguous."""
         if len(columns.arms) > self.capacity:  # a complete column for each would replace the kept ones
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
@@ -81,10 +84,10 @@ class KernelColumns:
         return self._gather(positions, places)
 
     def _gather(self, positions: slice | Indices, places: _Places) -> Floats:
-        """The columns at `places` (m) of the rows at `positions` (n of them): (n, m).
+        """Return the columns at `places` (m) of the rows at `positions` (n of them): (n, m).
 
-        Whole panels of a few rows are copied side by side and the columns taken from the copy: both steps stay in the
-        cache, and their number of calls does not depend on the number of columns.
+        Whole panels of a few rows are copied side by side and the columns taken from the copy: both
+        steps stay in the cache, and their number of calls does not depend on the number of columns.
         """
         if isinstance(positions, slice):
             positions = np.arange(*positions.indices(len(self._features)))
@@ -103,7 +106,8 @@ class KernelColumns:
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
-        """`rows`, without keeping columns that are not kept yet: they are computed for these rows only."""
+        """Return `rows`, without keeping columns that are not kept yet: they are computed for these
+        rows only."""
         is_kept = np.array([arm in self._slots for arm in columns.arms.tolist()], bool)
         if is_kept.all():
             return self.rows(positions, columns)
@@ -114,7 +118,8 @@ class KernelColumns:
         return entries
 
     def dot(self, positions: Indices, columns: Points, weights: Floats) -> Floats:
-        """Σ_s w_s k(x, x_s) for the rows at `positions` (n,), s in `columns` (m) with `weights` (m,): (n,)."""
+        """Return Σ_s w_s k(x, x_s) for the rows at `positions` (n,), s in `columns` (m) with
+        `weights` (m,): (n,)."""
         if len(columns.arms) > self.capacity:
             return self.rows(positions, columns) @ weights
         places = self._places_of(columns)
@@ -129,7 +134,7 @@ class KernelColumns:
         return product
 
     def _places_of(self, columns: Points) -> _Places:
-        """Where the columns lie, after computing those that do not lie anywhere yet."""
+        """Return where the columns lie, after computing those that do not lie anywhere yet."""
         for points, places in self._recent:
             if points is columns:
                 return places

@@ -1,19 +1,21 @@
 """The exact posterior variances given pulls without rewards: every pull is an inducing point.
 
-`batch` adds a pull through the embedding only, as BBKB's Algorithm 1 has it: far from the dictionary the variance would
-not fall, and the same arm would be chosen for every worker until its reward is in. Here a pull of x_s conditions the
-Gaussian process of the sparse posterior, whose covariance is k̃ of `posterior`: with
+`batch` adds a pull through the embedding only, as BBKB's Algorithm 1 has it: far from the
+dictionary the variance would not fall, and the same arm would be chosen for every worker until its
+reward is in. Here a pull of x_s conditions the Gaussian process of the sparse posterior, whose
+covariance is k̃ of `posterior`: with
 
     c_s(x) = (k̃(x, x_s) − Σ_{r < s} c_r(x) c_r(x_s)) / √(1 + σ̃²_{s−1}(x_s))
 
-σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L the c_r(x_s) below the
-roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls. Where n_s pulls of x_s are added at once they
-count as one with noise 1/n_s in place of 1, which gives the same variances: with hundreds of workers many evaluate the
-same few arms.
+σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L
+the c_r(x_s) below the roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
+Where n_s pulls of x_s are added at once they count as one with noise 1/n_s in place of 1, which
+gives the same variances: with hundreds of workers many evaluate the same few arms.
 
-A variance never rises, so one that was not brought up to date since some pulls is an upper bound, and only arms whose
-bound reaches the top are (`lazy`). Joint products of matrices are used: the last digits of a variance depend on when
-its arm was looked at. Scores that differ by no more than `TIE` therefore count as equal.
+A variance never rises, so one that was not brought up to date since some pulls is an upper bound,
+and only arms whose bound reaches the top are (`lazy`). Joint products of matrices are used: the
+last digits of a variance depend on when its arm was looked at. Scores that differ by no more than
+`TIE` therefore count as equal.
 """
 
 import math
@@ -38,8 +40,9 @@ T = TypeVar("T", bound=np.generic)
 class ConditionedPosterior:
     """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
 
-    The n arms looked at are `arms`, in the order they were entered; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance`
-    (σ̃²_t, or what it was before the last pulls: see `refresh`) and `rows` (y, (n, r)) are in that order too.
+    The n arms looked at are `arms`, in the order they were entered; `mean` (μ̃_fb),
+    `start_variance` (σ̃²_fb), `variance` (σ̃²_t, or what it was before the last pulls: see
+    `refresh`) and `rows` (y, (n, r)) are in that order too.
     """
 
     tie: ClassVar[float] = TIE
@@ -108,7 +111,8 @@ class ConditionedPosterior:
         return leaving
 
     def position(self, arm: int) -> int:
-        """Where `arm` stands in the arrays; it is entered if it was not, and brought up to date."""
+        """Return where `arm` stands in the arrays; it is entered if it was not, and brought up to
+        date."""
         found = np.flatnonzero(self.arms == arm)
         if not len(found):
             self.enter(np.array([arm], np.intp))
@@ -117,7 +121,7 @@ class ConditionedPosterior:
         return int(found[0])
 
     def positions(self, arms: Indices) -> Indices:
-        """Where `arms` (n,), all looked at, stand: (n,)."""
+        """Return where `arms` (n,), all looked at, stand: (n,)."""
         if self._order is None:
             self._order = np.argsort(self.arms, kind="stable")
         return self._order[self.arms.searchsorted(arms, sorter=self._order)]
@@ -183,14 +187,15 @@ class ConditionedPosterior:
         self._pulls = after
 
     def _solve(self, at: Indices, part: slice) -> Floats:
-        """The columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
+        """Return the columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
         left = self._covariances(at, self._pulled[part])
         left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
         columns: Floats = lapack.dtrtrs(self._factor[part, part], left.T, lower=1, overwrite_b=1)[0].T
         return columns
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
-        """k̃ of the arms at the positions `at` (n,) with those at the positions `pulled` (s,): (n, s)."""
+        """Return k̃ of the arms at the positions `at` (n,) with those at the positions `pulled`
+        (s,): (n, s)."""
         model, features = self.posterior.model, self._features[pulled]
         if len(at) * len(pulled) <= FEW:
             kernel = model.kernel.cross(self._features[at], features)
@@ -201,7 +206,8 @@ class ConditionedPosterior:
         return kernel
 
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
-        """Have room for so many arms and pulls, and twice as many if there was not, so that little is copied."""
+        """Have room for so many arms and pulls, and twice as many if there was not, so that little
+        is copied."""
         count, known, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
         if arms > room:
             room = max(2 * room, arms, FIRST_ARMS)
@@ -222,7 +228,7 @@ class ConditionedPosterior:
 
 
 def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
-    """The first `count` rows of `array`, and room for more, `room` in all."""
+    """Return the first `count` rows of `array`, and room for more, `room` in all."""
     larger = np.empty((room, *array.shape[1:]), array.dtype)
     larger[:count] = array[:count]
     return larger

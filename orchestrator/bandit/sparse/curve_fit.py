@@ -1,14 +1,16 @@
 """The sparse posterior of the model over steps (`model.curve_kernel`), fitted to learning curves.
 
-The values of one trial share its own part r_i, so their noise is correlated: R_i = cov(r_i) + v I. With W the
-block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p z zᵀ replaced by Z W Zᵀ and
-the sums of scores by W times the scores: a finished trial with a single value at the last step counts as one pull.
-Atoms are pairs (trial, step), so the cost is O(N m²) for N values and m atoms.
+The values of one trial share its own part r_i, so their noise is correlated: R_i = cov(r_i) + v I.
+With W the block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p
+z zᵀ replaced by Z W Zᵀ and the sums of scores by W times the scores: a finished trial with a single
+value at the last step counts as one pull. Atoms are pairs (trial, step), so the cost is O(N m²) for
+N values and m atoms.
 
-What a trial will reach follows from g and its own part: with y_i the scores of its values, c = cov(r_i(1), r_i(T_i)),
+What a trial will reach follows from g and its own part: with y_i the scores of its values, c =
+cov(r_i(1), r_i(T_i)),
 
-    E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i))
-    var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,      w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
+    E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i)) var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,
+    w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
 """
 
 from collections.abc import Iterator
@@ -32,10 +34,10 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, d
 class CurveEvidence:
     """The values that a model over steps is fitted to, and their scale.
 
-    `values`: of all trials.
-    `features` (n, d): of each trial's candidate.
-    `scale`: from rewards to scores, made from one reference value of each trial, its latest one: a scale per step would
-    make a mediocre trial that survived look worse than one that was stopped, since only good trials reach late steps.
+    `values`: of all trials. `features` (n, d): of each trial's candidate. `scale`: from rewards to
+    scores, made from one reference value of each trial, its latest one: a scale per step would make
+    a mediocre trial that survived look worse than one that was stopped, since only good trials
+    reach late steps.
     """
 
     values: CurveValues
@@ -53,7 +55,8 @@ class CurveEvidence:
         return np.column_stack((self.features[self.values.owners], self.values.steps))
 
     def atoms(self, dictionary: Indices, model: SparseModel, last: float) -> Points:
-        """The pairs and arms in `dictionary` (m,) with their features (m, d + 1); an arm is at the step `last`."""
+        """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1); an arm is
+        at the step `last`."""
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
         trials, steps = trials_and_steps(dictionary[pairs])
@@ -98,7 +101,7 @@ class TrialNoise:
         return list(self._grouped(np.arange(len(self._values.sizes))))
 
     def groups_of(self, trials: Indices) -> list[_Group]:
-        """The trials at these positions (k,) only."""
+        """Return the trials at these positions (k,) only."""
         return list(self._grouped(trials))
 
     def _grouped(self, trials: Indices) -> Iterator[_Group]:
@@ -114,7 +117,7 @@ class TrialNoise:
             yield _Group(members, positions, times, np.linalg.inv(np.linalg.cholesky(covariance)))
 
     def whiten(self, matrix: Floats) -> Floats:
-        """√λ C_i times the rows of each trial, of `matrix` (N, c): (N, c)."""
+        """Return √λ C_i times the rows of each trial, of `matrix` (N, c): (N, c)."""
         whitened = np.empty_like(matrix)
         for group in self.groups:
             whitened[group.values] = group.roots @ matrix[group.values]
@@ -122,7 +125,7 @@ class TrialNoise:
         return whitened
 
     def weigh(self, matrix: Floats) -> Floats:
-        """λ R_i⁻¹ times the rows of each trial, W M, of `matrix` (N, c): (N, c)."""
+        """Return λ R_i⁻¹ times the rows of each trial, W M, of `matrix` (N, c): (N, c)."""
         weighed = np.empty_like(matrix)
         for group in self.groups:
             weighed[group.values] = np.swapaxes(group.roots, 1, 2) @ (group.roots @ matrix[group.values])
@@ -131,14 +134,15 @@ class TrialNoise:
 
 
 def curve_kernel(model: SparseModel) -> CurveKernel:
-    """The model's kernel, which is one over steps. Raises TypeError when it is not."""
+    """Return the model's kernel, which is one over steps. Raises TypeError when it is not."""
     if not isinstance(model.kernel, CurveKernel):
         raise TypeError("learning curves need a kernel over steps")
     return model.kernel
 
 
 def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indices) -> SparsePosterior:
-    """The posterior of `model`, whose kernel is a `CurveKernel`, with the atoms `dictionary` (m,)."""
+    """Return the posterior of `model`, whose kernel is a `CurveKernel`, with the atoms `dictionary`
+    (m,)."""
     kernel = curve_kernel(model)
     inducing = evidence.atoms(dictionary, model, kernel.numbers.last)
     gram = kernel.cross(inducing.features, inducing.features)
@@ -163,7 +167,7 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
 
 
 def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Floats:
-    """σ̃² of g at each value's pair (N,), on the 1/λ scale."""
+    """Return σ̃² of g at each value's pair (N,), on the 1/λ scale."""
     fit, kernel = posterior.fit, posterior.model.kernel
     rows = kernel.cross(evidence.points, fit.basis.features) @ fit.roots.T
     explained = np.einsum("ij,ij->i", rows, rows)
@@ -191,7 +195,8 @@ class TrialPredictions:
 
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
-    """The final values of the trials at the positions `trials` (n,), ascending, of `evidence`."""
+    """Return the final values of the trials at the positions `trials` (n,), ascending, of
+    `evidence`."""
     kernel, fit, values = curve_kernel(posterior.model), posterior.fit, evidence.values
     numbers = kernel.numbers
     means, variances = np.empty(len(values.sizes)), np.empty(len(values.sizes))

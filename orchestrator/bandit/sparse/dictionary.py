@@ -1,4 +1,5 @@
-"""Resparsification: drawing the inducing points by ridge leverage scores (BBKB Algorithm 1, lines 10–14)."""
+"""Resparsification: drawing the inducing points by ridge leverage scores (BBKB Algorithm 1, lines
+10–14)."""
 
 from typing import Annotated, Literal
 
@@ -22,17 +23,20 @@ HALVINGS = 30
 
 
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Probability (p,) of each pulled arm, in the order of `pulls.arms`, to enter the dictionary.
+    """Return probability (p,) of each pulled arm, in the order of `pulls.arms`, to enter the
+    dictionary.
 
-    `variance` (p,) of these arms is that of the start of the batch; squares, σ̃²_fb: see the proof of Theorem 1.
+    `variance` (p,) of these arms is that of the start of the batch; squares, σ̃²_fb: see the proof
+    of Theorem 1.
 
-    * `pulls`: each single pull enters with p = min(1, q̄ σ̃²_fb), duplicates count once, so an arm pulled n times enters
-      with 1 − (1 − p)ⁿ.
-    * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), n σ̃² being the leverage score of the arm with its n pulls
-      as one row √n φ(x). Never less than with `pulls`, and the bound on the dictionary's expected size, q̄ Σ σ̃² over the
-      pulls, is the same. What the authors' released code does.
-    * `stable`: as `arms`; with `variance` from `without_own_pulls` a probability is never less, is 1 for an arm of many
-      pulls, and hardly depends on whether its arm is an atom.
+    * `pulls`: each single pull enters with p = min(1, q̄ σ̃²_fb), duplicates count once, so an arm
+      pulled n times enters with 1 − (1 − p)ⁿ.
+    * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), n σ̃² being the leverage score of the arm with
+      its n pulls as one row √n φ(x). Never less than with `pulls`, and the bound on the
+      dictionary's expected size, q̄ Σ σ̃² over the pulls, is the same. What the authors' released
+      code does.
+    * `stable`: as `arms`; with `variance` from `without_own_pulls` a probability is never less, is
+      1 for an arm of many pulls, and hardly depends on whether its arm is an atom.
     """
     if resampling != "pulls":
         return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
@@ -42,11 +46,13 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
 
 
 def without_own_pulls(counts: Indices, variance: Floats, embedded: Floats) -> Floats:
-    """The variance (p,) that each of some arms would have without its own pulls, be it an atom or not.
+    """Return the variance (p,) that each of some arms would have without its own pulls, be it an
+    atom or not.
 
-    `counts` (p,) are its pulls that the posterior knows, `embedded` (p,) is zᵀV⁻¹z, the part of `variance` (p,) in the
-    dictionary's span. Its n pulls have brought that part from e₀ to e₀/(1 + n e₀), and have taught nothing about the
-    rest, which is 0 for an atom. Exact if all other pulls are of atoms.
+    `counts` (p,) are its pulls that the posterior knows, `embedded` (p,) is zᵀV⁻¹z, the part of
+    `variance` (p,) in the dictionary's span. Its n pulls have brought that part from e₀ to e₀/(1 +
+    n e₀), and have taught nothing about the rest, which is 0 for an atom. Exact if all other pulls
+    are of atoms.
     """
     before: Floats = embedded / np.maximum(1.0 - counts * embedded, np.finfo(np.float64).eps)
     return before + np.maximum(variance - embedded, 0.0)
@@ -60,12 +66,13 @@ def resparsify(
     rng: np.random.Generator,
     limit: int | None = None,
 ) -> Indices:
-    """Draw a dictionary (m,), ascending, of pulled arms. An empty draw keeps the arm with the largest probability.
+    """Draw a dictionary (m,), ascending, of pulled arms. An empty draw keeps the arm with the
+    largest probability.
 
-    With `stable` an arm has the same random number at every draw: an atom leaves only when its probability falls, so
-    the posterior moves little from one draw to the next and the bounds of `screening` stay good. `limit`: the expected
-    size at most; where q̄ would give more, the largest smaller q̄ is taken that does not. Raises
-    ValueError when nothing was pulled.
+    With `stable` an arm has the same random number at every draw: an atom leaves only when its
+    probability falls, so the posterior moves little from one draw to the next and the bounds of
+    `screening` stay good. `limit`: the expected size at most; where q̄ would give more, the largest
+    smaller q̄ is taken that does not. Raises ValueError when nothing was pulled.
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
@@ -79,9 +86,10 @@ def resparsify(
 
 
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
-    """A dictionary (m,), ascending, of pairs of a trial and a step with these `numbers` (N,), as with `stable`: a pair
-    enters with min(1, q̄ σ̃²), `variance` (N,) being σ̃², and `limit` bounds the expected size. An empty draw keeps the
-    pair of the largest variance. Raises ValueError without a pair."""
+    """Return a dictionary (m,), ascending, of pairs of a trial and a step with these `numbers`
+    (N,), as with `stable`: a pair enters with min(1, q̄ σ̃²), `variance` (N,) being σ̃², and
+    `limit` bounds the expected size. An empty draw keeps the pair of the largest variance. Raises
+    ValueError without a pair."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")
     factor, low, high = oversampling, 0.0, oversampling
@@ -96,7 +104,8 @@ def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: i
 
 
 def _numbers_of(arms: Indices) -> Floats:
-    """A number in [0, 1) for each of `arms` (n,), the same at every call: SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Return a number in [0, 1) for each of `arms` (n,), the same at every call: SplitMix64
+    (Steele, Lea, Flood 2014)."""
     bits = (arms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -105,7 +114,8 @@ def _numbers_of(arms: Indices) -> Floats:
 
 
 def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Probabilities (p,) of the largest q̄ with which they add up to `limit` or less, found by halving."""
+    """Return probabilities (p,) of the largest q̄ with which they add up to `limit` or less, found
+    by halving."""
     low, high = 0.0, oversampling
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -15,7 +15,8 @@ FORECAST_WIDTH = 2.0  # standard deviations of the band
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-    """The forecasts of these trials, of those that have a curve; none before the model has steps."""
+    """Return the forecasts of these trials, of those that have a curve; none before the model has
+    steps."""
     evidence = state.curve_evidence
     if evidence is None:
         return ()
@@ -30,7 +31,7 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
 
 
 def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None) -> Iterator[TrialForecast]:
-    """The forecasts that follow from `predictions`; `only`: of these trials."""
+    """Yield the forecasts that follow from `predictions`; `only`: of these trials."""
     half = FORECAST_WIDTH * predictions.deviations
     bands = [evidence.scale.rewards(predictions.means + shift) for shift in (0.0, -half, half)]
     columns = np.array([*bands, predictions.means, predictions.deviations])
@@ -41,8 +42,8 @@ def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | 
 
 @dataclass(frozen=True)
 class PausedTrial:
-    """A stopped trial that can be continued: its `trial` number, its `arm`, and the upper bound `bound` on its final
-    score."""
+    """A stopped trial that can be continued: its `trial` number, its `arm`, and the upper bound
+    `bound` on its final score."""
 
     trial: int
     arm: int
@@ -50,7 +51,8 @@ class PausedTrial:
 
 
 class PausedTrials:
-    """The stopped trials at a state, by their upper bounds on the final score, μ + w σ of the trial itself."""
+    """The stopped trials at a state, by their upper bounds on the final score, μ + w σ of the trial
+    itself."""
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
@@ -67,9 +69,11 @@ class PausedTrials:
         self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedTrial | None:
-        """The best of them, which is then not among them, if its bound exceeds that of a new trial; else None.
+        """Return the best of them, which is then not among them, if its bound exceeds that of a new
+        trial; else None.
 
-        `mean` and `variance` are those of the new trial's quality g, in scores; its own part is added to the variance.
+        `mean` and `variance` are those of the new trial's quality g, in scores; its own part is
+        added to the variance.
         """
         best = self._best
         if best is None or best.bound <= mean + self._deviations * math.sqrt(variance + self._own):
@@ -79,7 +83,8 @@ class PausedTrials:
 
 
 def _descending(predictions: TrialPredictions, bounds: Floats, running: Set[int]) -> Iterator[PausedTrial]:
-    """The trials whose arms are not in `running`, the one of the largest bound first, of equal ones the latest."""
+    """Yield the trials whose arms are not in `running`, the one of the largest bound first, of
+    equal ones the latest."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
         if arm not in running:

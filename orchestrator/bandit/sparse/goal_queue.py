@@ -1,10 +1,12 @@
 """Picking arms for several objectives and constraints, on one dictionary.
 
-Variances depend on the pulls only, so all outputs share counts, dictionary, factorisation and kernel columns; each has
-its own sums of scores, hence its own mean. An arm is picked by `scalarising` of its upper bounds μ̃_j + width · σ̃.
+Variances depend on the pulls only, so all outputs share counts, dictionary, factorisation and
+kernel columns; each has its own sums of scores, hence its own mean. An arm is picked by
+`scalarising` of its upper bounds μ̃_j + width · σ̃.
 
-The scalarisation changes from pick to pick, so a queue of one score cannot be used: for each pick, further arms are
-looked at while their bounds reach the best score among those that were. Looking at all arms picks the same.
+The scalarisation changes from pick to pick, so a queue of one score cannot be used: for each pick,
+further arms are looked at while their bounds reach the best score among those that were. Looking at
+all arms picks the same.
 """
 
 import numpy as np
@@ -25,10 +27,11 @@ FIRST_SEEN, FIRST_LOOK = 32, 2  # arms that are computed first, and in each furt
 
 
 def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
-    """z (J,), a little below the front of the results, and the score (C,) of a margin of 0 of each constraint.
+    """Return z (J,), a little below the front of the results, and the score (C,) of a margin of 0
+    of each constraint.
 
-    The front is that of the mean rewards that satisfy all constraints, if there are any. With z below the worst of all
-    results, most directions lead past it.
+    The front is that of the mean rewards that satisfy all constraints, if there are any. With z
+    below the worst of all results, most directions lead past it.
     """
     objectives, constraints = pulls.outputs[: goals.objectives], pulls.outputs[goals.objectives :]
     limits = [float(Scale(mean_rewards(one), outputs).scores(np.zeros(1))[0]) for one in constraints]
@@ -42,7 +45,7 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
 
 
 def front_of(points: Floats) -> Floats:
-    """The columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
+    """Return the columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
     left, found = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
     while left.shape[1]:
         found.append(left[:, 0])  # the arm of the largest sum; no arm has a larger score
@@ -53,7 +56,8 @@ def front_of(points: Floats) -> Floats:
 class GoalQueue:
     """An `ArgmaxQueue` whose score changes with each arm that it returns.
 
-    `number`: pulls before the first pick, which the directions are counted from. `is_lazy`: looking at few arms.
+    `number`: pulls before the first pick, which the directions are counted from. `is_lazy`: looking
+    at few arms.
     """
 
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int, is_lazy: bool) -> None:
@@ -69,7 +73,8 @@ class GoalQueue:
         self._is_lazy = is_lazy
 
     def top(self) -> int:
-        """The arm with the largest score of the next scalarisation. Ties: the lowest index. −1 when no arm is left."""
+        """Return the arm with the largest score of the next scalarisation. Ties: the lowest index.
+        −1 when no arm is left."""
         theta = direction(self._number, self._goals.objectives)
         self._number += 1
         scalarising = Scalarising(self._floors, theta, self._limits)
@@ -86,7 +91,7 @@ class GoalQueue:
         self._blocked = np.union1d(self._blocked, [arm])
 
     def _look_further(self, scalarising: Scalarising, arm: int, best: float) -> int:
-        """The best arm of all, `arm` with score `best` being the best of those looked at."""
+        """Return the best arm of all, `arm` with score `best` being the best of those looked at."""
         if best == -np.inf:
             return arm
         arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, 0)
@@ -104,12 +109,12 @@ class GoalQueue:
         return arm
 
     def _is_unseen(self, arms: Indices) -> NDArray[np.bool_]:
-        """Which of `arms` (n,) were not looked at yet: (n,)."""
+        """Return which of `arms` (n,) were not looked at yet: (n,)."""
         return np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
 
     def _best(self, scalarising: Scalarising) -> tuple[int, float]:
-        """The arm looked at with the largest score, the lowest index among equals, and the least score that is equal
-        to it; (−1, −∞) if there is none that may come up."""
+        """Return the arm looked at with the largest score, the lowest index among equals, and the
+        least score that is equal to it; (−1, −∞) if there is none that may come up."""
         posterior = self._picking.posterior
         self._follow()
         if not len(self._seen):
@@ -140,8 +145,8 @@ class GoalQueue:
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:
-    """At most `count` arms that were pulled, spread over the front of their posterior means, the first ones of the
-    directions' sequence first."""
+    """Return at most `count` arms that were pulled, spread over the front of their posterior means,
+    the first ones of the directions' sequence first."""
     fit, pulled = state.posterior.fit, state.pulls.arms
     mean, _, rows = state.posterior.moments(pulled)
     further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
@@ -158,10 +163,11 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
 
 
 def potentials(state: SparseState, width: float) -> Floats:
-    """The potential of every arm (A,): the volume between z and its upper bounds.
+    """Return the potential of every arm (A,): the volume between z and its upper bounds.
 
-    That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang 2020, Lemma 5).
-    With one objective it is the bound itself. Arms that cannot satisfy the constraints come after all others.
+    That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang
+    2020, Lemma 5). With one objective it is the bound itself. Arms that cannot satisfy the
+    constraints come after all others.
     """
     upper = state.posterior.means + width * np.sqrt(state.posterior.variance)
     floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)

@@ -1,4 +1,5 @@
-"""Picking arms by their upper bounds u = μ̃ + width · σ̃, from all arms, on one fitted posterior."""
+"""Picking arms by their upper bounds u = μ̃ + width · σ̃, from all arms, on one fitted
+posterior."""
 
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from orchestrator.bandit.strategy import Pick
 
 @dataclass(frozen=True)
 class Picking:
-    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its `lazy.ScoredArms`."""
+    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its
+    `lazy.ScoredArms`."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
@@ -24,9 +26,10 @@ class Picking:
 
     @staticmethod
     def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
-        """Nothing picked yet at `state`; `blocked`: arms that may not be picked.
+        """Return nothing picked yet at `state`; `blocked`: arms that may not be picked.
 
-        `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in `batch`.
+        `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in
+        `batch`.
         """
         wanted = bounds_of(state.goals, width)
         bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, wanted, blocked)
@@ -34,7 +37,7 @@ class Picking:
         return Picking(posterior, bounds, width)
 
     def queue(self, blocked: Indices, is_lazy: bool = True) -> ArgmaxQueue:
-        """The arms but `blocked`, by u; `is_lazy`: looking at few of them."""
+        """Return the arms but `blocked`, by u; `is_lazy`: looking at few of them."""
         return (LazyQueue if is_lazy else EagerQueue)(self.bounds, self, blocked)
 
     @property
@@ -48,7 +51,7 @@ class Picking:
         return self.posterior.tie
 
     def scores(self) -> Floats:
-        """u = μ̃_fb + width · σ̃_t (n,)."""
+        """Return u = μ̃_fb + width · σ̃_t (n,)."""
         scores: Floats = np.sqrt(self.posterior.variance)
         scores *= self.width
         scores += self.posterior.mean
@@ -78,11 +81,11 @@ class Picking:
         self.bounds.looked_at(len(arms))
 
     def tighten(self, arms: Indices) -> Floats:
-        """Upper bounds on u for `arms` (n,), none of which was looked at."""
+        """Return upper bounds on u for `arms` (n,), none of which was looked at."""
         return self.bounds.tighten(arms)
 
     def pick(self, arm: int) -> Pick:
-        """A pick of `arm` with its present numbers."""
+        """Return a pick of `arm` with its present numbers."""
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
         return Pick(arm, mean, self.width, self.posterior.variance.item(position))

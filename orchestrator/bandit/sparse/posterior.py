@@ -1,22 +1,24 @@
 """The sparse posterior over all arms (BKB's; DTC on the 1/λ scale), fitted from counts.
 
-In the paper's symbols, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3). Here everything is
-written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
+In the paper's symbols, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
+Here everything is written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b)
+Uᵀ,
 
-    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b is `spectrum` (r,)
+    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
+    is `spectrum` (r,)
 
     z(x)ᵀ V⁻¹ z(x') = y(x)ᵀ y(x')                              `embedded covariance`
     μ̃(x)           = y(x)ᵀ Σ_p s_p y(x_p)
     k̃(x, x')       = (k(x, x') − y(x)ᵀ diag(b) y(x')) / λ
     σ̃²(x)          = (k(x, x) − ‖diag(b)^{1/2} T k_𝒮(x)‖²) / λ
 
-The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix product over the
-arms gives means and variances, and rounding loses half of the digits that the use of Q itself would lose. The term k(x,
-x) − ‖z‖² is in it, so far arms stay uncertain.
+The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix
+product over the arms gives means and variances, and rounding loses half of the digits that the use
+of Q itself would lose. The term k(x, x) − ‖z‖² is in it, so far arms stay uncertain.
 
-The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is raw. With a constant
-mean m ~ N(0, 1) all this holds for the scores less m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over the multiset of pulls, K̂ being
-(zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
+The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is
+raw. With a constant mean m ~ N(0, 1) all this holds for the scores less m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1)
+over the multiset of pulls, K̂ being (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 """
 
 from dataclasses import dataclass, replace
@@ -41,11 +43,11 @@ PROBES = 8  # random vectors that estimate a norm
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """The parts of a model besides the pulls: `kernel`, candidate `arms`, `regularization` λ, the scores and their
-    mean.
+    """The parts of a model besides the pulls: `kernel`, candidate `arms`, `regularization` λ, the
+    scores and their mean.
 
-    `arms` is an array (A, d), or stands for one (`PlacedArms`). The defaults are the papers': rewards as they come, of
-    mean 0.
+    `arms` is an array (A, d), or stands for one (`PlacedArms`). The defaults are the papers':
+    rewards as they come, of mean 0.
     """
 
     kernel: Kernel
@@ -100,7 +102,8 @@ class SparseModel:
         return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
 
     def extend(self, features: Floats) -> "SparseModel":
-        """The model with n more arms, `features` (n, d), after its own. What was computed for these is kept.
+        """Return the model with n more arms, `features` (n, d), after its own. What was computed
+        for these is kept.
 
         Raises ValueError when d is another than that of the arms there are.
         """
@@ -116,22 +119,24 @@ class SparseModel:
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":
-        """The model with another λ. Kernel columns that were computed are kept, where the arms are in one array."""
+        """Return the model with another λ. Kernel columns that were computed are kept, where the
+        arms are in one array."""
         changed = replace(self, regularization=regularization)
         if not isinstance(self.arms, PlacedArms):
             object.__setattr__(changed, "_local", self._local.with_regularization(regularization))
         return changed
 
     def points(self, arms: Indices) -> Points:
-        """`arms` (n,) with their features."""
+        """Return `arms` (n,) with their features."""
         return Points(arms, self.all_arms.look_up(arms))
 
     def parts(self) -> list[slice]:
-        """The arms in consecutive slices, of a size that suits a matrix product."""
+        """Return the arms in consecutive slices, of a size that suits a matrix product."""
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
 
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
-        """The posterior after `pulls` with inducing points `dictionary` (m,); the prior when that is empty."""
+        """Return the posterior after `pulls` with inducing points `dictionary` (m,); the prior when
+        that is empty."""
         inducing = self.points(dictionary)
         gram = self.all_arms.kernel_entries(dictionary, inducing)
         kept, factor = pivoted_cholesky(gram)
@@ -155,7 +160,7 @@ class SparseModel:
         return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset, more, offsets))
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
-        """Σ_p (s_p − n_p m) y_p (r,), and m."""
+        """Return Σ_p (s_p − n_p m) y_p (r,), and m."""
         sums = score_pulls(pulls, self.outputs).reward_sums[pulls.arms]
         loadings = transform @ (kernel_pulled @ sums)
         if self.mean is Mean.ZERO:
@@ -167,7 +172,8 @@ class SparseModel:
 
 
 def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
-    """An estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products with random signs."""
+    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products
+    with random signs."""
     roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
     seen = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
     off = seen - (spectrum / (spectrum + regularization))[:, None] * signs
@@ -207,23 +213,26 @@ class SparsePosterior:
         return freeze(mean + self.fit.offset), freeze(variance), freeze(further)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
+        """Return μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
-        Each is independent of which other arms are in the call, bit for bit.
-        Strategies decide by these. `mean` and `variance` of all arms come from joint products: some last digits differ.
+        Each is independent of which other arms are in the call, bit for bit. Strategies decide by
+        these. `mean` and `variance` of all arms come from joint products: some last digits differ.
         """
         return self.model.all_arms.moments(self.fit, arms)
 
     def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """`moments` by joint products, in a fraction of the time: some last digits depend on what is in the call."""
+        """Return `moments` by joint products, in a fraction of the time: some last digits depend on
+        what is in the call."""
         return self.model.all_arms.moments(self.fit, arms, is_joint=True)
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
-        """k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n) arrays."""
+        """Return k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n)
+        arrays."""
         explained = (rows * self.fit.spectrum) @ rows.T
         kernel = self.model.kernel.cross(points.features, points.features)
         return (kernel - explained) / self.model.regularization, rows @ rows.T
 
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
-        """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm if None: (n,)."""
+        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm
+        if None: (n,)."""
         return self.model.all_arms.local_sums(self.fit, arms, pulled, covariance)

@@ -1,21 +1,24 @@
 """Several upper bounds of an arm as one number that rises with each of them.
 
-For objectives the hypervolume scalarisation of Golovin and Zhang (2020, "Random hypervolume scalarizations for provable
-multi-objective black box optimization", eq. 1), with u_j the upper bounds, z a point below all results and θ a
-direction, uniform on the positive part of the unit sphere:
+For objectives the hypervolume scalarisation of Golovin and Zhang (2020, "Random hypervolume
+scalarizations for provable multi-objective black box optimization", eq. 1), with u_j the upper
+bounds, z a point below all results and θ a direction, uniform on the positive part of the unit
+sphere:
 
     s_θ(u) = min_j (u_j − z_j)/θ_j
 
-Its mean over θ, to the power of the number of objectives, is the hypervolume between z and u, up to a constant; the
-largest s_θ is where the ray from z along θ leaves what is reached. Each pick has another θ, so that a batch spreads
-along the front. With one objective s is u itself.
+Its mean over θ, to the power of the number of objectives, is the hypervolume between z and u, up to
+a constant; the largest s_θ is where the ray from z along θ leaves what is reached. Each pick has
+another θ, so that a batch spreads along the front. With one objective s is u itself.
 
-A constraint may hold where its margin's posterior mean plus `CAUTION` times the objectives' width · σ reaches the score
-of a margin of 0. Such arms come first. With the whole width nearly every arm would pass, since σ contains the
-uncertainty due to the objective's noise. Of the others, the higher is the one whose constraints are all closest to hold
-by their upper bounds, so that the feasible region is searched for as long as none is known.
+A constraint may hold where its margin's posterior mean plus `CAUTION` times the objectives' width ·
+σ reaches the score of a margin of 0. Such arms come first. With the whole width nearly every arm
+would pass, since σ contains the uncertainty due to the objective's noise. Of the others, the higher
+is the one whose constraints are all closest to hold by their upper bounds, so that the feasible
+region is searched for as long as none is known.
 
-Nothing here falls when a bound rises, in floating-point numbers too; so upper bounds on u give upper bounds on scores.
+Nothing here falls when a bound rises, in floating-point numbers too; so upper bounds on u give
+upper bounds on scores.
 """
 
 from dataclasses import dataclass
@@ -35,10 +38,11 @@ CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on the constr
 
 @dataclass(frozen=True, eq=False)
 class Scalarising:
-    """`floors` z (J,) and `directions` θ (J,), > 0, of the objectives; `limits` (C,) that constraints have to reach.
+    """`floors` z (J,) and `directions` θ (J,), > 0, of the objectives; `limits` (C,) that
+    constraints have to reach.
 
-    The bounds that are scored (J + 2C, n) are the objectives' upper bounds, cautious ones of the constraints, and
-    their upper bounds.
+    The bounds that are scored (J + 2C, n) are the objectives' upper bounds, cautious ones of the
+    constraints, and their upper bounds.
     """
 
     floors: Floats
@@ -46,7 +50,7 @@ class Scalarising:
     limits: Floats
 
     def scores(self, upper: Floats) -> Floats:
-        """The scores (n,) of the bounds `upper` (J + 2C, n)."""
+        """Return the scores (n,) of the bounds `upper` (J + 2C, n)."""
         count = len(self.floors)
         gains: Floats = upper[:count] - self.floors[:, None]
         gains /= self.directions[:, None]
@@ -62,17 +66,18 @@ class Scalarising:
 
 
 def bounds_of(goals: Goals, width: float) -> list[Bound]:
-    """What `Scalarising` scores, in its order."""
+    """Return what `Scalarising` scores, in its order."""
     constraints = range(goals.objectives, goals.objectives + goals.constraints)
     cautious = [(output, CAUTION * width) for output in constraints]
     return [*((output, width) for output in range(goals.objectives)), *cautious, *((one, width) for one in constraints)]
 
 
 def direction(number: int, objectives: int) -> Floats:
-    """θ (J,) of the pick `number`: a sequence of low discrepancy, so that few picks cover all directions evenly.
+    """Return θ (J,) of the pick `number`: a sequence of low discrepancy, so that few picks cover
+    all directions evenly.
 
-    The R-sequence (Roberts 2018: multiples of powers of the root of x^(J+1) = x + 1), through the normal distribution,
-    whose absolute values are uniform in direction.
+    The R-sequence (Roberts 2018: multiples of powers of the root of x^(J+1) = x + 1), through the
+    normal distribution, whose absolute values are uniform in direction.
     """
     if objectives == 1:
         return np.ones(1)

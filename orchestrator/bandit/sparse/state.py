@@ -1,4 +1,5 @@
-"""The state of a strategy with a sparse posterior; the posterior is derived from it once, when it is needed."""
+"""The state of a strategy with a sparse posterior; the posterior is derived from it once, when it
+is needed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -48,7 +49,8 @@ class Peak:
     Attributes:
         reward: the best mean reward then.
         results: how many results there were then.
-        spread: the largest (best − median) of the mean rewards so far; it falls while a search converges.
+        spread: the largest (best − median) of the mean rewards so far; it falls while a search
+            converges.
     """
 
     reward: float = -np.inf
@@ -56,7 +58,8 @@ class Peak:
     spread: float = 0.0
 
     def after(self, pulls: Pulls) -> "Peak":
-        """The peak after all `pulls`. A rise of less than `LEAST_RISE` of the spread does not count."""
+        """Return the peak after all `pulls`. A rise of less than `LEAST_RISE` of the spread does
+        not count."""
         if not len(pulls.arms):
             return self
         means = mean_rewards(pulls)
@@ -71,14 +74,15 @@ class Peak:
 class SparseState:
     """State of BBKB and its relatives. All arrays are read-only.
 
-    `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the confidence width. `round`:
-    how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
-    ascending, and those that were retired. `layout`: that of the arms. `calibration`: of the calibrated model,
-    None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: the objectives and
-    constraints of a pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
-    from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were stopped and can be
-    continued, ascending. `told`: the curves that the next `tell` learns; None where they are those of now. `peak`: when
-    the best mean reward rose last.
+    `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the
+    confidence width. `round`: how many `tell`s. `initial`: the warm start's arms, in order.
+    `set_aside`: arms that could not be evaluated, ascending, and those that were retired. `layout`:
+    that of the arms. `calibration`: of the calibrated model, None without one. `grown_at`: how many
+    pulls there were when arms were appended last. `goals`: the objectives and constraints of a
+    pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
+    from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were
+    stopped and can be continued, ascending. `told`: the curves that the next `tell` learns; None
+    where they are those of now. `peak`: when the best mean reward rose last.
     """
 
     model: SparseModel
@@ -108,7 +112,8 @@ class SparseState:
 
     @cached_property
     def posterior(self) -> SparsePosterior:
-        """The fit to `evidence` and `dictionary`; `ask`, `tell` and `posterior` at one state share it."""
+        """The fit to `evidence` and `dictionary`; `ask`, `tell` and `posterior` at one state share
+        it."""
         evidence = self.curve_evidence
         if evidence is not None:
             return fit_evidence(self.model, evidence, self.dictionary)
@@ -116,16 +121,16 @@ class SparseState:
 
     @cached_property
     def learns_curves(self) -> bool:
-        """Whether a value before the last step is known that the model can learn: with the calibrated model, fitted,
-        and one objective without constraints."""
+        """Whether a value before the last step is known that the model can learn: with the
+        calibrated model, fitted, and one objective without constraints."""
         return self.calibration is not None and self.goals.is_single and self.curves.is_informative
 
     @cached_property
     def curve_evidence(self) -> CurveEvidence | None:
         """What the model over steps is fitted to; None where the model has no steps.
 
-        Results without a curve count as values at the last step: existing data, and arms that failed like their
-        neighbours with the worst one.
+        Results without a curve count as values at the last step: existing data, and arms that
+        failed like their neighbours with the worst one.
         """
         if self.calibration is None or self.calibration.fitted.curve is None:
             return None
@@ -145,9 +150,11 @@ class SparseState:
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
 
     def with_curves(self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None) -> Self:
-        """The state that is told these curves of trials in place of the ones it knows, and which trials are paused now.
+        """Return the state that is told these curves of trials in place of the ones it knows, and
+        which trials are paused now.
 
-        The next `tell` learns the curves. Until then the posterior remains as it is, also when it was computed before.
+        The next `tell` learns the curves. Until then the posterior remains as it is, also when it
+        was computed before.
         """
         told = (self.told or self.curves).updated(curves, last_step)
         after = replace(self, told=told, paused=read_only(sorted(paused), np.intp))
@@ -157,7 +164,8 @@ class SparseState:
         return after
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
-        """What the final values of these trials will be, of those that reported; None before the model has steps."""
+        """Return what the final values of these trials will be, of those that reported; None before
+        the model has steps."""
         evidence = self.curve_evidence
         if evidence is None:
             return None
@@ -172,9 +180,9 @@ class SparseState:
 
     @cached_property
     def evidence(self) -> Pulls:
-        """The pulls that the model is fitted to: `pulls`, and for each arm that failed like its neighbours one pull
-        with the worst mean rewards so far, so that the search leaves a region that fails. A single failed arm has no
-        effect on others."""
+        """The pulls that the model is fitted to: `pulls`, and for each arm that failed like its
+        neighbours one pull with the worst mean rewards so far, so that the search leaves a region
+        that fails. A single failed arm has no effect on others."""
         arms = self._failed_with_neighbours()
         if not len(arms):
             return self.pulls
@@ -182,7 +190,8 @@ class SparseState:
         return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
 
     def _failed_with_neighbours(self) -> Indices:
-        """Arms that only failed, as did most of the `NEIGHBOURS` evaluated arms nearest to them by the kernel."""
+        """Return arms that only failed, as did most of the `NEIGHBOURS` evaluated arms nearest to
+        them by the kernel."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:
             return arms[:0]
@@ -199,8 +208,8 @@ class SparseState:
     def repeats(self) -> bool:
         """Whether an arm may be pulled more than once.
 
-        With the calibrated model not where pulling one again always gave the same reward, as long as other arms are
-        left.
+        With the calibrated model not where pulling one again always gave the same reward, as long
+        as other arms are left.
         """
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
@@ -208,8 +217,8 @@ class SparseState:
         return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
     def blocked(self, pending: Sequence[int] = ()) -> Indices:
-        """Arms that may not be chosen, ascending: those set aside; where arms do not repeat, those pulled and
-        `pending` too."""
+        """Return arms that may not be chosen, ascending: those set aside; where arms do not repeat,
+        those pulled and `pending` too."""
         if self.repeats and not len(self.paused):
             return self.set_aside
         if self.repeats:  # a stopped trial is continued, its configuration is not begun again
@@ -218,7 +227,8 @@ class SparseState:
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def left(self, pending: Sequence[int], limit: int) -> int:
-        """The largest number of picks: `limit`, or the number of remaining arms if none is pulled twice."""
+        """Return the largest number of picks: `limit`, or the number of remaining arms if none is
+        pulled twice."""
         return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked(pending)))
 
     @cached_property
@@ -227,12 +237,14 @@ class SparseState:
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
-        """Arms of the warm start that are neither learned, nor pending, nor set aside, in order."""
+        """Return arms of the warm start that are neither learned, nor pending, nor set aside, in
+        order."""
         return self._start_without(pending) if self._is_start_left else []
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether an arm of the warm start is left when nothing is pending, an upper bound for other cases."""
+        """Whether an arm of the warm start is left when nothing is pending, an upper bound for
+        other cases."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -247,10 +259,11 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = ()) -> Self:
-        """The state with n ≥ 0 further arms, `features` (n, d), after its own, which were not pulled yet, and with the
-        `retired` arms set aside.
+        """Return the state with n ≥ 0 further arms, `features` (n, d), after its own, which were
+        not pulled yet, and with the `retired` arms set aside.
 
-        Raises ValueError when they are not finite, or when d is another than that of the arms there are.
+        Raises ValueError when they are not finite, or when d is another than that of the arms there
+        are.
         """
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
         after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
@@ -259,8 +272,8 @@ class SparseState:
         return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
 
     def prospect(self, bound: float) -> Prospect | None:
-        """What further evaluations promise when `bound` is the largest upper bound on a score; None before the first
-        fit, with several objectives, and with learning curves."""
+        """Return what further evaluations promise when `bound` is the largest upper bound on a
+        score; None before the first fit, with several objectives, and with learning curves."""
         is_known = self.calibration is not None and self.calibration.fitted.results and self.goals.is_single
         if not is_known or self.curve_evidence is not None:
             return None
@@ -275,13 +288,15 @@ class SparseState:
 
     @cached_property
     def best_score(self) -> float:
-        """The score of the best mean reward; where rewards are noisy, the best posterior mean of a pulled arm."""
+        """The score of the best mean reward; where rewards are noisy, the best posterior mean of a
+        pulled arm."""
         if self.calibration is not None and is_noisy(self.calibration.fitted):
             return float(self.posterior.moments(self.pulls.arms)[0].max()) + self.posterior.fit.offset
         return float(self.scale.scores(mean_rewards(self.pulls)).max())
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """The next round's state with these pulls and set-aside arms, and with the drawn parts unchanged."""
+        """Return the next round's state with these pulls and set-aside arms, and with the drawn
+        parts unchanged."""
         pulled = [seen for seen in observations if seen.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing, stopped = [seen.is_existing for seen in pulled], [seen.is_stopped for seen in pulled]
@@ -304,14 +319,14 @@ def initial_state(
     calibration: Calibration | None = None,
     goals: Goals = SINGLE,
 ) -> SparseState:
-    """The state before any pull."""
+    """Return the state before any pull."""
     nothing = read_only((), np.intp)
     pulls = Pulls.none(len(model.arms), goals.further)
     return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals)
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
-    """The answer of `ask` when no arm is left because none is pulled twice, else None."""
+    """Return the answer of `ask` when no arm is left because none is pulled twice, else None."""
     if state.repeats or state.left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")
@@ -324,7 +339,8 @@ def calibrate(
     model: Model | None,
     belief: Belief | None = None,
 ) -> S:
-    """`after` with the calibrated `model` checked against what it predicted, and fitted to all pulls if a fit is due.
+    """Return `after` with the calibrated `model` checked against what it predicted, and fitted to
+    all pulls if a fit is due.
 
     Args:
         after: the state with `observations`; it is returned unchanged without a model.
@@ -355,8 +371,8 @@ def _sparse_belief(state: SparseState) -> Belief:
 
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence, with the curves of
-    `after`, under the kernel of `after`, if that was fitted again."""
+    """Return the posterior whose variances a new dictionary is drawn by: that of `before`; of its
+    evidence, with the curves of `after`, under the kernel of `after`, if that was fitted again."""
     if after.model is before.model:
         return before.posterior
     curves = after.curves
@@ -364,7 +380,7 @@ def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior
 
 
 def refit(state: S, model: Model) -> S:
-    """`state` with the model fitted to its evidence, if a fit is due."""
+    """Return `state` with the model fitted to its evidence, if a fit is due."""
     if state.calibration is None or state.layout is None:
         return state
     if state.learns_curves and model.is_fitted:
@@ -377,7 +393,8 @@ def refit(state: S, model: Model) -> S:
 
 
 def calibration_record(state: SparseState) -> Record:
-    """What `restore_calibration` reads, and the arm pulled most often; nothing without a calibrated model."""
+    """Return what `restore_calibration` reads, and the arm pulled most often; nothing without a
+    calibrated model."""
     if state.calibration is None:
         return {}
     arm = int(np.argmax(state.pulls.counts))
@@ -386,7 +403,7 @@ def calibration_record(state: SparseState) -> Record:
 
 
 def restore_calibration(state: S, model: Model | None, record: Record) -> S:
-    """`state` with the fitted and predicted numbers of `record`."""
+    """Return `state` with the fitted and predicted numbers of `record`."""
     return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
 
 
@@ -398,11 +415,12 @@ def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
 
 
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
-    """The pulled arm to recommend if it may differ from that of largest mean reward; else None. It is the arm of
-    largest posterior mean if the fitted noise is large, unless repeated pulls always gave the same reward, or no arm is
-    pulled twice and the arms around the best one show no noise (`local_noise`). A mean reward that is implausibly far
-    above all others is left out, and so is an arm of which every pull was stopped early. None with several objectives
-    or constraints.
+    """Return the pulled arm to recommend if it may differ from that of largest mean reward; else
+    None. It is the arm of largest posterior mean if the fitted noise is large, unless repeated
+    pulls always gave the same reward, or no arm is pulled twice and the arms around the best one
+    show no noise (`local_noise`). A mean reward that is implausibly far above all others is left
+    out, and so is an arm of which every pull was stopped early. None with several objectives or
+    constraints.
     """
     is_single = state.goals.is_single
     if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
@@ -422,7 +440,8 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
 
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
-    """Of the arms of finished trials the one whose prediction is best, where single values are noisy."""
+    """Of the arms of finished trials the one whose prediction is best, where single values are
+    noisy."""
     finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
     if not len(finished):
         return None
@@ -433,7 +452,8 @@ def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> in
 
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
-    """Whether the differences of `means` (p,) of the `arms` around the best one are not noise, when no arm repeats."""
+    """Return whether the differences of `means` (p,) of the `arms` around the best one are not
+    noise, when no arm repeats."""
     if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
         return False
     return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

@@ -1,4 +1,5 @@
-"""The common part of strategies with a sparse posterior: learning and recording, without the choice."""
+"""The common part of strategies with a sparse posterior: learning and recording, without the
+choice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ S = TypeVar("S", bound=SparseState)
 
 
 class SparseStrategy(ABC, Generic[S]):
-    """A strategy whose state is a `SparseState`. It has no data of its own: hyper-parameters are a dataclass's."""
+    """A strategy whose state is a `SparseState`. It has no data of its own: hyper-parameters are a
+    dataclass's."""
 
     regularization: float
     noise_variance: float
@@ -45,14 +47,16 @@ class SparseStrategy(ABC, Generic[S]):
 
     @abstractmethod
     def width_at(self, state: S) -> float:
-        """The factor on σ̃ of the 1/λ scale in the upper bounds at `state`."""
+        """Return the factor on σ̃ of the 1/λ scale in the upper bounds at `state`."""
 
     @abstractmethod
     def gain(self, variance: Floats) -> float:
-        """What pulls of arms with these old variances σ̃² (n,), on the 1/λ scale, add to the information gain G."""
+        """Return what pulls of arms with these old variances σ̃² (n,), on the 1/λ scale, add to the
+        information gain G."""
 
     def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
-        """The width's schedule with the strategy's λ, ξ², norm bound and δ, and C̃ = `ratio_threshold`."""
+        """Return the width's schedule with the strategy's λ, ξ², norm bound and δ, and C̃ =
+        `ratio_threshold`."""
         return Confidence(
             schedule=schedule,
             noise_variance=self.noise_variance,
@@ -63,10 +67,12 @@ class SparseStrategy(ABC, Generic[S]):
         )
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
+        """State after these newly finished pulls: G with the old variances, a new dictionary drawn
+        with them.
 
-        Under a new kernel the old variances are those of the old pulls under it. Without a new pull, dictionary and G
-        do not change. When the warm start failed, the prior decides. A calibrated model learns from failures, too.
+        Under a new kernel the old variances are those of the old pulls under it. Without a new
+        pull, dictionary and G do not change. When the warm start failed, the prior decides. A
+        calibrated model learns from failures, too.
         """
         after, arms = self._observe(state, observations), arms_and_rewards(observations)[0]
         has_learned = bool(arms) or len(after.failed) > len(state.failed)
@@ -86,7 +92,8 @@ class SparseStrategy(ABC, Generic[S]):
         return replace(after, dictionary=dictionary, information_gain=gain)
 
     def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
-        """`after` with a dictionary of pairs (trial, step), drawn by their variances under `before`."""
+        """Return `after` with a dictionary of pairs (trial, step), drawn by their variances under
+        `before`."""
         limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
         variances = pair_variances(before, evidence)
         dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, limit)
@@ -107,7 +114,7 @@ class SparseStrategy(ABC, Generic[S]):
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Dictionary, information gain, the warm start's arms, and what was fitted."""
+        """Return dictionary, information gain, the warm start's arms, and what was fitted."""
         return {
             "dictionary": state.dictionary.tolist(),
             "information_gain": state.information_gain,
@@ -130,7 +137,7 @@ class SparseStrategy(ABC, Generic[S]):
         return recommendation(state)
 
     def posterior(self, state: S) -> Posterior:
-        """The belief over all arms at `state`, with no pull pending."""
+        """Return the belief over all arms at `state`, with no pull pending."""
         mean, variance = state.posterior.mean, state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=freeze(ucb), unit=state.model.regularization)

@@ -1,7 +1,7 @@
 """Rules for the end of a batch: bounds on the drift of the posterior before it is fitted again.
 
-Every rule is given the pulls of the batch one by one; pulls that are still pending come first. All arguments are on the
-1/λ scale and frozen at the start of the batch (fb), unless said otherwise.
+Every rule is given the pulls of the batch one by one; pulls that are still pending come first. All
+arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless said otherwise.
 """
 
 from typing import Literal, Protocol
@@ -22,10 +22,11 @@ class Drift(Protocol):
     """Scratch of one `ask`: the drift of the posterior over the pulls appended so far."""
 
     def append(self, arm: int, variance: float) -> None:
-        """Add a pull of `arm`; `variance` is σ̃² of the arm just before it, pulls appended earlier included."""
+        """Add a pull of `arm`; `variance` is σ̃² of the arm just before it, pulls appended earlier
+        included."""
 
     def is_spent(self) -> bool:
-        """Whether the bound on the drift is above C̃: the batch has ended."""
+        """Return whether the bound on the drift is above C̃: the batch has ended."""
 
 
 class NoDrift:
@@ -57,7 +58,8 @@ class GlobalDrift:
 
 
 class ProductDrift:
-    """GP-BUCB's rule, Π (1 + σ̃²_{s−1}(x_s)) > C̃ (Desautels et al. 2014): the batch is never longer than Lemma 1's."""
+    """GP-BUCB's rule, Π (1 + σ̃²_{s−1}(x_s)) > C̃ (Desautels et al. 2014): the batch is never
+    longer than Lemma 1's."""
 
     def __init__(self, ratio_threshold: float) -> None:
         self._threshold = ratio_threshold
@@ -73,17 +75,21 @@ class ProductDrift:
 
 
 class LocalDrift:
-    """Lemma 1's bound first; once that is above C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma 3).
+    """Lemma 1's bound first; once that is above C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma
+    3).
 
-    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the squared k̃_fb that is printed in the paper (`paper`) does not bound
-    the ratio of the approximate variances, the larger of the two does, and stays below Lemma 1's bound.
+    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the squared k̃_fb that is printed in the paper
+    (`paper`) does not bound the ratio of the approximate variances, the larger of the two does, and
+    stays below Lemma 1's bound.
 
-    With `is_lazy` three cheaper answers are tried before a sweep over all arms, and nothing is decided otherwise:
+    With `is_lazy` three cheaper answers are tried before a sweep over all arms, and nothing is
+    decided otherwise:
 
-    * each summand is at most σ̃²_fb(x_s), so an upper bound of any kind plus the sum since it was found is one too;
+    * each summand is at most σ̃²_fb(x_s), so an upper bound of any kind plus the sum since it was
+    found is one too;
     * the maximum over the arms pulled is a lower bound, nearly always the maximum itself;
-    * Σ_s c(x, x_s)/σ̃²_fb(x) is at most the spectral radius of the matrix (max(|k̃_fb|, |zᵀV⁻¹z'|)) over the pulls, for
-      every x there could be: see `_spectral_radius`.
+    * Σ_s c(x, x_s)/σ̃²_fb(x) is at most the spectral radius of the matrix (max(|k̃_fb|, |zᵀV⁻¹z'|))
+      over the pulls, for every x there could be: see `_spectral_radius`.
 
     A second sweep of a batch looks only at the arms that can have come above C̃ since the first.
     """
@@ -122,12 +128,13 @@ class LocalDrift:
         return self.bound > self._threshold
 
     def _pulled(self) -> Pulled:
-        """The distinct arms pulled since the last sweep."""
+        """Return the distinct arms pulled since the last sweep."""
         arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
         return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
 
     def _among_pulls(self) -> tuple[float, float]:
-        """A lower and an upper bound on the maximum, from the covariances between the pulls."""
+        """Return a lower and an upper bound on the maximum, from the covariances between the
+        pulls."""
         pulled = self._pulled()
         full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
         magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
@@ -137,14 +144,15 @@ class LocalDrift:
         return 1.0 + float(sums.max()), 1.0 + _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
 
     def _sweep(self) -> float:
-        """The bound over all arms, exactly."""
+        """Return the bound over all arms, exactly."""
         self._sums = self._summands(None) + (0.0 if self._sums is None else self._sums)
         self._unswept.clear()
         self.bound = 1.0 + float(self._sums.max())
         return self.bound
 
     def _swept(self, rise: float) -> float:
-        """An upper bound on the maximum over all arms that is above C̃ if and only if the maximum is.
+        """Return an upper bound on the maximum over all arms that is above C̃ if and only if the
+        maximum is.
 
         `rise`: no sum can have grown by more since the last sweep.
         """
@@ -156,20 +164,23 @@ class LocalDrift:
         return max(reached, 1.0 + float(np.delete(sums, reaching).max(initial=-np.inf)) + rise)
 
     def _since(self) -> float:
-        """Σ σ̃²_fb over the pulls since the last sweep."""
+        """Return Σ σ̃²_fb over the pulls since the last sweep."""
         return float(self._batch.start_variance[self._batch.positions(np.array(self._unswept, np.intp))].sum())
 
     def _summands(self, arms: Indices | None) -> Floats:
-        """Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, for all arms if None."""
+        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, for
+        all arms if None."""
         return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
 
 
 def _spectral_radius(matrix: Floats, start: Floats) -> float:
-    """An upper bound on the largest eigenvalue of a symmetric `matrix` (n, n) ≥ 0: max (Nv)/v for any v > 0.
+    """Return an upper bound on the largest eigenvalue of a symmetric `matrix` (n, n) ≥ 0: max
+    (Nv)/v for any v > 0.
 
-    (Collatz 1942.) With a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', φ' being the embedded part of φ,
-    Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest eigenvalue of the Gram matrix of the larger ones, whose
-    entries are at most max(|a|, |b|); the eigenvalue rises with them (Perron and Frobenius).
+    (Collatz 1942.) With a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', φ' being
+    the embedded part of φ, Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest eigenvalue of
+    the Gram matrix of the larger ones, whose entries are at most max(|a|, |b|); the eigenvalue
+    rises with them (Perron and Frobenius).
     """
     vector = start + 1e-3 * start.max() + np.finfo(np.float64).tiny
     for _ in range(POWER_STEPS):

@@ -1,22 +1,24 @@
 """Upper bounds on every arm from an earlier posterior: after a refit most arms need no new moments.
 
-A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature space, P being the
-projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x) and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an
-earlier posterior, the reference, whose moments were computed for all arms. For any two posteriors and every x
+A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature
+space, P being the projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x)
+and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an earlier posterior, the reference, whose moments were
+computed for all arms. For any two posteriors and every x
 
     σ̃²(x) ≤ ρ σ̃₀²(x)               if M₀ ⪯ ρ M
     |μ̃(x) − μ̃₀(x)| ≤ d σ̃₀(x)       with d² = (θ − θ₀)ᵀ M₀ (θ − θ₀), by the Cauchy-Schwarz inequality
 
-and so u(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x). Both numbers come from m × m matrices and hold with certainty, for any
-pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of 9 for ρ.)
+and so u(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x). Both numbers come from m × m matrices and hold with
+certainty, for any pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability,
+gives a factor of 9 for ρ.)
 
-With H = diag(b)^{1/2} T of `posterior`, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and H K_𝒮 Hᵀ = diag(b/(b + λ)). By two Schur
-complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only if
+With H = diag(b)^{1/2} T of `posterior`, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and H K_𝒮 Hᵀ = diag(b/(b + λ)).
+By two Schur complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only if
 
     ((ρ − 1)/ρ) I − H₀ K_𝒮₀ H₀ᵀ + X ((ρ − 1) I + H K_𝒮 Hᵀ)⁻¹ Xᵀ ⪰ 0,       X = H₀ k(𝒮₀, 𝒮) Hᵀ,
 
-one matrix product and one Cholesky factorisation a value of ρ. Where rounding leaves a negative eigenvalue −η
-undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
+one matrix product and one Cholesky factorisation a value of ρ. Where rounding leaves a negative
+eigenvalue −η undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
 """
 
 from collections.abc import Sequence
@@ -33,18 +35,22 @@ from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.scalarisation import Bound, Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
-# Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
-# whose entries are at most 1; and of X, a product like H K Hᵀ, against the errors seen in that (`Fit.defect`).
+# Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of
+# the matrix above, whose entries are at most 1; and of X, a product like H K Hᵀ, against the errors
+# seen in that (`Fit.defect`).
 ROUNDING, EIGENVALUE_ROUNDING, DEFECTS = 16 * float(np.finfo(np.float64).eps), 1e-12, 2.0
-# Approximate costs of a tightened bound and of a computed arm, in units of one arm in a sweep over all arms.
+# Approximate costs of a tightened bound and of a computed arm, in units of one arm in a sweep over
+# all arms.
 TIGHTEN_COST, LOOK_COST = 0.4, 2.0
 
 
 class Rounding:
-    """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T k_𝒮(x).
+    """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T
+    k_𝒮(x).
 
-    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance is right for all.
-    Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x); `further` (K,) of further outputs' μ̃.
+    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance
+    is right for all. Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x);
+    `further` (K,) of further outputs' μ̃.
     """
 
     def __init__(self, fit: Fit, kernel: Kernel) -> None:
@@ -56,8 +62,8 @@ class Rounding:
 
 @dataclass(frozen=True)
 class PosteriorShift:
-    """The difference of a posterior from the reference: `ratio` ρ and `distance` d. `slack`: the rounding error of ρ
-    σ̃₀², relative to the prior. `further` (K,): d of further outputs.
+    """The difference of a posterior from the reference: `ratio` ρ and `distance` d. `slack`: the
+    rounding error of ρ σ̃₀², relative to the prior. `further` (K,): d of further outputs.
     """
 
     ratio: float
@@ -67,10 +73,10 @@ class PosteriorShift:
 
 
 class Screen:
-    """The reference of one model: the last posterior that was computed for all arms. A new sweep over all arms is made
-    when the work on single arms has cost as much as one, so all the work is at most about twice that of the best choice
-    of sweeps in hindsight. This cache changes no pick: bounds remain valid, and existing `UpperBounds` keep their
-    reference.
+    """The reference of one model: the last posterior that was computed for all arms. A new sweep
+    over all arms is made when the work on single arms has cost as much as one, so all the work is
+    at most about twice that of the best choice of sweeps in hindsight. This cache changes no pick:
+    bounds remain valid, and existing `UpperBounds` keep their reference.
     """
 
     def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
@@ -81,13 +87,15 @@ class Screen:
         self._rung = 0
 
     def extend(self, largest_prior: float) -> "Screen":
-        """A screen with the same reference, for these arms and more of them; `largest_prior`: κ² of all."""
+        """Return a screen with the same reference, for these arms and more of them;
+        `largest_prior`: κ² of all."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
         screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung
         return screen
 
     def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
-        """Upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms `blocked`."""
+        """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms
+        `blocked`."""
         rounding = Rounding(fit, self._kernel)
         drift = self._nearby(all_arms, fit, rounding)
         old, reference = self._reference or (fit, rounding)
@@ -98,7 +106,8 @@ class Screen:
         means = (rounding.mean + reference.mean, *map(sum, zip(rounding.further, reference.further, strict=True)))
 
         def lines(output: int, width: float) -> tuple[BoundLine, BoundLine]:
-            """Bounds on one output: to be used with the fit's own means, and with those of its reference."""
+            """Return bounds on one output: to be used with the fit's own means, and with those of
+            its reference."""
             distance = distances[output]
             deviations = width * variances**0.5 + distance * (reference.variance + drift.slack) ** 0.5
             constant = means[output] + deviations / float(np.sqrt(self._regularization))
@@ -113,8 +122,8 @@ class Screen:
         self._spent += cost * arms
 
     def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> PosteriorShift:
-        """The drift since the reference; `fit` becomes the reference when the old one is too far or has cost too
-        much."""
+        """Return the drift since the reference; `fit` becomes the reference when the old one is too
+        far or has cost too much."""
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
             cross = self._between(all_arms, old.basis, fit.basis)
@@ -126,14 +135,14 @@ class Screen:
         return PosteriorShift(1.0, 0.0, 0.0, (0.0,) * len(fit.further_loadings))
 
     def _between(self, all_arms: AllArms, old: Points, new: Points) -> Floats:
-        """k(𝒮₀, 𝒮): from kept columns where the atoms are arms."""
+        """Return k(𝒮₀, 𝒮): from kept columns where the atoms are arms."""
         if is_pair(old.arms).any() or is_pair(new.arms).any():
             return self._kernel.cross(old.features, new.features)
         return all_arms.kernel_rows(old.arms, new)
 
     def _drift(self, old: Fit, new: Fit, cross: Floats, means: Sequence[float]) -> PosteriorShift | None:
-        """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means` (J,): rounding of both means
-        of each output."""
+        """Return how far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`
+        (J,): rounding of both means of each output."""
         product = old.transform @ cross @ new.transform.T
         rho = self._ratio(old, new, product)
         if rho is None:
@@ -150,7 +159,8 @@ class Screen:
         return PosteriorShift(rho, distances[0], slack, tuple(distances[1:]))
 
     def _ratio(self, old: Fit, new: Fit, product: Floats) -> float | None:
-        """The first ρ of the ladder that is certified, beginning one rung below the last one that was."""
+        """Return the first ρ of the ladder that is certified, beginning one rung below the last one
+        that was."""
         explained = new.spectrum / (new.spectrum + self._regularization)  # H K Hᵀ
         diagonal = old.spectrum / (old.spectrum + self._regularization)  # H₀ K₀ H₀ᵀ
         cross = np.sqrt(old.spectrum)[:, None] * product * np.sqrt(new.spectrum)  # X
@@ -166,7 +176,8 @@ class Screen:
     def _distance(
         self, before_refit: tuple[Fit, Floats], after_refit: tuple[Fit, Floats], product: Floats, doubt: float
     ) -> float:
-        """d in orthonormal coordinates of the two spans, in which θ is loadings / (b + λ)^{1/2}; `doubt`: of X.
+        """Return d in orthonormal coordinates of the two spans, in which θ is loadings / (b +
+        λ)^{1/2}; `doubt`: of X.
 
         A fit is given with the loadings (r,) of one output.
         """
@@ -183,10 +194,11 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not looked at: `lazy.RemainingArms` of all blocks, at a few passes over them.
+    """Upper bounds on all arms that were not looked at: `lazy.RemainingArms` of all blocks, at a
+    few passes over them.
 
-    `lines`: bounds to be used with the means of `fit`, and the same with those of its reference. `take` gives bounds of
-    the first kind.
+    `lines`: bounds to be used with the means of `fit`, and the same with those of its reference.
+    `take` gives bounds of the first kind.
     """
 
     def __init__(
@@ -220,14 +232,16 @@ class UpperBounds:
         return np.concatenate(arms), np.concatenate(bounds), self.top
 
     def tighten(self, arms: Indices) -> Floats:
-        """Bounds for `arms` (n,) with their own means, one product with the dictionary's kernel rows each: (n,)."""
+        """Return bounds for `arms` (n,) with their own means, one product with the dictionary's
+        kernel rows each: (n,)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten(self._fit, self._own[0], arms)
 
     def arms_reaching(
         self, blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """Arms (n,) but `blocked`, ascending, whose bounds (n,) on the scalarised score reach `best`.
+        """Return arms (n,) but `blocked`, ascending, whose bounds (n,) on the scalarised score
+        reach `best`.
 
         If that is −∞: of each block the `most` arms of largest bounds.
         """

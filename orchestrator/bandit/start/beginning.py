@@ -1,4 +1,5 @@
-"""The state that a strategy begins with: its model, published or calibrated, and the arms of its warm start."""
+"""The state that a strategy begins with: its model, published or calibrated, and the arms of its
+warm start."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,7 @@ AnyArms = Arms | Floats | PlacedArms
 
 
 def features_and_layout(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
-    """Features and layout of `arms`. Raises ValueError on an array that is not allowed."""
+    """Return features and layout of `arms`. Raises ValueError on an array that is not allowed."""
     if isinstance(arms, PlacedArms):
         return arms, None
     both = arms if isinstance(arms, Arms) else Arms.of(arms)
@@ -34,8 +35,8 @@ def begin_state(
 ) -> SparseState:
     """State before any pull of `arms`; draws the warm start's arms.
 
-    `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not allowed, or when the
-    model needs the layout of arms that are in other processes.
+    `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not
+    allowed, or when the model needs the layout of arms that are in other processes.
     """
     features, layout = features_and_layout(arms)
     if model is None:

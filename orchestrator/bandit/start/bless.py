@@ -1,12 +1,15 @@
-"""BLESS: bottom-up leverage score sampling (Rudi, Calandriello, Carratino, Rosasco 2018, Algorithm 1).
+"""BLESS: bottom-up leverage score sampling (Rudi, Calandriello, Carratino, Rosasco 2018, Algorithm
+1).
 
-Ridge leverage scores ℓ_λ(x) = (k(x, x) − k_n(x)ᵀ (K_n + λI)⁻¹ k_n(x)) / λ over n pulls, and a dictionary drawn with
-them, without the n × n matrix: coarse scores (large λ) need few atoms, and the atoms of one level are accurate enough
-to estimate the scores of the next, finer one. Everything is on the unnormalised scale, on which the last λ is the ridge
-parameter itself, as in `posterior`; there ℓ_λ is the variance σ².
+Ridge leverage scores ℓ_λ(x) = (k(x, x) − k_n(x)ᵀ (K_n + λI)⁻¹ k_n(x)) / λ over n pulls, and a
+dictionary drawn with them, without the n × n matrix: coarse scores (large λ) need few atoms, and
+the atoms of one level are accurate enough to estimate the scores of the next, finer one. Everything
+is on the unnormalised scale, on which the last λ is the ridge parameter itself, as in `posterior`;
+there ℓ_λ is the variance σ².
 
-A level costs about n · |J| kernel entries and there are log_q(κ²n/λ) of them. n pulls of one arm are one row with a
-count, and c draws of one row are one atom with a c-th of the weight, so duplicates have no cost.
+A level costs about n · |J| kernel entries and there are log_q(κ²n/λ) of them. n pulls of one arm
+are one row with a count, and c draws of one row are one atom with a c-th of the weight, so
+duplicates have no cost.
 """
 
 import math
@@ -23,14 +26,15 @@ _BLOCK = 2048  # rows a matrix product
 
 @dataclass(frozen=True, eq=False)
 class WeightedDictionary:
-    """`members` (m,): distinct positions of rows, ascending; `weights` (m,) > 0: the diagonal of W."""
+    """`members` (m,): distinct positions of rows, ascending; `weights` (m,) > 0: the diagonal of
+    W."""
 
     members: Indices
     weights: Floats
 
     def scores(self, kernel: Kernel, rows: Floats, regularization: float) -> Floats:
-        """ℓ̃ (n,) of `rows` (n, d) at λ = `regularization`: (k(x, x) − k_J(x)ᵀ (K_J + λW)⁻¹ k_J(x)) / λ; `rows[members]`
-        are the atoms."""
+        """Return ℓ̃ (n,) of `rows` (n, d) at λ = `regularization`: (k(x, x) − k_J(x)ᵀ (K_J + λW)⁻¹
+        k_J(x)) / λ; `rows[members]` are the atoms."""
         return _scores(kernel, rows, rows[self.members], self.weights, regularization)
 
 
@@ -44,10 +48,12 @@ def bless(
     q1: float = 4.0,
     q2: float = 8.0,
 ) -> WeightedDictionary:
-    """A dictionary of the distinct `rows` (p, d), each pulled `counts` (p,) ≥ 1 times, for λ = `regularization` > 0.
+    """Return a dictionary of the distinct `rows` (p, d), each pulled `counts` (p,) ≥ 1 times, for λ
+    = `regularization` > 0.
 
-    `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ, `q1` > 0 the oversampling of the candidates, `q2` > 0 that
-    of the atoms. Raises ValueError on other constants, no rows, or a count below 1.
+    `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ, `q1` > 0 the oversampling of the
+    candidates, `q2` > 0 that of the atoms. Raises ValueError on other constants, no rows, or a
+    count below 1.
     """
     if not (q > 1 and q1 > 0 and q2 > 0):
         raise ValueError(f"bless needs q > 1, q1 > 0 and q2 > 0, got {q}, {q1} and {q2}")
@@ -64,7 +70,7 @@ def bless(
 
 
 def _path(start: float, end: float, q: float) -> list[float]:
-    """λ_1 > … > λ_H = `end`, from `start` / q down by factors of q; at least one level."""
+    """Return λ_1 > … > λ_H = `end`, from `start` / q down by factors of q; at least one level."""
     steps = max(1, math.ceil(math.log(max(start / end, 1.0), q)))
     return [*(start * q**-step for step in range(1, steps)), end]
 
@@ -79,7 +85,8 @@ def _draw(
     q2: float,
     rng: np.random.Generator,
 ) -> WeightedDictionary:
-    """The dictionary of one level; `candidates` (p,): how often each row is among the R_h candidates."""
+    """Return the dictionary of one level; `candidates` (p,): how often each row is among the R_h
+    candidates."""
     present, size = np.flatnonzero(candidates), int(candidates.sum())
     scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0: κ² may be
@@ -87,20 +94,22 @@ def _draw(
     atoms = max(1, math.ceil(q2 * dimension))  # M_h
     drawn = rng.multinomial(atoms, mass / mass.sum())
     chosen = np.flatnonzero(drawn)
-    # W = diag(R_h M_h p_j / n), p_j that of a single pull; c equal atoms of weight w are one of weight w/c
+    # W = diag(R_h M_h p_j / n), p_j that of a single pull; c equal atoms of weight w are one of
+    # weight w/c
     single = np.maximum(scores, np.finfo(np.float64).tiny)[chosen] / mass.sum()
     weights = size * atoms * single / total / drawn[chosen]
     return WeightedDictionary(read_only(present[chosen], np.intp), read_only(weights, np.float64))
 
 
 def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:
-    """ℓ̃ (n,) of `rows` (n, d) at λ = `level` with `atoms` (m, d) and their `weights` (m,); at least 0."""
+    """Return ℓ̃ (n,) of `rows` (n, d) at λ = `level` with `atoms` (m, d) and their `weights` (m,);
+    at least 0."""
     diagonal = kernel.diagonal(rows)
     if not len(atoms):
         return np.asarray(diagonal / level)
     roots = np.sqrt(weights)
-    # (K_J + λW)⁻¹ = W^{−1/2} (W^{−1/2} K_J W^{−1/2} + λI)⁻¹ W^{−1/2}: near-duplicates leave K_J singular, and λI must
-    # stand out against rounding, or the factorisation fails
+    # (K_J + λW)⁻¹ = W^{−1/2} (W^{−1/2} K_J W^{−1/2} + λI)⁻¹ W^{−1/2}: near-duplicates leave K_J
+    # singular, and λI must stand out against rounding, or the factorisation fails
     gram = kernel.cross(atoms, atoms) / np.multiply.outer(roots, roots)
     ridge = level + len(atoms) * np.finfo(np.float64).eps * float(np.trace(gram))
     factor = cholesky(gram + ridge * np.eye(len(atoms)), lower=True)

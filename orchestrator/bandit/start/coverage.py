@@ -1,8 +1,9 @@
-"""Picks for the sake of coverage: the most promising arm of the level of a choice that lacks evaluations.
+"""Picks for the sake of coverage: the most promising arm of the level of a choice that lacks
+evaluations.
 
-The model gives up a level after a few poor evaluations, also when its best configurations are in a small region. So in
-a space with choices some of the picks go to levels that lack evaluations (`levels.Levels`): few while the best mean
-reward rises, and half of them while it does not.
+The model gives up a level after a few poor evaluations, also when its best configurations are in a
+small region. So in a space with choices some of the picks go to levels that lack evaluations
+(`levels.Levels`): few while the best mean reward rises, and half of them while it does not.
 """
 
 import math
@@ -22,8 +23,8 @@ MOST_COMPARED = 512  # arms of a level
 
 
 def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
-    """Whether the next pick with so many pulls open is for the sake of coverage: a `share` of the picks is, or
-    `ON_PLATEAU` if that is more and the best mean reward does not rise."""
+    """Return whether the next pick with so many pulls open is for the sake of coverage: a `share`
+    of the picks is, or `ON_PLATEAU` if that is more and the best mean reward does not rise."""
     if not share:
         return False
     is_plateau = state.pulls.total - state.peak.results >= max(PLATEAU, 2 * open_pulls)
@@ -33,8 +34,8 @@ def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
 
 
 def lacking_arm(state: SparseState, open_pulls: Sequence[int], width: float) -> int | None:
-    """The arm with the largest upper bound μ̃ + `width` · σ̃ of the level that lacks evaluations most, `open_pulls`
-    included; None without choices, or where no level lacks any."""
+    """Return the arm with the largest upper bound μ̃ + `width` · σ̃ of the level that lacks
+    evaluations most, `open_pulls` included; None without choices, or where no level lacks any."""
     layout = state.layout
     if layout is None or layout.parameter_count == len(layout.parameters):
         return None
@@ -59,6 +60,7 @@ def best_bound(state: SparseState, arms: Indices, open_pulls: Sequence[int], wid
 
 
 def _thin(arms: Indices, most: int) -> Indices:
-    """At most `most` of `arms`, spread evenly; the last one, which is near the best, is always among them."""
+    """Return at most `most` of `arms`, spread evenly; the last one, which is near the best, is
+    always among them."""
     step = max(-(-len(arms) // most), 1)
     return arms[::-1][::step][::-1]

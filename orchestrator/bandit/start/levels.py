@@ -1,7 +1,7 @@
 """Levels of choices among the arms: which arm has which, and which of them still lack evaluations.
 
-The one-hot columns of a choice belong to one parameter of the arms' layout. A parameter that exists in one level only
-has its branch covered with that level.
+The one-hot columns of a choice belong to one parameter of the arms' layout. A parameter that exists
+in one level only has its branch covered with that level.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ class Levels:
     """The levels of all choices in some arms.
 
     Attributes:
-        of_arms: (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not exist.
+        of_arms: (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not
+            exist.
         quotas: of each choice, how many evaluations (L,) each of its levels should have.
     """
 
@@ -30,7 +31,7 @@ class Levels:
 
     @staticmethod
     def of(features: Floats, layout: Layout) -> "Levels":
-        """The levels of arms with `features` (n, d)."""
+        """Return the levels of arms with `features` (n, d)."""
         columns = [np.flatnonzero(layout.parameters == number) for number in range(layout.parameter_count)]
         blocks = [features[:, places] for places in columns if len(places) > 1]
         found = [np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL) for block in blocks]
@@ -43,7 +44,8 @@ class Levels:
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
 
     def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> Indices:
-        """The `eligible` arms of the level that lacks the largest share of its quota; none where none lacks any.
+        """Return the `eligible` arms of the level that lacks the largest share of its quota; none
+        where none lacks any.
 
         Arms are positions in `of_arms`.
 
@@ -70,10 +72,11 @@ class Levels:
 
 
 def _count(column: Indices, arms: Indices, levels: int) -> Indices:
-    """How many of `arms` have each of the `levels` levels in `column` (n,)."""
+    """Return how many of `arms` have each of the `levels` levels in `column` (n,)."""
     return np.bincount(column[arms] + 1, minlength=levels + 1)[1:]
 
 
 def _quota(numbers: Floats) -> int:
-    """The evaluations that a level should have in whose arms the parameters with one feature are `numbers` (n, k)."""
+    """Return the evaluations that a level should have in whose arms the parameters with one feature
+    are `numbers` (n, k)."""
     return EACH * (1 + int(np.count_nonzero(np.ptp(numbers, axis=0)))) if len(numbers) else 0

@@ -1,7 +1,9 @@
-"""The start of a strategy: the arms that are pulled before its first batch, or existing data (BBKB §5).
+"""The start of a strategy: the arms that are pulled before its first batch, or existing data (BBKB
+§5).
 
-Arms to pull are drawn once, before any reward is known. Existing data are pulls made elsewhere, rewards included: they
-are read and matched to arms outside the bandit core, and `begin_sparse` makes a state from them.
+Arms to pull are drawn once, before any reward is known. Existing data are pulls made elsewhere,
+rewards included: they are read and matched to arms outside the bandit core, and `begin_sparse`
+makes a state from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,17 +42,19 @@ class RandomStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """The arms in the order in which they are to be pulled."""
+        """Return the arms in the order in which they are to be pulled."""
         count = len(model.arms)
         return tuple(rng.choice(count, size=self.pulls, replace=self.pulls > count).tolist())
 
 
 @dataclass(frozen=True)
 class UncertaintyStart:
-    """Uncertainty sampling (BBKB Algorithm 3): the arm of largest exact σ² again and again, until max σ² ≤ 1/`workers`.
+    """Uncertainty sampling (BBKB Algorithm 3): the arm of largest exact σ² again and again, until
+    max σ² ≤ 1/`workers`.
 
-    After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the latest; with no
-    `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
+    After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the
+    latest; with no `workers` only then (a campaign fills in its number of workers). An arm may come
+    up twice.
     """
 
     workers: Annotated[
@@ -65,7 +69,8 @@ class UncertaintyStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """The arms in the order in which they are to be pulled; at least one. Draws nothing from `rng`."""
+        """Return the arms in the order in which they are to be pulled; at least one. Draws nothing
+        from `rng`."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
         exact = _NoisyCholesky(model)
         queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
@@ -79,8 +84,9 @@ class UncertaintyStart:
 
 @dataclass(frozen=True)
 class SpreadStart:
-    """`pulls` different arms that cover the space: the first ones where arms are in the order of a low-discrepancy
-    sequence, else uniform ones. Uncertainty sampling chooses the corners instead, which are rarely good.
+    """`pulls` different arms that cover the space: the first ones where arms are in the order of a
+    low-discrepancy sequence, else uniform ones. Uncertainty sampling chooses the corners instead,
+    which are rarely good.
     """
 
     pulls: Annotated[
@@ -97,7 +103,7 @@ class SpreadStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """The arms in the order in which they are to be pulled."""
+        """Return the arms in the order in which they are to be pulled."""
         count = len(model.arms)
         pulls = min(self._pulls(layout), count)
         if layout is not None and layout.is_sequence:
@@ -113,10 +119,10 @@ class SpreadStart:
 
 
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
-    """At most `limit` arms of the warm start that are not pulled or `pending`.
+    """Return at most `limit` arms of the warm start that are not pulled or `pending`.
 
-    `never_waits`: before the first reward, further arms fill up `limit` after the warm start's end, so that no worker
-        waits.
+    `never_waits`: before the first reward, further arms fill up `limit` after the warm start's end,
+        so that no worker waits.
     """
     start = state.remaining_start(pending)[:limit]
     if never_waits and not state.pulls.total:
@@ -125,8 +131,9 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 
 def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
-    """The state after a `tell`: when the whole warm start failed, as many uniform arms join it as have failed, at most
-    `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a draw."""
+    """Return the state after a `tell`: when the whole warm start failed, as many uniform arms join
+    it as have failed, at most `RESTART`, so that every worker has a trial. Other states are
+    returned unchanged, without a draw."""
     if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
@@ -135,7 +142,7 @@ def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseS
 
 
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
-    """At most `count` further arms after the end of the warm start.
+    """Return at most `count` further arms after the end of the warm start.
 
     In the order of the sequence, or in an order that is a function of the warm start's arms.
     """
@@ -150,11 +157,13 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
 @dataclass(frozen=True)
 class DataStart:
-    """Existing data instead of pulls: results of arms, or of parameters that are an arm's, known before the campaign.
+    """Existing data instead of pulls: results of arms, or of parameters that are an arm's, known
+    before the campaign.
 
-    `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with `campaign`).
-    `campaign` is its name there: the name of its folder. `reward` is the column of a table that holds the results, on
-    the objective's scale; its other columns are `arm`, the index of a candidate, or else one a parameter.
+    `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with
+    `campaign`). `campaign` is its name there: the name of its folder. `reward` is the column of a
+    table that holds the results, on the objective's scale; its other columns are `arm`, the index
+    of a candidate, or else one a parameter.
     """
 
     path: Annotated[str, Doc("A CSV or Parquet table, the folder of another run, or the database URL of one.")]
@@ -176,7 +185,7 @@ class DataStart:
             raise ValueError(f"strategy.warm_start.campaign {rule}, got {self.campaign!r}")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """No arm: the strategy learns the existing data before it chooses anything."""
+        """Return no arm: the strategy learns the existing data before it chooses anything."""
         return ()
 
 
@@ -199,7 +208,7 @@ class StartsWarm(Protocol):
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
-    """The strategy's warm start; None when it has none."""
+    """Return the strategy's warm start; None when it has none."""
     return strategy.warm_start if isinstance(strategy, StartsWarm) else None
 
 
@@ -214,14 +223,15 @@ WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
 def begin_sparse(
     state: SparseState, existing: Sequence[Observation], rng: np.random.Generator, calibrated: Model | None = None
 ) -> SparseState:
-    """The state that begins with `existing` pulls: counts and sums are theirs, and BLESS draws the dictionary out of
-    their arms.
+    """Return the state that begins with `existing` pulls: counts and sums are theirs, and BLESS
+    draws the dictionary out of their arms.
 
-    The information gain is that of all existing pulls together, with no variances in between, which were unknown:
-    G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström approximation K̃ = (zᵀz'). For any
-    dictionary it is at least log det(I + K/λ), which is all that Theorem 2 asks of G, since log det(A + B) is at most
-    log det A + Tr(A⁻¹B); it exceeds it by d_eff or so at most. With the prior's variance for each pull, as in a
-    `tell`, G would be n log(1 + κ²/λ).
+    The information gain is that of all existing pulls together, with no variances in between, which
+    were unknown: G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström
+    approximation K̃ = (zᵀz'). For any dictionary it is at least log det(I + K/λ), which is all that
+    Theorem 2 asks of G, since log det(A + B) is at most log det A + Tr(A⁻¹B); it exceeds it by
+    d_eff or so at most. With the prior's variance for each pull, as in a `tell`, G would be n log(1
+    + κ²/λ).
     """
     after = state.observe(existing)
     after = after if calibrated is None else refit(after, calibrated)
@@ -236,7 +246,8 @@ def begin_sparse(
 
 
 class _NoisyCholesky:
-    """Exact variances after pulls of `picks`, of the arms looked at: a row of L⁻¹ k(picks, x) more a pick."""
+    """Exact variances after pulls of `picks`, of the arms looked at: a row of L⁻¹ k(picks, x) more
+    a pick."""
 
     tie: ClassVar[float] = 0.0
     stale: ClassVar[Indices] = np.empty(0, np.intp)
@@ -250,7 +261,7 @@ class _NoisyCholesky:
         self._explained = np.empty(0)
 
     def scores(self) -> Floats:
-        """Exact σ² of the arms looked at, on the 1/λ scale: (n,)."""
+        """Return exact σ² of the arms looked at, on the 1/λ scale: (n,)."""
         left = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
         variance: Floats = left / self._model.regularization
         return variance
@@ -259,11 +270,11 @@ class _NoisyCholesky:
         """Nothing: scores are always up to date."""
 
     def variance(self, arm: int) -> float:
-        """Exact σ² of `arm`, which was looked at."""
+        """Return exact σ² of `arm`, which was looked at."""
         return float(self.scores()[self.arms == arm][0])
 
     def tighten(self, arms: Indices) -> Floats:
-        """The bounds are not improved."""
+        """Return the bounds are not improved."""
         return np.full(len(arms), np.inf)
 
     @property
@@ -302,7 +313,8 @@ class _NoisyCholesky:
         self._rows.append((column, pivot))
 
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
-        """What `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is `solved`."""
+        """Return what `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is
+        `solved`."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
         # not @: an arm's row must not depend on the other arms in the call
         for value, earlier in zip(column, solved, strict=True):

@@ -1,6 +1,8 @@
-"""Adaptive discretisation (Shekhar and Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
+"""Adaptive discretisation (Shekhar and Javidi 2018, Algorithm 1): cells that are fine where the
+maximum may be.
 
-"Gaussian process bandits with adaptive discretization". A tree of boxes; each leaf, a cell, stands for one arm.
+"Gaussian process bandits with adaptive discretization". A tree of boxes; each leaf, a cell, stands
+for one arm.
 """
 
 import math
@@ -37,8 +39,9 @@ Constants = Literal["norm", "chaining"]
 
 @dataclass(frozen=True, slots=True)
 class TreeCell:
-    """A leaf of the tree, `depth` h halvings deep. `arm` is the one nearest to its centre, `parent` that of the cell it
-    was half of; None at the root. `members`: the arms in the box that may be chosen, ascending.
+    """A leaf of the tree, `depth` h halvings deep. `arm` is the one nearest to its centre, `parent`
+    that of the cell it was half of; None at the root. `members`: the arms in the box that may be
+    chosen, ascending.
     """
 
     box: Box
@@ -50,8 +53,8 @@ class TreeCell:
 
 @dataclass(frozen=True, eq=False)
 class CellState(ExactState):
-    """State of adaptive discretisation. `cells`: a partition of the domain, without those that hold no arm. `splits`:
-    of the last `tell`, the positions of the cells split at a time.
+    """State of adaptive discretisation. `cells`: a partition of the domain, without those that hold
+    no arm. `splits`: of the last `tell`, the positions of the cells split at a time.
     """
 
     boxed: BoxedArms
@@ -59,7 +62,8 @@ class CellState(ExactState):
     splits: tuple[tuple[int, ...], ...]
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """The next round's state, nothing split yet; cells whose arm has failed have another, or are gone."""
+        """Return the next round's state, nothing split yet; cells whose arm has failed have
+        another, or are gone."""
         after = replace(super().observe(observations, model), splits=())
         failed = {seen.arm for seen in observations if seen.reward is None}
         if not failed:
@@ -73,7 +77,8 @@ class CellState(ExactState):
         return replace(after, cells=tuple(cells))
 
     def split(self, positions: Sequence[int]) -> "CellState":
-        """The state with both halves of the cells at `positions` in their places; a half without arms is dropped."""
+        """Return the state with both halves of the cells at `positions` in their places; a half
+        without arms is dropped."""
         chosen, cells = frozenset(positions), list[TreeCell]()
         for position, cell in enumerate(self.cells):
             if position not in chosen:
@@ -85,7 +90,8 @@ class CellState(ExactState):
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
     def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
-        """`like` with this box and those of `members` that are in it; nothing when there is none."""
+        """Return `like` with this box and those of `members` that are in it; nothing when there is
+        none."""
         held = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(held):
             return []
@@ -94,26 +100,31 @@ class CellState(ExactState):
 
 @dataclass(frozen=True)
 class AdaptiveDiscretization:
-    """Hyper-parameters of adaptive discretisation. Raises ValueError, naming the field, when one is out of range.
+    """Hyper-parameters of adaptive discretisation. Raises ValueError, naming the field, when one is
+    out of range.
 
-    Each step takes the cell of largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U = μ + β σ at the arm nearest
-    to its centre. It is halved when β σ ≤ V_h, because its size then dominates the uncertainty; else its arm is pulled.
+    Each step takes the cell of largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U = μ + β
+    σ at the arm nearest to its centre. It is halved when β σ ≤ V_h, because its size then dominates
+    the uncertainty; else its arm is pulled.
 
-    It works on the box spanned by the arms' features, a cell's centre snapped to the nearest arm in the cell; cells
-    without an arm are dropped. One pull at a time: nothing is chosen while a reward is not in yet.
+    It works on the box spanned by the arms' features, a cell's centre snapped to the nearest arm in
+    the cell; cells without an arm are dropped. One pull at a time: nothing is chosen while a reward
+    is not in yet.
 
-    β = B + R √(2 (γ + 1 + log 1/δ)), as GP-ThreDS has it. V_h = `variation` · d_k(h), d_k(h) the kernel distance
-    √(k(x,x) + k(y,y) − 2k(x,y)) from the centre of a cell at depth h to its corner: |f(x) − f(y)| ≤ ‖f‖ d_k(x, y), so
-    B is a bound for every f the width is made for.
+    β = B + R √(2 (γ + 1 + log 1/δ)), as GP-ThreDS has it. V_h = `variation` · d_k(h), d_k(h) the
+    kernel distance √(k(x,x) + k(y,y) − 2k(x,y)) from the centre of a cell at depth h to its corner:
+    |f(x) − f(y)| ≤ ‖f‖ d_k(x, y), so B is a bound for every f the width is made for.
 
-    `constants: chaining` takes f to be a draw of the Gaussian process instead, as the authors do, with the numbers of
-    the experiment that Salgia et al. 2021 released: with h_max = log₂ T, and ℓ in units of the domain's edges,
+    `constants: chaining` takes f to be a draw of the Gaussian process instead, as the authors do,
+    with the numbers of the experiment that Salgia et al. 2021 released: with h_max = log₂ T, and ℓ
+    in units of the domain's edges,
 
         β = √(2 (2 + log(T h_max) + d h_max log 2 + log 2))
         V_h = 4 · 2^{−h/d} (√(4 + C + h log 2 + 4 d log(2^{h/d} / ℓ)) + 1 + 2.7 √(2 log 2))
         C = 2 log(4 π²/3) + 2 log(T² π²/6)
 
-    and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation` are not used then.
+    and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation`
+    are not used then.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -148,7 +159,8 @@ class AdaptiveDiscretization:
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
-        """The arm of the cell with the largest index, unless one is pending. Ties: the first cell."""
+        """Return the arm of the cell with the largest index, unless one is pending. Ties: the first
+        cell."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -158,11 +170,13 @@ class AdaptiveDiscretization:
         return Choose((pick,), "one pull at a time")
 
     def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
-        """State after these newly finished pulls, split until the best cell's arm has to be pulled. Draws nothing."""
+        """State after these newly finished pulls, split until the best cell's arm has to be pulled.
+        Draws nothing."""
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
-        """The splits of the last `tell`: another machine's rounding must not change the tree."""
+        """Return the splits of the last `tell`: another machine's rounding must not change the
+        tree."""
         return {"splits": [list(positions) for positions in state.splits]}
 
     def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:
@@ -173,11 +187,11 @@ class AdaptiveDiscretization:
         return after
 
     def posterior(self, state: CellState) -> Posterior:
-        """The belief over all arms at `state`."""
+        """Return the belief over all arms at `state`."""
         return state.posterior(self.width(state))
 
     def width(self, state: CellState) -> float:
-        """β √λ: the factor on σ of the 1/λ scale."""
+        """Return β √λ: the factor on σ of the 1/λ scale."""
         if self.constants == "chaining":
             deepest, d = math.log2(self.horizon), state.boxed.dimension
             exponent = 2.0 + math.log(self.horizon * deepest) + (d * deepest + 1.0) * math.log(2.0)
@@ -187,7 +201,8 @@ class AdaptiveDiscretization:
         return beta * float(np.sqrt(self.regularization))
 
     def variations(self, state: CellState) -> Floats:
-        """V_h for every depth h of the tree: (deepest + 1,). Cells of one depth have the same edges."""
+        """Return V_h for every depth h of the tree: (deepest + 1,). Cells of one depth have the
+        same edges."""
         depths = 1 + max(cell.depth for cell in state.cells)
         if self.constants == "chaining":
             return self._chaining(state.boxed, np.arange(depths))
@@ -202,7 +217,7 @@ class AdaptiveDiscretization:
         return scale * np.sqrt(np.maximum(squared, 0.0))
 
     def _chaining(self, boxed: BoxedArms, depths: Indices) -> Floats:
-        """V_h by the chaining argument for depths h (n,)."""
+        """Return V_h by the chaining argument for depths h (n,)."""
         d, edges = boxed.dimension, boxed.spans[boxed.spans > 0]
         scales = np.broadcast_to(np.asarray(self.kernel.lengthscale), boxed.spans.shape)[boxed.spans > 0]
         relative = float(np.exp(np.log(scales / edges).mean())) if len(edges) else 1.0
@@ -214,7 +229,7 @@ class AdaptiveDiscretization:
         )
 
     def indices(self, state: CellState) -> Floats:
-        """min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
+        """Return min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
         belief, width, variations = state.belief, self.width(state), self.variations(state)
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
         parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
@@ -224,7 +239,8 @@ class AdaptiveDiscretization:
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
-        """Whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features are not split."""
+        """Return whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features
+        are not split."""
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
@@ -235,10 +251,11 @@ class AdaptiveDiscretization:
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
     def _settle(self, state: CellState) -> CellState:
-        """The state after the splits that come before the next pull: the best cell's, as long as it may be split.
+        """Return the state after the splits that come before the next pull: the best cell's, as
+        long as it may be split.
 
-        Before any pull no half is better than its whole, so cells that tie are split at once: in high dimensions there
-        are thousands.
+        Before any pull no half is better than its whole, so cells that tie are split at once: in
+        high dimensions there are thousands.
         """
         while state.cells:
             may, indices = self.splittable(state), self.indices(state)

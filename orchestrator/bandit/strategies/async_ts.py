@@ -1,7 +1,8 @@
-"""Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a method that BBKB is
-compared with.
+"""Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a
+method that BBKB is compared with.
 
-Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and never the arms' covariance matrix.
+Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and never the arms'
+covariance matrix.
 """
 
 import math
@@ -51,7 +52,8 @@ class AsyncTSState(SparseState):
 
     @cached_property
     def residual_deviation(self) -> Floats:
-        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less zᵀV⁻¹z."""
+        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less
+        zᵀV⁻¹z."""
         posterior = self.posterior
         embedded = np.empty(len(posterior.variance))
         for block in posterior.model.parts():
@@ -64,16 +66,18 @@ class AsyncTSState(SparseState):
 
 @dataclass(frozen=True)
 class AsyncTS(SparseStrategy[AsyncTSState]):
-    """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one is out of range.
+    """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one
+    is out of range.
 
-    Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h independent standard normal,
-    h one an arm: variance β² σ̃². Pending pulls are not in the posterior; picks differ because of the draws (Kandasamy
-    et al. 2018). The method has no rule for its batch: at most `batch_size` pulls are pending. In mode `async` a free
-    worker gets a draw at once, as published. The draw of the i-th pull is a function of posterior, seed and i, so `ask`
+    Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h
+    independent standard normal, h one an arm: variance β² σ̃². Pending pulls are not in the
+    posterior; picks differ because of the draws (Kandasamy et al. 2018). The method has no rule for
+    its batch: at most `batch_size` pulls are pending. In mode `async` a free worker gets a draw at
+    once, as published. The draw of the i-th pull is a function of posterior, seed and i, so `ask`
     is pure.
 
-    β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
-    `batch_size` 30 and `scale` 0.1.
+    β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments
+    (Appendix D) take `batch_size` 30 and `scale` 0.1.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -117,7 +121,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return AsyncTSState(**known, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
-        """One draw a pick, as many as `limit` and `batch_size` allow. Before any reward the prior is drawn from."""
+        """Return one draw a pick, as many as `limit` and `batch_size` allow. Before any reward the
+        prior is drawn from."""
         wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
@@ -132,7 +137,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
-        """The argmax of the draw of the pull number `pull`; ties: lowest index."""
+        """Return the argmax of the draw of the pull number `pull`; ties: lowest index."""
         posterior = state.posterior
         drawn = posterior.mean + width * self._deviation(state, pull)
         drawn[state.blocked(pending)] = -np.inf
@@ -140,17 +145,18 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
-        """A draw (A,) with mean 0 and variance σ̃²."""
+        """Return a draw (A,) with mean 0 and variance σ̃²."""
         rng, posterior = np.random.default_rng([state.seed, pull]), state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
-        # y(x) = T k_𝒮(x) equals V^{−1/2}z(x) up to a rotation, which does not change the distribution of g
+        # y(x) = T k_𝒮(x) equals V^{−1/2}z(x) up to a rotation, which does not change the
+        # distribution of g
         weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
         for block in posterior.model.parts():
             deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights
         return deviation
 
     def width_at(self, state: AsyncTSState) -> float:
-        """β at `state`: a factor on σ̃ of the 1/λ scale."""
+        """Return β at `state`: a factor on σ̃ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
         return self.scale * self.confidence.width(state.information_gain)
@@ -164,7 +170,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return replace(super().tell(state, observations, rng), over=state.over + len(observations))
 
     def recorded(self, state: AsyncTSState) -> Record:
-        """The seed, and what every sparse strategy records."""
+        """Return the seed, and what every sparse strategy records."""
         return {"seed": state.seed, **super().recorded(state)}
 
     def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:

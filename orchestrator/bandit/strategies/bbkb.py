@@ -1,12 +1,15 @@
-"""BBKB: batched budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2020, Algorithm 1).
+"""BBKB: batched budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2020,
+Algorithm 1).
 
-A batch is chosen on a frozen posterior mean while the variance shrinks with every pick, until the termination rule says
-that the posterior could have drifted by more than C̃. The rewards then update the width with the old variances, a new
-dictionary is drawn, and the posterior is fitted again from counts.
+A batch is chosen on a frozen posterior mean while the variance shrinks with every pick, until the
+termination rule says that the posterior could have drifted by more than C̃. The rewards then update
+the width with the old variances, a new dictionary is drawn, and the posterior is fitted again from
+counts.
 
-Pulls without rewards (`pending`) are added to the variance and to the drift before anything is picked. Lemma 1 holds
-for any dictionary, pulls and pending pulls, so the upper bounds stay valid for any order of the rewards, as long
-as the time that an evaluation takes does not depend on its noise. The asynchronous mode is based on this.
+Pulls without rewards (`pending`) are added to the variance and to the drift before anything is
+picked. Lemma 1 holds for any dictionary, pulls and pending pulls, so the upper bounds stay valid
+for any order of the rewards, as long as the time that an evaluation takes does not depend on its
+noise. The asynchronous mode is based on this.
 """
 
 import math
@@ -90,15 +93,15 @@ from orchestrator.bandit.strategy import (
 class BBKB(SparseStrategy[SparseState]):
     """Hyper-parameters of BBKB. Raises ValueError, naming the field, when one is out of range.
 
-    The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations and ten workers.
-    With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale are so large that batches of one would
-    be chosen for hundreds of rounds.
+    The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations
+    and ten workers. With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale
+    are so large that batches of one would be chosen for hundreds of rounds.
 
-    A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated model, `width` 2, `wait:
-    never` and first pulls that cover the space (`strategies.presets`).
+    A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated
+    model, `width` 2, `wait: never` and first pulls that cover the space (`strategies.presets`).
 
-    `mode`, `refresh_overhead` and `refresh_growth` are read where a campaign is run; `ask` and `tell` do not depend on
-    them.
+    `mode`, `refresh_overhead` and `refresh_growth` are read where a campaign is run; `ask` and
+    `tell` do not depend on them.
     """
 
     kernel: KernelOption = defaults.BBKB
@@ -154,11 +157,12 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def confidence(self) -> Confidence:
-        """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see `width_at`."""
+        """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see
+        `width_at`."""
         return self.confidence_of(self.width if isinstance(self.width, str) else "practical", self.ratio_threshold)
 
     def width_at(self, state: SparseState) -> float:
-        """The width at `state`: a factor on σ̃ of the 1/λ scale."""
+        """Return the width at `state`: a factor on σ̃ of the 1/λ scale."""
         noise = state.model.regularization
         if not isinstance(self.width, str):
             return self.width * math.sqrt(noise)
@@ -167,14 +171,16 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(self.confidence, noise_variance=noise, regularization=noise).width(state.information_gain)
 
     def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms.
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
+        bad arms.
 
         `arms` is a value of `Arms`, an array, or stands for one (`PlacedArms`).
         """
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
+        """Return the warm start's arms first; then a batch, cut at `limit`, by the upper bounds
+        with `pending` added."""
         refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
@@ -210,22 +216,24 @@ class BBKB(SparseStrategy[SparseState]):
         return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit", prospect)
 
     def _lacking_arm(self, state: SparseState, open_pulls: Sequence[int]) -> int | None:
-        """The arm that the next pick takes for the sake of coverage; None where it takes that of the largest bound."""
+        """Return the arm that the next pick takes for the sake of coverage; None where it takes
+        that of the largest bound."""
         if not state.goals.is_single or not is_coverage_due(state, len(open_pulls), self.coverage):
             return None
         return lacking_arm(state, open_pulls, self.width_at(state))
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
-        """Stopped trials that compete with new ones; None where there are none."""
+        """Return stopped trials that compete with new ones; None where there are none."""
         if not len(state.paused) or isinstance(self.width, str):
             return None
         return PausedTrials(state, pending, self.width)
 
     def _workspace(self, state: SparseState, pending: Sequence[int]) -> "_Workspace":
-        """The workspace of a batch at `state` with these pulls pending.
+        """Return the workspace of a batch at `state` with these pulls pending.
 
-        An earlier `ask` that ended with just these pulls is continued, so that choosing one by one costs no more than
-        choosing a batch. Its workspace is taken out of the memory: no two calls ever use one at the same time.
+        An earlier `ask` that ended with just these pulls is continued, so that choosing one by one
+        costs no more than choosing a batch. Its workspace is taken out of the memory: no two calls
+        ever use one at the same time.
         """
         kept = self._kept_workspaces.take(self._key(state, pending))
         if kept is not None:
@@ -242,12 +250,14 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _kept_workspaces(self) -> "Recent[_Key, _Workspace]":
-        """The end of the last `ask`: one only, because it keeps arrays of all arms. This cache changes no decision."""
+        """The end of the last `ask`: one only, because it keeps arrays of all arms. This cache
+        changes no decision."""
         return Recent(1)
 
     @staticmethod
     def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
-        """All that a workspace is a function of, beside the strategy; a posterior is equal to itself only."""
+        """Return all that a workspace is a function of, beside the strategy; a posterior is equal
+        to itself only."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
     def _drift(self, batch: AnyBatch) -> Drift:
@@ -264,7 +274,8 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence.gain(variance)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """See `SparseStrategy.tell`; a warm start without any result continues (`extend_failed_start`)."""
+        """See `SparseStrategy.tell`; a warm start without any result continues
+        (`extend_failed_start`)."""
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
@@ -339,7 +350,8 @@ class _Workspace:
                 self.append(arm)
 
     def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedTrial | None:
-        """The stopped trial whose bound exceeds that of a new trial of `arm`, if there is one."""
+        """Return the stopped trial whose bound exceeds that of a new trial of `arm`, if there is
+        one."""
         pick = self.picking.pick(arm)
         return paused.take(pick.mean, pick.variance * regularization)
 

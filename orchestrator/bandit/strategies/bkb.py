@@ -1,6 +1,8 @@
-"""BKB: budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2019, Algorithm 1).
+"""BKB: budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2019, Algorithm
+1).
 
-One pull at a time, and a new dictionary after each: BBKB with batches of one, and with a width of its own.
+One pull at a time, and a new dictionary after each: BBKB with batches of one, and with a width of
+its own.
 """
 
 import math
@@ -43,10 +45,11 @@ ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the e
 
 @dataclass(frozen=True)
 class BKB(SparseStrategy[SparseState]):
-    """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one is out of range.
+    """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one
+    is out of range.
 
-    Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is chosen while a reward
-    is not in yet, so a second worker stays idle.
+    Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is
+    chosen while a reward is not in yet, so a second worker stays idle.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -67,11 +70,12 @@ class BKB(SparseStrategy[SparseState]):
         check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
+        bad arms."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm, unless one is pending: the warm start's first, then argmax u."""
+        """Return one arm, unless one is pending: the warm start's first, then argmax u."""
         wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
         if wait:
             return wait
@@ -82,9 +86,11 @@ class BKB(SparseStrategy[SparseState]):
         return Choose((picking.pick(picking.queue(state.blocked()).top()),), "one pull at a time")
 
     def width_at(self, state: SparseState) -> float:
-        """β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ F, a = (1 + ε)/(1 − ε).
+        """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ
+        F, a = (1 + ε)/(1 − ε).
 
-        Σσ̃² over the t pulls, with the variances at `state`, is the estimate of the effective dimension.
+        Σσ̃² over the t pulls, with the variances at `state`, is the estimate of the effective
+        dimension.
         """
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
@@ -97,7 +103,7 @@ class BKB(SparseStrategy[SparseState]):
         return 2.0 * noise * math.sqrt(a * logarithm * dimension + log_delta) + bias
 
     def gain(self, variance: Floats) -> float:
-        """0: G is not in this width."""
+        """Return 0: G is not in this width."""
         return 0.0
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:

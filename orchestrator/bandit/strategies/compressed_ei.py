@@ -1,4 +1,5 @@
-"""Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.6; see `compressed`)."""
+"""Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.6; see
+`compressed`)."""
 
 from dataclasses import dataclass
 
@@ -10,12 +11,13 @@ from orchestrator.bandit.exact.compressed import Compressed, CompressedState, lo
 class CompressedEI(Compressed):
     """CEI: the arm of largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D.
 
-    y_max is the largest *stored* reward: pairs that are not stored have no influence on the belief. Sequential: one
-    pull at a time. Ties go to the lowest index.
+    y_max is the largest *stored* reward: pairs that are not stored have no influence on the belief.
+    Sequential: one pull at a time. Ties go to the lowest index.
 
     Options: those of `Compressed`.
     """
 
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """The logarithm of the expected improvement of the available arms; `step` does not matter."""
+        """Return the logarithm of the expected improvement of the available arms; `step` does not
+        matter."""
         return log_improvement(state.belief.mean[state.available], self.deviation(state), state.largest)

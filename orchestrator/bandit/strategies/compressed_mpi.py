@@ -1,4 +1,5 @@
-"""Compressed "most probable improvement" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Section 4; see `compressed`)."""
+"""Compressed "most probable improvement" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Section 4;
+see `compressed`)."""
 
 from dataclasses import dataclass
 
@@ -10,13 +11,14 @@ from orchestrator.bandit.exact.compressed import Compressed, CompressedState, lo
 class CompressedMPI(Compressed):
     """CMPI: the arm of largest σ_D φ(z) + (μ_D − ξ)Φ(z), z = (μ_D − ξ)/σ_D.
 
-    ξ is the largest posterior mean of the arms that may be chosen. So it is an expected improvement, over the best
-    belief where CEI takes the best reward. Sequential: one pull at a time. Ties go to the lowest index.
+    ξ is the largest posterior mean of the arms that may be chosen. So it is an expected
+    improvement, over the best belief where CEI takes the best reward. Sequential: one pull at a
+    time. Ties go to the lowest index.
 
     Options: those of `Compressed`.
     """
 
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """The logarithm of the acquisition of the available arms; `step` does not matter."""
+        """Return the logarithm of the acquisition of the available arms; `step` does not matter."""
         mean = state.belief.mean[state.available]
         return log_improvement(mean, self.deviation(state), float(mean.max()))

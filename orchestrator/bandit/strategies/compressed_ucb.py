@@ -1,4 +1,5 @@
-"""Compressed GP-UCB, "CUB" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.5; see `compressed`)."""
+"""Compressed GP-UCB, "CUB" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.5;
+see `compressed`)."""
 
 import math
 from dataclasses import dataclass
@@ -28,13 +29,13 @@ class CompressedUCB(Compressed):
     width: Width = None
 
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """μ_D + √β_t σ_D of the available arms."""
+        """Return μ_D + √β_t σ_D of the available arms."""
         mean, variance = state.belief.mean[state.available], state.belief.variance[state.available]
         scores: Floats = mean + self.width_at(state, step) * np.sqrt(variance)
         return scores
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """√(β_t σ²), or the fixed width times σ: the factor on σ_D/σ."""
+        """Return √(β_t σ²), or the fixed width times σ: the factor on σ_D/σ."""
         if self.width is not None:
             return self.width * math.sqrt(state.noise)
         beta = 2.0 * math.log(len(state.arms) * step**2 * math.pi**2 / (6.0 * self.delta))

@@ -1,4 +1,5 @@
-"""ε-greedy on the exact Gaussian process (Sutton and Barto 2018, §2.2, with a posterior mean for the sample means)."""
+"""ε-greedy on the exact Gaussian process (Sutton and Barto 2018, §2.2, with a posterior mean for
+the sample means)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,11 +36,12 @@ class EpsilonGreedyState(ExactState):
 class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     """Hyper-parameters of ε-greedy. Raises ValueError, naming the field, when one is out of range.
 
-    The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the belief, the seed and i,
-    so `ask` is pure. Before any reward is in, all arms are alike and every pull is uniform. Pending pulls do not move
-    the mean, so greedy pulls of one batch are all of one arm; the method has no rule for its batch, so at most
-    `batch_size` pulls are pending: one, unless more are asked for. Without such a bound a greedy pull is of the arm of
-    largest mean among those that are not pending, or else all free workers would evaluate the same arm.
+    The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the
+    belief, the seed and i, so `ask` is pure. Before any reward is in, all arms are alike and every
+    pull is uniform. Pending pulls do not move the mean, so greedy pulls of one batch are all of one
+    arm; the method has no rule for its batch, so at most `batch_size` pulls are pending: one,
+    unless more are asked for. Without such a bound a greedy pull is of the arm of largest mean
+    among those that are not pending, or else all free workers would evaluate the same arm.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -85,7 +87,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _draw(self, state: EpsilonGreedyState, pull: int, pending: Sequence[int]) -> int:
-        """The arm of the pull number `pull`."""
+        """Return the arm of the pull number `pull`."""
         rng, base = np.random.default_rng([state.seed, pull]), state.base
         exploration = self.exploration if state.pulls.total else 1.0
         available = np.setdiff1d(np.arange(len(base.model.arms)), base.blocked(pending), assume_unique=True)
@@ -96,7 +98,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         return int(greedy[np.argmax(state.belief.mean[greedy])])  # ties: lowest index
 
     def width_at(self, state: EpsilonGreedyState) -> float:
-        """NaN: there are no upper bounds."""
+        """Return NaN: there are no upper bounds."""
         return math.nan
 
     def tell(
@@ -106,7 +108,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         return replace(state.observe(observations, self.model), over=state.over + len(observations))
 
     def recorded(self, state: EpsilonGreedyState) -> Record:
-        """The seed, and what was fitted."""
+        """Return the seed, and what was fitted."""
         return {"seed": state.seed, **state.record()}
 
     def restore(

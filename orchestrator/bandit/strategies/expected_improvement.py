@@ -1,4 +1,5 @@
-"""Expected improvement over the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see `improvement`)."""
+"""Expected improvement over the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see
+`improvement`)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ from orchestrator.bandit.exact.improvement import Improvement
 
 @dataclass(frozen=True)
 class ExpectedImprovement(Improvement):
-    """EI: the arm of largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al. 2021, Appendix D.1).
+    """EI: the arm of largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al. 2021,
+    Appendix D.1).
 
     Sequential: one pull at a time. Ties go to the lowest index.
 
@@ -17,5 +19,6 @@ class ExpectedImprovement(Improvement):
     """
 
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """The logarithm of the expected improvement (n,): far below `target` the improvement itself is 0 in floats."""
+        """Return the logarithm of the expected improvement (n,): far below `target` the improvement
+        itself is 0 in floats."""
         return log_improvement(mean, deviation, target)

@@ -36,11 +36,13 @@ from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observati
 
 @dataclass(frozen=True)
 class GPBUCB(ExactStrategy[ExactState]):
-    """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one is out of range.
+    """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one
+    is out of range.
 
-    A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance shrinks with every pick.
-    It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls included (BBKB Proposition 2), and α = C β with
-    GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
+    A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance
+    shrinks with every pick. It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls
+    included (BBKB Proposition 2), and α = C β with GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick
+    costs O(p² + pA) with p distinct arms pulled or picked.
 
     The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
@@ -70,7 +72,8 @@ class GPBUCB(ExactStrategy[ExactState]):
         return self.wait is Waiting.NEVER
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
+        """Return the warm start's arms first; then a batch, cut at `limit`, with `pending` in the
+        variance and the product."""
         wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
@@ -90,7 +93,8 @@ class GPBUCB(ExactStrategy[ExactState]):
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
         while len(picks) < state.base.left(pending, limit) and not drift.is_spent():
-            # x = argmax u, the lowest index among equals; the arm that crosses the threshold belongs to the batch
+            # x = argmax u, the lowest index among equals; the arm that crosses the threshold
+            # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
             arm = int(np.argmax(state.without_set_aside(ucb, chosen)))
             chosen.append(arm)
@@ -99,15 +103,17 @@ class GPBUCB(ExactStrategy[ExactState]):
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """See `ExactStrategy.tell`; a warm start without any result continues (`extend_failed_start`).
+        """See `ExactStrategy.tell`; a warm start without any result continues
+        (`extend_failed_start`).
 
-        The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever the free workers.
+        The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever
+        the free workers.
         """
         after = super().tell(state, observations, rng)
         return replace(after, base=extend_failed_start(after.base, rng))
 
     def width_at(self, state: ExactState) -> float:
-        """α = C β at `state`: a factor on σ of the 1/λ scale."""
+        """Return α = C β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
@@ -116,6 +122,7 @@ class GPBUCB(ExactStrategy[ExactState]):
 
 
 def _append(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
-    """The belief with a pull of `arm` whose reward is not known; the drift takes note of it."""
+    """Return the belief with a pull of `arm` whose reward is not known; the drift takes note of
+    it."""
     drift.append(arm, float(belief.variance[arm]))
     return belief.pull_without_reward(arm)

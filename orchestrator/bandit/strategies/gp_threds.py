@@ -1,10 +1,11 @@
 """GP-ThreDS: thresholded domain shrinking (Salgia, Vakili, Zhao 2021, Algorithms 1 to 6).
 
-"A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance". Epochs of three stages
-on a binary tree of boxes. Prune: a box of the last epoch is searched for leaves, d halvings below it, that hold a value
-above the threshold τ. Refine: those leaves are the next epoch's boxes. Re-threshold: τ is
-the middle of [a, b], the interval in which the maximum is expected to be, and a rises, or all of it falls when no leaf
-is high-performing. Inside a search, the belief is made of that visit's rewards alone.
+"A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance".
+Epochs of three stages on a binary tree of boxes. Prune: a box of the last epoch is searched for
+leaves, d halvings below it, that hold a value above the threshold τ. Refine: those leaves are the
+next epoch's boxes. Re-threshold: τ is the middle of [a, b], the interval in which the maximum is
+expected to be, and a rises, or all of it falls when no leaf is high-performing. Inside a search,
+the belief is made of that visit's rewards alone.
 
     β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
     max μ − β σ ≥ τ                     high-performing
@@ -51,21 +52,24 @@ Search = Literal["random_walk", "direct"]
 
 @dataclass(frozen=True)
 class GPThreDS:
-    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, naming a field out of range.
+    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, naming a field
+    out of range.
 
-    The defaults are the paper's Branin experiment, but for P and Q, which are the theory's. It works on the box spanned
-    by the arms' features and pulls arms only: the grid of a box is snapped to the nearest arms in it, and when it holds
-    no more than `grid_points`, all of them are the grid. Boxes without an arm are dropped, boxes of one arm not halved.
-    One pull at a time: nothing is chosen while a reward is not in yet.
+    The defaults are the paper's Branin experiment, but for P and Q, which are the theory's. It
+    works on the box spanned by the arms' features and pulls arms only: the grid of a box is snapped
+    to the nearest arms in it, and when it holds no more than `grid_points`, all of them are the
+    grid. Boxes without an arm are dropped, boxes of one arm not halved. One pull at a time: nothing
+    is chosen while a reward is not in yet.
 
-    The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose test may have ended
-    after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
-    before the next pull. The walk starts at the root again after every leaf, and continues at the root's children when
-    the root passes. When all boxes have lost their arms to failures, the next epoch starts with the whole domain. The
-    printed δ̂ has the number of nodes visited as a factor; the union bound needs it as a divisor.
+    The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose
+    test may have ended after x_1, and the same x_1 would send it round in a circle. After a leaf is
+    accepted the rest of the grid is judged before the next pull. The walk starts at the root again
+    after every leaf, and continues at the root's children when the root passes. When all boxes have
+    lost their arms to failures, the next epoch starts with the whole domain. The printed δ̂ has the
+    number of nodes visited as a factor; the union bound needs it as a divisor.
 
-    Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1 unless x_1 is good, and
-    a maximum above b stays out of reach once [a, b] has fallen.
+    Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1
+    unless x_1 is good, and a maximum above b stays out of reach once [a, b] has fallen.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -120,7 +124,8 @@ class GPThreDS:
         return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm, unless one is pending: x_1 first, then argmax μ + β σ over the box's grid."""
+        """Return one arm, unless one is pending: x_1 first, then argmax μ + β σ over the box's
+        grid."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -136,9 +141,11 @@ class GPThreDS:
     def tell(
         self, state: ThresholdState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> ThresholdState:
-        """State after these newly finished pulls: every test that they decide has ended. Draws nothing.
+        """State after these newly finished pulls: every test that they decide has ended. Draws
+        nothing.
 
-        Rewards of arms that are not on the grid of the visit are counted, but no part of its belief.
+        Rewards of arms that are not on the grid of the visit are counted, but no part of its
+        belief.
         """
         after, verdicts = self._renew_grid(state.observe(observations)), []
         while (verdict := self.verdict(after)) is not None:
@@ -147,7 +154,8 @@ class GPThreDS:
         return replace(after, verdicts=tuple(verdicts))
 
     def recorded(self, state: ThresholdState) -> Record:
-        """The seed, and the verdicts of the last `tell`: another machine's rounding must not change the tree."""
+        """Return the seed, and the verdicts of the last `tell`: another machine's rounding must not
+        change the tree."""
         return {"seed": state.seed, "verdicts": list(state.verdicts)}
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
@@ -158,7 +166,8 @@ class GPThreDS:
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """The belief over all arms from all pulls, for people: the tests see those of their visit alone."""
+        """Return the belief over all arms from all pulls, for people: the tests see those of their
+        visit alone."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
@@ -167,7 +176,8 @@ class GPThreDS:
         return Posterior(mean, variance, ucb, unit=self.regularization)
 
     def verdict(self, state: ThresholdState) -> int | None:
-        """The end of the running test: an arm in the high-performing part, `SUB_PERFORMING`, or None to continue.
+        """Return the end of the running test: an arm in the high-performing part, `SUB_PERFORMING`,
+        or None to continue.
 
         Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
         """
@@ -191,12 +201,12 @@ class GPThreDS:
         return int(visit.grid[best]) if self._is_capped(state, last) else None
 
     def margin(self, epoch: Epoch) -> float:
-        """P 2^{−αρ/d}: how far below τ a sub-performing box's upper bound is."""
+        """Return P 2^{−αρ/d}: how far below τ a sub-performing box's upper bound is."""
         constant = self.c if self.pruning_constant is None else self.pruning_constant
         return constant * float(2.0 ** (-self.holder_exponent * epoch.height))
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
-        """The epoch after this one, all of whose boxes were searched (Algorithm 1)."""
+        """Return the epoch after this one, all of whose boxes were searched (Algorithm 1)."""
         if not epoch.found:
             shift = (epoch.high - epoch.low) / 2.0
             return Epoch(epoch.number + 1, epoch.low - shift, epoch.high - shift, epoch.height, epoch.roots)
@@ -209,12 +219,12 @@ class GPThreDS:
         return self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
 
     def _width(self, visit: Visit, confidence: float) -> float:
-        """β_s(ν) for the next pull of this visit."""
+        """Return β_s(ν) for the next pull of this visit."""
         growth = information_growth(self.kernel, visit.pulls.total)
         return rkhs_width(self.norm_bound, self.noise_scale, growth, confidence)
 
     def _confidences(self, state: ThresholdState) -> tuple[float, float, float]:
-        """ν of the upper bound, of the lower bound, and of the cap."""
+        """Return ν of the upper bound, of the lower bound, and of the cap."""
         progress = state.progress
         if progress.stage == "leaves":
             return self.delta, self.delta, self.delta
@@ -228,7 +238,8 @@ class GPThreDS:
         return (strict if self._is_capped(state, p) else p), strict, strict  # Algorithm 5
 
     def _is_capped(self, state: ThresholdState, confidence: float) -> bool:
-        """Whether the test has drawn t_term, or S̄(ν) of eq. 4: the t with 2 (1 + 2λ) β_t |D_g|^{1/2} ≤ L Δ^α √t."""
+        """Return whether the test has drawn t_term, or S̄(ν) of eq. 4: the t with 2 (1 + 2λ) β_t
+        |D_g|^{1/2} ≤ L Δ^α √t."""
         visit = state.progress.visit
         if self.max_local_pulls is not None:
             return visit.since >= self.max_local_pulls
@@ -236,7 +247,8 @@ class GPThreDS:
         return error <= self.margin(state.epoch) * math.sqrt(visit.since)
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
-        """Mean and variance (1/λ scale) of the grid's arms (n,), from the visit's rewards."""
+        """Return mean and variance (1/λ scale) of the grid's arms (n,), from the visit's
+        rewards."""
         visit = state.progress.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
         local = Pulls(visit.pulls.counts[points], visit.pulls.reward_sums[points])
@@ -245,13 +257,13 @@ class GPThreDS:
         return mean[rows], variance[rows]
 
     def _advance(self, state: ThresholdState, verdict: int) -> ThresholdState:
-        """The state after a test's verdict."""
+        """Return the state after a test's verdict."""
         if state.progress.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
             return self._finish(state)
         return self._accept(state, verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
 
     def _accept(self, state: ThresholdState, arm: int) -> ThresholdState:
-        """Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
+        """Return Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
         progress, boxed = state.progress, state.boxed
         leaf = boxed.leaf(progress.path[0], arm, boxed.dimension)
         visit = progress.visit
@@ -260,7 +272,7 @@ class GPThreDS:
         return replace(state, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
 
     def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
-        """Algorithm 3: the walk's next box, and which test comes then."""
+        """Return Algorithm 3: the walk's next box, and which test comes then."""
         progress, is_high = state.progress, verdict != SUB_PERFORMING
         path, stage, taken = progress.path, progress.stage, progress.taken
         if stage == "leaf" and is_high:
@@ -277,7 +289,8 @@ class GPThreDS:
     def _visit(
         self, state: ThresholdState, path: tuple[Box, ...], stage: Stage, taken: tuple[Box, ...]
     ) -> ThresholdState:
-        """The state in which a test of `path`'s last box, or of one of its halves, begins."""
+        """Return the state in which a test of `path`'s last box, or of one of its halves,
+        begins."""
         node = path[-1]
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]
@@ -285,14 +298,15 @@ class GPThreDS:
         return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
 
     def _grid(self, state: ThresholdState, node: Box, taken: Sequence[Box]) -> Indices:
-        """D_g of `node` without the leaves found already."""
+        """Return D_g of `node` without the leaves found already."""
         arms = state.boxed.inside(node, state.available)
         for leaf in taken:
             arms = np.setdiff1d(arms, state.boxed.inside(leaf, arms))
         return read_only(state.boxed.grid(node, self.grid_points, arms), np.intp)
 
     def _renew_grid(self, state: ThresholdState) -> ThresholdState:
-        """The state itself, unless every arm of the grid has failed: then with a new grid of the box's other arms."""
+        """Return the state itself, unless every arm of the grid has failed: then with a new grid of
+        the box's other arms."""
         progress = state.progress
         if len(progress.visit.grid):
             return state
@@ -300,7 +314,7 @@ class GPThreDS:
         return replace(state, progress=replace(progress, visit=replace(progress.visit, grid=grid)))
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
-        """The search below one box has ended: the next box, or the next epoch."""
+        """Return the search below one box has ended: the next box, or the next epoch."""
         progress, epoch = state.progress, state.epoch
         epoch = replace(epoch, found=(*epoch.found, *progress.taken))
         if progress.position + 1 < len(epoch.roots):
@@ -311,7 +325,7 @@ class GPThreDS:
         return self._begin(replace(state, epoch=replace(following, roots=roots)), 0)
 
     def _begin(self, state: ThresholdState, position: int) -> ThresholdState:
-        """The state in which the search below `roots[position]` begins."""
+        """Return the state in which the search below `roots[position]` begins."""
         started = replace(state, progress=replace(state.progress, position=position))
         stage: Stage = "leaves" if self.search == "direct" else "root"
         return self._visit(started, (state.epoch.roots[position],), stage, ())

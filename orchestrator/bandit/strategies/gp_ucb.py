@@ -1,4 +1,5 @@
-"""GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and Gopalan 2017)."""
+"""GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and
+Gopalan 2017)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,13 @@ from orchestrator.bandit.strategy import Decision
 
 @dataclass(frozen=True)
 class GPUCB(ExactStrategy[ExactState]):
-    """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is out of range.
+    """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is
+    out of range.
 
-    Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G = log det(I + K/λ) over
-    the pulls, β = ξ √(G + 2 log 1/δ) + √λ F bounds |f − μ|/σ for all arms and rounds with probability 1 − δ
-    (Chowdhury and Gopalan 2017, Theorem 2; Abbasi-Yadkori 2013). A pull costs O(p² + pA) with p distinct arms pulled.
+    Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G =
+    log det(I + K/λ) over the pulls, β = ξ √(G + 2 log 1/δ) + √λ F bounds |f − μ|/σ for all arms and
+    rounds with probability 1 − δ (Chowdhury and Gopalan 2017, Theorem 2; Abbasi-Yadkori 2013). A
+    pull costs O(p² + pA) with p distinct arms pulled.
 
     `is_sequential`: nothing is chosen while a reward is not in yet, so a second worker stays idle.
     """
@@ -49,11 +52,11 @@ class GPUCB(ExactStrategy[ExactState]):
         check_options(self)
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm, unless one is pending: the warm start's first, then argmax u."""
+        """Return one arm, unless one is pending: the warm start's first, then argmax u."""
         return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width_at(state))
 
     def width_at(self, state: ExactState) -> float:
-        """β at `state`: a factor on σ of the 1/λ scale."""
+        """Return β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)

@@ -1,5 +1,6 @@
-"""IGP-UCB: exact upper bounds on a grid that grows (Chowdhury and Gopalan 2017, "On kernelized multi-armed bandits",
-Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
+"""IGP-UCB: exact upper bounds on a grid that grows (Chowdhury and Gopalan 2017, "On kernelized
+multi-armed bandits", Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix
+D.1).
 """
 
 import math
@@ -41,16 +42,19 @@ class GridState(ExactState):
 
 @dataclass(frozen=True)
 class IGPUCB(ExactStrategy[GridState]):
-    """Hyper-parameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError, naming a bad one.
+    """Hyper-parameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError,
+    naming a bad one.
 
-    Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian scale, with
-    β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al. 2021 on Branin. `is_sequential`:
-    nothing is chosen while a reward is not in yet, so a second worker stays idle.
+    Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian
+    scale, with β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al.
+    2021 on Branin. `is_sequential`: nothing is chosen while a reward is not in yet, so a second
+    worker stays idle.
 
-    The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t − 1))²⌋) arms of a
-    farthest-first traversal (see `grid`), those set aside left out and made up for by the next ones. So grids are
-    nested, and a function of the candidates, t and what was set aside; when there are no more arms than that, all are
-    in it. The defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
+    The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t −
+    1))²⌋) arms of a farthest-first traversal (see `grid`), those set aside left out and made up for
+    by the next ones. So grids are nested, and a function of the candidates, t and what was set
+    aside; when there are no more arms than that, all are in it. The defaults are the released
+    experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -79,7 +83,8 @@ class IGPUCB(ExactStrategy[GridState]):
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
+        bad arms."""
         base = self.base_state(arms, rng)
         model = base.model
         # a grid of all arms needs no order
@@ -87,7 +92,7 @@ class IGPUCB(ExactStrategy[GridState]):
         return GridState(base, ExactPosterior.prior(model), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
-        """The arms among which the next pull is chosen, (n,), ascending."""
+        """Return the arms among which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9: (√20)² must be 20, for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
@@ -95,7 +100,8 @@ class IGPUCB(ExactStrategy[GridState]):
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
-        """One arm, unless one is pending: the warm start's first, then argmax μ + β σ over the grid."""
+        """Return one arm, unless one is pending: the warm start's first, then argmax μ + β σ over
+        the grid."""
 
         def on_grid(known: ExactState) -> Floats:
             grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
@@ -105,14 +111,15 @@ class IGPUCB(ExactStrategy[GridState]):
         return next_pull(state, pending, limit, on_grid, self.width_at(state))
 
     def width_at(self, state: GridState) -> float:
-        """√λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+        """Return √λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017,
+        Theorem 2)."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
         return math.sqrt(self.regularization) * beta
 
     def _information(self, pulls: int) -> float:
-        """γ_s at s = `pulls`."""
+        """Return γ_s at s = `pulls`."""
         if self.information == "kernel":
             return information_growth(self.kernel, pulls)
         return math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))

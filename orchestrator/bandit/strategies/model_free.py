@@ -1,4 +1,5 @@
-"""What strategies without a posterior share: their state, its record, and the mean rewards that they display."""
+"""What strategies without a posterior share: their state, its record, and the mean rewards that
+they display."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,8 @@ _NOTHING = read_only((), np.intp)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelFreeState:
-    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones included; rest: see
-    `SparseState`."""
+    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones included;
+    rest: see `SparseState`."""
 
     seed: int
     pulls: Pulls
@@ -55,7 +56,7 @@ class ModelFree(Generic[S]):
         return state.observe(observations)
 
     def recorded(self, state: S) -> Record:
-        """The seed."""
+        """Return the seed."""
         return {"seed": state.seed}
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
@@ -63,7 +64,8 @@ class ModelFree(Generic[S]):
         return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
 
     def posterior(self, state: S) -> Posterior:
-        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
+        """Return mean reward of each pulled arm, NaN for the others; variance and upper bound are
+        NaN: there is no belief."""
         pulls = state.pulls
         mean = np.full(len(pulls.counts), np.nan)
         mean[pulls.arms] = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]

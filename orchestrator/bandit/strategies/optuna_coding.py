@@ -20,8 +20,9 @@ _LEVELS = 64  # a parameter with so many values at most is an integer to the sam
 class Coding:
     """The candidates as a sampler sees them.
 
-    A parameter of one feature is a number in the feature's range, or, with few values, their rank; a parameter of
-    several features (a choice) is the number of the largest one. Parameters that do not vary are left out.
+    A parameter of one feature is a number in the feature's range, or, with few values, their rank;
+    a parameter of several features (a choice) is the number of the largest one. Parameters that do
+    not vary are left out.
     """
 
     arms: Arms
@@ -59,11 +60,12 @@ class Coding:
         return found
 
     def parameters(self, arm: int) -> dict[str, float | int]:
-        """What the sampler knows the arm by."""
+        """Return what the sampler knows the arm by."""
         return {name: self._value(name, self._features[arm, columns]) for name, columns in self.columns.items()}
 
     def nearest(self, suggested: Mapping[str, object], excluded: Indices) -> int:
-        """The arm nearest to the suggestion, in units of the parameters' extents; the first of equally near ones."""
+        """Return the arm nearest to the suggestion, in units of the parameters' extents; the first
+        of equally near ones."""
         distance = np.zeros(len(self.arms))
         for name, columns in self.columns.items():
             wanted = self._place(name, len(columns), suggested[name])
@@ -87,7 +89,7 @@ class Coding:
         return float(features[0])
 
     def _place(self, name: str, width: int, value: Any) -> Floats:
-        """The features that a value stands for."""
+        """Return the features that a value stands for."""
         if width > 1:
             one_hot: Floats = np.eye(width)[int(value)] * self._features[:, self.columns[name]].max()
             return one_hot

@@ -1,5 +1,6 @@
-"""Any sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation hyperparameter
-optimization framework") as a strategy: each suggestion is replaced by the nearest candidate.
+"""Any sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation
+hyperparameter optimization framework") as a strategy: each suggestion is replaced by the nearest
+candidate.
 """
 
 import warnings
@@ -34,9 +35,9 @@ Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can ho
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OptunaState(ModelFreeState):
-    """`learned`: every pull with a reward, (arm, reward), in the order in which it was learned. `notes`: what a sampler
-    that keeps records noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`:
-    of all together.
+    """`learned`: every pull with a reward, (arm, reward), in the order in which it was learned.
+    `notes`: what a sampler that keeps records noted of each of them (else empty), the last `fresh`
+    of them in the last `tell`; `study_notes`: of all together.
     """
 
     coding: Coding
@@ -53,15 +54,16 @@ class OptunaState(ModelFreeState):
 
 @dataclass(frozen=True)
 class OptunaSampler(ModelFree[OptunaState]):
-    """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no such sampler or the
-    sampler refuses its options.
+    """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no
+    such sampler or the sampler refuses its options.
 
-    A suggestion is a function of the known results, the pending pulls and the campaign's seed: the study is rebuilt
-    for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
-    search keep records in their study; those are in the campaign's log.
+    A suggestion is a function of the known results, the pending pulls and the campaign's seed: the
+    study is rebuilt for each, pending pulls as running trials, which takes about 0.2 ms a result.
+    Samplers other than TPE, GP and random search keep records in their study; those are in the
+    campaign's log.
 
-    A suggestion is replaced by the nearest candidate, so a continuous space is as fine as its candidates: raise
-    `candidates.size`.
+    A suggestion is replaced by the nearest candidate, so a continuous space is as fine as its
+    candidates: raise `candidates.size`.
     """
 
     sampler: Annotated[str, Doc("A class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, …")] = (
@@ -91,7 +93,8 @@ class OptunaSampler(ModelFree[OptunaState]):
         return OptunaState(coding=Coding(candidates), seed=seed, pulls=pulls)
 
     def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
-        """`limit` suggestions, each with the pending pulls and the suggestions before it running."""
+        """Return `limit` suggestions, each with the pending pulls and the suggestions before it
+        running."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -121,7 +124,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return _learn(state, observations, notes, after.study_notes)
 
     def recorded(self, state: OptunaState) -> Record:
-        """The seed, and what the sampler recorded about the pulls of the last `tell`."""
+        """Return the seed, and what the sampler recorded about the pulls of the last `tell`."""
         fresh = state.notes[len(state.notes) - state.fresh :]
         return {"seed": state.seed, "notes": [dict(one) for one in fresh], "study": dict(state.study_notes)}
 
@@ -130,7 +133,8 @@ class OptunaSampler(ModelFree[OptunaState]):
         return replace(_learn(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
 
     def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
-        """A study with the known results, the `running` arms, and a sampler seeded for the next suggestion."""
+        """Return a study with the known results, the `running` arms, and a sampler seeded for the
+        next suggestion."""
         import optuna
         from optuna.trial import TrialState, create_trial
 
@@ -156,7 +160,8 @@ class OptunaSampler(ModelFree[OptunaState]):
         return study
 
     def _make(self, seed: int, number: int) -> "BaseSampler":
-        """The sampler, seeded for pull `number`. Raises ValueError when it is unknown or refuses its options."""
+        """Return the sampler, seeded for pull `number`. Raises ValueError when it is unknown or
+        refuses its options."""
         from optuna import samplers
 
         known = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
@@ -174,7 +179,7 @@ class OptunaSampler(ModelFree[OptunaState]):
 def _learn(
     state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
 ) -> OptunaState:
-    """The state after these pulls; `notes` are one for each with a reward, or none."""
+    """Return the state after these pulls; `notes` are one for each with a reward, or none."""
     return replace(
         state.observe(observations),
         learned=(*state.learned, *zip(*arms_and_rewards(observations), strict=True)),
@@ -185,7 +190,8 @@ def _learn(
 
 
 def _note(study: "Study", coding: Coding, reward: float) -> Notes:
-    """What the sampler notes of the next trial of `study`; the parameters that it draws for it do not matter."""
+    """Return what the sampler notes of the next trial of `study`; the parameters that it draws for
+    it do not matter."""
     with _quiet():
         study.tell(study.ask(coding.distributions), reward)
     noted: Notes = study.trials[-1].system_attrs
@@ -193,7 +199,8 @@ def _note(study: "Study", coding: Coding, reward: float) -> Notes:
 
 
 def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
-    """Arms that may not be pulled: set aside, and where arms do not repeat the pulled and the running ones."""
+    """Return arms that may not be pulled: set aside, and where arms do not repeat the pulled and
+    the running ones."""
     if state.arms.repeats:
         return state.set_aside
     return np.unique(np.concatenate((state.set_aside, state.pulls.arms, np.array(running, np.intp))))
@@ -201,7 +208,8 @@ def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's messages about each study and trial, and its remarks on experimental options."""
+    """Without Optuna's messages about each study and trial, and its remarks on experimental
+    options."""
     from optuna import logging
 
     before = logging.get_verbosity()

@@ -1,9 +1,9 @@
 """Where a strategy's options come from unless they are given: the calibrated model, or the paper.
 
-The fields of a strategy have the values of the algorithm that was published. A campaign file or an `Optimizer` that
-names a strategy and nothing else gets the calibrated settings instead: one model for all strategies, so that they
-differ only in how they choose. `preset: paper`, or a `kernel` or λ of one's own, which describe rewards as they come,
-leaves the published ones.
+The fields of a strategy have the values of the algorithm that was published. A campaign file or an
+`Optimizer` that names a strategy and nothing else gets the calibrated settings instead: one model
+for all strategies, so that they differ only in how they choose. `preset: paper`, or a `kernel` or λ
+of one's own, which describe rewards as they come, leaves the published ones.
 """
 
 from collections.abc import Mapping
@@ -46,14 +46,17 @@ _CALIBRATED: Mapping[str, object] = {
 }
 
 
-# What was calibrated first. A resolved file has all of its strategy's options, so one of an older run has all of these.
+# What was calibrated first. A resolved file has all of its strategy's options, so one of an older
+# run has all of these.
 _FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name != "coverage"}
 
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` of a strategy of class `cls`, without `preset`, and with the settings that it stands for.
+    """Return `options` of a strategy of class `cls`, without `preset`, and with the settings that
+    it stands for.
 
-    Options that are given stay as they are. Raises ValueError when the preset is unknown, or contradicts them.
+    Options that are given stay as they are. Raises ValueError when the preset is unknown, or
+    contradicts them.
     """
     given = dict(options)
     known = {field.name for field in fields(cls)}

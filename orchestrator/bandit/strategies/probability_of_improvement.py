@@ -1,4 +1,5 @@
-"""Probability of improvement on the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see `improvement`)."""
+"""Probability of improvement on the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1;
+see `improvement`)."""
 
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ class ProbabilityOfImprovement(Improvement):
     """
 
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """z (n,): Φ increases, and is 0 or 1 in floats where z still tells arms apart."""
-        # a certain arm below the target has no chance; at the target, without a margin, it has one half
+        """Return z (n,): Φ increases, and is 0 or 1 in floats where z still tells arms apart."""
+        # a certain arm below the target has no chance; at the target, without a margin, it has one
+        # half
         return np.asarray((mean - target) / np.maximum(deviation, 1e-100))

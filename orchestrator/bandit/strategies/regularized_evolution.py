@@ -1,5 +1,6 @@
-"""Regularised evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image classifier architecture
-search", Algorithm 1): parents win tournaments in the population; the oldest member is removed, whatever its reward.
+"""Regularised evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image
+classifier architecture search", Algorithm 1): parents win tournaments in the population; the oldest
+member is removed, whatever its reward.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,15 +31,18 @@ class EvolutionState(ModelFreeState):
 
 @dataclass(frozen=True)
 class RegularizedEvolution(ModelFree[EvolutionState]):
-    """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
+    """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is
+    out of range.
 
-    The paper mutates an architecture in its search space. Here a mutation is a step to a random candidate among the
-    nearest ones, by the Euclidean distance of the features, without the parent and arms that are set aside. Candidates
-    at the same distance are all included, so that on a grid every change by one step is equally likely.
+    The paper mutates an architecture in its search space. Here a mutation is a step to a random
+    candidate among the nearest ones, by the Euclidean distance of the features, without the parent
+    and arms that are set aside. Candidates at the same distance are all included, so that on a grid
+    every change by one step is equally likely.
 
-    At most `batch_size` children are pending. Their parents are members whose rewards are known, as with the paper's
-    asynchronous workers. The i-th pull's draws are a function of the seed and i, so `ask` is pure. A failed pull does
-    not join the population; a random arm replaces it while the first population is not complete.
+    At most `batch_size` children are pending. Their parents are members whose rewards are known, as
+    with the paper's asynchronous workers. The i-th pull's draws are a function of the seed and i,
+    so `ask` is pure. A failed pull does not join the population; a random arm replaces it while the
+    first population is not complete.
     """
 
     population: Annotated[
@@ -66,7 +70,8 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 
     def ask(self, state: EvolutionState, pending: Sequence[int], limit: int) -> Decision:
-        """Random arms up to the size of the population, then `batch_size` children of tournament winners at a time."""
+        """Return random arms up to the size of the population, then `batch_size` children of
+        tournament winners at a time."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -99,6 +104,7 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
     def tell(
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
-        """State after these newly finished pulls, each the newest member in its turn; draws nothing."""
+        """State after these newly finished pulls, each the newest member in its turn; draws
+        nothing."""
         alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
         return replace(state.observe(observations), alive=alive[-self.population :])  # without the oldest members

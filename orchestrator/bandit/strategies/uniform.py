@@ -1,4 +1,5 @@
-"""The uniform policy: every pull an arm at random. Its regret is the denominator of every regret ratio."""
+"""The uniform policy: every pull an arm at random. Its regret is the denominator of every regret
+ratio."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ MOST_PENDING = 20_000  # results that a campaign keeps until the next refresh; t
 
 @dataclass(frozen=True)
 class Uniform(ModelFree[ModelFreeState]):
-    """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so `ask` is pure."""
+    """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so
+    `ask` is pure."""
 
     takes_goals: ClassVar[Literal[True]] = True  # it does not use them
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -29,7 +31,8 @@ class Uniform(ModelFree[ModelFreeState]):
         return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
-        """`limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them, which ends a batch."""
+        """Return `limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them,
+        which ends a batch."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused

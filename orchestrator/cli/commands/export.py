@@ -58,8 +58,8 @@ def export(
         bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
     ] = True,
 ) -> None:
-    """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A
-    repeated export to these three adds only new trials."""
+    """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a
+    study. A repeated export to these three adds only new trials."""
     run = runs.open_run(folder)
     if format_ not in _TABLES:
         _track(read_history(run), run.name, format_, output)

@@ -1,4 +1,5 @@
-"""`bbkb validate`, `schema` and `strategies`: the commands about campaign files, which need no run."""
+"""`bbkb validate`, `schema` and `strategies`: the commands about campaign files, which need no
+run."""
 
 import dataclasses
 import inspect
@@ -59,7 +60,8 @@ StrategyName = Annotated[
 
 
 def strategies(name: StrategyName = None) -> None:
-    """List the strategies: name, source and options with their defaults; or explain the options of one."""
+    """List the strategies: name, source and options with their defaults; or explain the options of
+    one."""
     console = SafeConsole()
     for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
@@ -91,7 +93,7 @@ def _default(field: dataclasses.Field[Any]) -> object:
 
 
 def _default_text(value: object) -> str:
-    """A default as it is written in a campaign file."""
+    """Return a default as it is written in a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
     options = dataclasses.asdict(value)  # a kernel or a warm start: its name is first

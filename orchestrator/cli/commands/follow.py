@@ -44,7 +44,8 @@ def stop(
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it has stopped.")] = True,
 ) -> None:
-    """Drain the running evaluations of a run in another process, then stop it; `--now` cancels them."""
+    """Drain the running evaluations of a run in another process, then stop it; `--now` cancels
+    them."""
     console, watched = SafeConsole(), runs.open_run(folder)
     with watched.store() as store:
         held = check_held(watched, store, functools.partial(say, console))

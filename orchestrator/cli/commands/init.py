@@ -71,7 +71,7 @@ def _ask_for_template() -> Template:
 
 
 def _scalar(text: str) -> str:
-    """The text as YAML reads it back: quoted where it would be a number, a date or null."""
+    """Return the text as YAML reads it back: quoted where it would be a number, a date or null."""
     return text if yaml.safe_load(text) == text else json.dumps(text)
 
 

@@ -1,4 +1,5 @@
-"""`bbkb launch …`: scripts and manifests that start a campaign on a cluster, written and, if asked for, submitted."""
+"""`bbkb launch …`: scripts and manifests that start a campaign on a cluster, written and, if asked
+for, submitted."""
 
 import json
 import os
@@ -59,7 +60,8 @@ def slurm(
     output: Output = None,
     submit: Annotated[bool, typer.Option("--submit", help="Give the script to sbatch.")] = False,
 ) -> None:
-    """Write a Slurm script that runs a campaign on several nodes, through time limits and preemptions."""
+    """Write a Slurm script that runs a campaign on several nodes, through time limits and
+    preemptions."""
     console = SafeConsole()
     given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
     settings = load(file, given)
@@ -137,7 +139,7 @@ def kuberay(
 
 
 def _image(container: str) -> str:
-    """An image as nodes find it. Raises UserError where a file is not there."""
+    """Return an image as nodes find it. Raises UserError where a file is not there."""
     if "://" in container:
         return container
     path = Path(container).resolve()
@@ -160,7 +162,7 @@ def _explain(console: Console, settings: Iterable[Setting]) -> None:
 
 
 def _submit_job(command: Sequence[str]) -> str:
-    """The output of `ray job submit`, repeated while Ray's agent on the head is starting."""
+    """Return the output of `ray job submit`, repeated while Ray's agent on the head is starting."""
     for _ in range(_SUBMISSIONS - 1):
         try:
             return _command(*command)
@@ -171,7 +173,7 @@ def _submit_job(command: Sequence[str]) -> str:
 
 
 def _command(*command: str) -> str:
-    """The output of a cluster's own command. Raises UserError with its error message."""
+    """Return the output of a cluster's own command. Raises UserError with its error message."""
     if shutil.which(command[0]) is None:
         raise UserError(f"--submit needs the command {command[0]}, which is not on this machine: run it where it is")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
@@ -183,5 +185,5 @@ def _command(*command: str) -> str:
 
 
 def _complaint(text: str) -> str:
-    """The error message of a command: of a Python traceback, the last line."""
+    """Return the error message of a command: of a Python traceback, the last line."""
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text

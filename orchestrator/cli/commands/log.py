@@ -37,8 +37,8 @@ def verify(
         Path | None, typer.Option(help="A copy of the run's folder or of its SQLite file, to compare event by event.")
     ] = None,
 ) -> None:
-    """Check a run's log: order, checksums, epochs, counts; print what a resume would run again. Exit code 1: it is
-    damaged or differs from the copy."""
+    """Check a run's log: order, checksums, epochs, counts; print what a resume would run again.
+    Exit code 1: it is damaged or differs from the copy."""
     console, checked = SafeConsole(), runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
@@ -62,7 +62,8 @@ def status(
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show everything about this trial.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its trials."""
+    """Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its
+    trials."""
     run = runs.open_run(folder)
     if trial is not None:
         _show_trial(run, trial, as_json)
@@ -70,7 +71,8 @@ def status(
     with run.store() as store:
         created, state = snapshots.current(run, store)
         holding = store.holding(run.name)
-    # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its process lives
+    # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its
+    # process lives
     is_held = bool(holding.holder) and is_wall_clock(state.last_time)
     seen = max(state.last_time, holding.last_beat) if is_held else state.last_time
     now = status_of(created.name, state, seen)
@@ -101,7 +103,7 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
 
 
 def _lines_of(trial: Plain) -> Iterator[str]:
-    """A trial as lines of text."""
+    """Yield a trial as lines of text."""
     value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
     yield f"trial {trial['trial']}: {trial['status']}{value}"
     yield trial["reason"]
@@ -124,7 +126,7 @@ def _lines_of(trial: Plain) -> Iterator[str]:
 
 
 def _report_lines(lines: list[str]) -> list[str]:
-    """The first and last reports, with the number of those between."""
+    """Return the first and last reports, with the number of those between."""
     if len(lines) <= _FIRST_REPORTS + _LAST_REPORTS + 1:
         return lines
     between = len(lines) - _FIRST_REPORTS - _LAST_REPORTS

@@ -22,7 +22,8 @@ def note(
     ] = None,
     tag: Tags = None,
 ) -> None:
-    """Add a note or tags to a run or to one of its trials, also while it runs; without either, print all."""
+    """Add a note or tags to a run or to one of its trials, also while it runs; without either,
+    print all."""
     run, console = open_run(folder), SafeConsole()
     history = read_history(run)
     if trial is not None and trial >= len(history.trials):

@@ -32,8 +32,8 @@ def logs_(
         False
     ),
 ) -> None:
-    """Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them; without --trial the
-    program's own log."""
+    """Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them;
+    without --trial the program's own log."""
     run = runs.open_run(folder)
     if trial is None:
         file = run.folder / logs.FILE_NAME
@@ -66,19 +66,20 @@ def _state(run: runs.Run) -> CampaignState:
 
 
 def _is_open(state: CampaignState, trial: int) -> bool:
-    """Whether a trial waits or runs."""
+    """Return whether a trial waits or runs."""
     return trial in state.running or any(queued.trial == trial for queued in state.backlog)
 
 
 class _GrowingFile:
-    """A file that another process writes, from the byte `first` on; it begins again when it was replaced."""
+    """A file that another process writes, from the byte `first` on; it begins again when it was
+    replaced."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._path = path
         self._first = self._place = first
 
     def pieces(self) -> Iterator[bytes]:
-        """What has been written since the last call."""
+        """Yield what has been written since the last call."""
         with contextlib.suppress(FileNotFoundError), open_output(self._path) as file:
             if os.fstat(file.fileno()).st_size < self._place:
                 self._place = self._first
@@ -89,7 +90,8 @@ class _GrowingFile:
 
 
 def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
-    """The output of an attempt, or of the last one; with `follow` also what is printed while the trial runs."""
+    """Yield the output of an attempt, or of the last one; with `follow` also what is printed while
+    the trial runs."""
     shown, file = 0, None
     next_look, is_open = time.monotonic(), follow
     while True:

@@ -25,7 +25,8 @@ def replay(
         bool, typer.Option("--run-code", help="Import the code that another user's run names, with your rights.")
     ] = False,
 ) -> None:
-    """Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides differently."""
+    """Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides
+    differently."""
     old = runs.open_run(folder)
     if not (runs_code or is_own(old.folder)):
         raise UserError(

@@ -50,11 +50,13 @@ def best(
         BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
     ] = BestFormat.YAML,
 ) -> None:
-    """Print the best configuration of a run, for scripts: the one that the strategy recommends when values are noisy,
-    else the one with the best value. A note on standard error says when it is one of the existing data.
+    """Print the best configuration of a run, for scripts: the one that the strategy recommends when
+    values are noisy, else the one with the best value. A note on standard error says when it is one
+    of the existing data.
 
-    With several objectives: print the front as a list, the best in the first objective first, with the objectives'
-    values and the parameters of each configuration; with --format args one line for each configuration.
+    With several objectives: print the front as a list, the best in the first objective first, with
+    the objectives' values and the parameters of each configuration; with --format args one line for
+    each configuration.
     """
     found = open_run(folder)
     with found.store() as store:
@@ -148,7 +150,7 @@ def _written_front(state: CampaignState, format_: BestFormat) -> str:
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]]:
-    """The runs below `folder`, the oldest first, and why others cannot be read, by name."""
+    """Return the runs below `folder`, the oldest first, and why others cannot be read, by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of runs, and is not there")
     histories, unreadable = [], {}
@@ -162,7 +164,8 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]
 
 
 def _read_limited(folder: Path) -> History:
-    """The history of a run, which may be somebody else's, in a time that its length allows."""
+    """Return the history of a run, which may be somebody else's, in a time that its length
+    allows."""
 
     def length_of(run: Run) -> int:
         with run.store() as store:

@@ -130,7 +130,7 @@ def resume(
 def _resumable(
     console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
 ) -> tuple[Settings, Parts]:
-    """The settings to resume `old` with, checked, and what was built of them.
+    """Return the settings to resume `old` with, checked, and what was built of them.
 
     Its failures of the kinds `retried` are queued again. Exits when there is nothing left to do.
     """

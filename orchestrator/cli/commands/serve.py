@@ -18,7 +18,8 @@ def serve(
         str, typer.Option(help="Address to listen on; others than this machine can reach 0.0.0.0, unencrypted.")
     ] = "127.0.0.1",
 ) -> None:
-    """Show campaigns in a browser while they run. The printed address contains the token for the page."""
+    """Show campaigns in a browser while they run. The printed address contains the token for the
+    page."""
     from orchestrator.serve.running import serve as run_server  # no other command needs to load aiohttp
 
     run_server(place, host, port, functools.partial(say, SafeConsole()))

@@ -31,7 +31,8 @@ def init(
 ) -> None:
     """Create the tables, or migrate those of an older version.
 
-    This needs a role that may create tables. Campaigns need one that may read and write their rows only.
+    This needs a role that may create tables. Campaigns need one that may read and write their rows
+    only.
     """
     with contextlib.closing(EventStore(url)) as tables:
         tables.make_tables()
@@ -43,7 +44,8 @@ def init(
 def trust(
     place: Annotated[str, typer.Argument(metavar="RUN|URL", help="A run's folder, or the URL as it has it.")],
 ) -> None:
-    """Allow commands that read runs to connect to a database, and to send the variables that its URL names.
+    """Allow commands that read runs to connect to a database, and to send the variables that its
+    URL names.
 
     A database in which you have run a campaign yourself is allowed already.
     """

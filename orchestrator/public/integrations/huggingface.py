@@ -12,10 +12,12 @@ from orchestrator.public.integrations.trial import Trial
 
 
 class TrialCallback(TrainerCallback):
-    """Reports a metric after each evaluation, stops by `control.should_training_stop`, and moves the Trainer's
-    checkpoint into the trial's folder. The step is the number of evaluations. The first process reports.
+    """Reports a metric after each evaluation, stops by `control.should_training_stop`, and moves
+    the Trainer's checkpoint into the trial's folder. The step is the number of evaluations. The
+    first process reports.
 
-    A continued trial goes on from `checkpoint`. `output_dir` must be on the disk of the trial's folder:
+    A continued trial goes on from `checkpoint`. `output_dir` must be on the disk of the trial's
+    folder:
 
         Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
     """
@@ -25,7 +27,8 @@ class TrialCallback(TrainerCallback):
 
         Args:
             metric: a key of what `Trainer.evaluate` returns, such as `eval_loss`.
-            report: the argument `report` of the objective; None in a command, which prints its reports.
+            report: the argument `report` of the objective; None in a command, which prints its
+                reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
 
         """

@@ -11,10 +11,12 @@ from orchestrator.public.integrations.trial import Trial
 
 
 class TrialCallback(Callback):
-    """Reports a metric at the end of each epoch, stops by `model.stop_training`, and keeps the weights and the
-    optimizer's state in the trial's folder. The step is the number of epochs so far.
+    """Reports a metric at the end of each epoch, stops by `model.stop_training`, and keeps the
+    weights and the optimizer's state in the trial's folder. The step is the number of epochs so
+    far.
 
-    A continued trial loads its checkpoint when the training begins; give `fit` the epoch from which it goes on:
+    A continued trial loads its checkpoint when the training begins; give `fit` the epoch from which
+    it goes on:
 
         model.fit(inputs, targets, epochs=20, initial_epoch=trial.step, callbacks=[trial])
     """
@@ -24,7 +26,8 @@ class TrialCallback(Callback):
 
         Args:
             metric: as in the history of `fit`, such as `val_accuracy`.
-            report: the argument `report` of the objective; None in a command, which prints its reports.
+            report: the argument `report` of the objective; None in a command, which prints its
+                reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
 
         """

@@ -9,8 +9,8 @@ from orchestrator.public.integrations.trial import Trial
 
 
 class TrialCallback:
-    """Reports a metric after each round of boosting, stops by LightGBM's exception for early stopping, and keeps
-    a checkpoint in the trial's folder. The step is the number of rounds so far.
+    """Reports a metric after each round of boosting, stops by LightGBM's exception for early
+    stopping, and keeps a checkpoint in the trial's folder. The step is the number of rounds so far.
 
     A continued trial goes on from `checkpoint` with the rounds that are left:
 
@@ -32,7 +32,8 @@ class TrialCallback:
 
         Args:
             metric: data and metric, such as `valid_0-l2`.
-            report: the argument `report` of the objective; None in a command, which prints its reports.
+            report: the argument `report` of the objective; None in a command, which prints its
+                reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
             every: rounds between two reports and checkpoints.
 

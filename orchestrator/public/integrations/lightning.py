@@ -10,9 +10,9 @@ from orchestrator.public.integrations.trial import Trial
 
 
 class TrialCallback(Callback):
-    """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and keeps a checkpoint in
-    the trial's folder. The step is the number of validations so far, without those of the sanity check before
-    the training. The first process reports.
+    """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and keeps a
+    checkpoint in the trial's folder. The step is the number of validations so far, without those of
+    the sanity check before the training. The first process reports.
 
     A continued trial goes on from `checkpoint`:
 
@@ -24,7 +24,8 @@ class TrialCallback(Callback):
 
         Args:
             metric: a name that the module logs, such as `val_accuracy`.
-            report: the argument `report` of the objective; None in a command, which prints its reports.
+            report: the argument `report` of the objective; None in a command, which prints its
+                reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
 
         """
@@ -33,7 +34,8 @@ class TrialCallback(Callback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save in all processes, report in the first one, and stop all when the campaign stops the trial."""
+        """Save in all processes, report in the first one, and stop all when the campaign stops the
+        trial."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         self.step += 1
@@ -42,7 +44,7 @@ class TrialCallback(Callback):
         trainer.should_stop = trainer.should_stop or bool(trainer.strategy.broadcast(stops))
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds of this callback."""
+        """Return what a checkpoint holds of this callback."""
         return {"step": self.step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""What the callbacks of all libraries need of their trial: reporting, and checkpoints in its folder."""
+"""What the callbacks of all libraries need of their trial: reporting, and checkpoints in its
+folder."""
 
 import os
 import shutil
@@ -11,17 +12,19 @@ from objectives.objective import EvaluationStopped, HasFolder, Report
 class Trial:
     """The trial in which a training runs.
 
-    `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the newest complete
-    checkpoint in it, and `step` the step after which it was saved; None and 0 when there is none.
+    `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the
+    newest complete checkpoint in it, and `step` the step after which it was saved; None and 0 when
+    there is none.
     """
 
     def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
         """Find the trial's folder and its newest checkpoint.
 
         Args:
-            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value`, as a
-                command does.
-            folder: for checkpoints; None: that of `report`, else the one that BBKB_FOLDER names, else none.
+            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value`,
+                as a command does.
+            folder: for checkpoints; None: that of `report`, else the one that BBKB_FOLDER names,
+                else none.
 
         """
         if folder is None:
@@ -50,10 +53,12 @@ class Trial:
         return False
 
     def save(self, write: Callable[[str], object], step: int, suffix: str = "", renames: bool = True) -> None:
-        """Let `write` save a checkpoint at a path, rename it when it is complete, and remove the one before.
+        """Let `write` save a checkpoint at a path, rename it when it is complete, and remove the
+        one before.
 
         Args:
-            write: is called with a path that ends with `suffix`; nothing happens where the trial has no folder.
+            write: is called with a path that ends with `suffix`; nothing happens where the trial
+                has no folder.
             step: the step after which the checkpoint is saved.
             suffix: by which the library chooses a format.
             renames: False in the processes of a training beside the first one.
@@ -68,7 +73,8 @@ class Trial:
             self.keep(draft, step, suffix)
 
     def keep(self, draft: Path, step: int, suffix: str = "") -> None:
-        """Move a complete checkpoint, a file or a folder on the same disk, and remove the one before."""
+        """Move a complete checkpoint, a file or a folder on the same disk, and remove the one
+        before."""
         if self.folder is None:
             return
         before, complete = self.checkpoint, self.folder / f"step-{step}{suffix}"

@@ -11,8 +11,9 @@ from orchestrator.public.integrations.trial import Trial
 
 
 class TrialCallback(TrainingCallback):
-    """Reports a metric after each round of boosting, stops by the callback's return value, and keeps a checkpoint
-    in the trial's folder. The step is the number of rounds so far. The first process reports.
+    """Reports a metric after each round of boosting, stops by the callback's return value, and
+    keeps a checkpoint in the trial's folder. The step is the number of rounds so far. The first
+    process reports.
 
     A continued trial goes on from `checkpoint` with the rounds that are left:
 
@@ -31,7 +32,8 @@ class TrialCallback(TrainingCallback):
 
         Args:
             metric: data and metric as XGBoost prints them, such as `validation-rmse`.
-            report: the argument `report` of the objective; None in a command, which prints its reports.
+            report: the argument `report` of the objective; None in a command, which prints its
+                reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
             every: rounds between two reports and checkpoints.
 

@@ -14,7 +14,8 @@ from orchestrator.campaign.events import CampaignCreated, Event
 
 
 def course_of(seconds: list[float], slots: int) -> Course:
-    """A queue in front of `slots` workers. Evaluation i is of arm i % 3, value −(i % 3), reward i/10 above it."""
+    """A queue in front of `slots` workers. Evaluation i is of arm i % 3, value −(i % 3), reward
+    i/10 above it."""
     free, spans = [0.0] * slots, []
     for duration in seconds:
         begin = min(free)

@@ -1,4 +1,5 @@
-"""A whole campaign in virtual time: stopped trials continue after their last step, and the budget is kept."""
+"""A whole campaign in virtual time: stopped trials continue after their last step, and the budget
+is kept."""
 
 from collections import Counter
 

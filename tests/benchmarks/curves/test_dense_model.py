@@ -1,4 +1,5 @@
-"""The dense model: its gradient, its posterior against the direct formula, and what pending trials change."""
+"""The dense model: its gradient, its posterior against the direct formula, and what pending trials
+change."""
 
 import numpy as np
 import pytest

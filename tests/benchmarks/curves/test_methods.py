@@ -1,4 +1,5 @@
-"""Every method searches a small problem within the budget; those that need a library are skipped without it."""
+"""Every method searches a small problem within the budget; those that need a library are skipped
+without it."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,5 @@
-"""The simulation counts steps, pauses and continues trials, and records the regret of the recommendation."""
+"""The simulation counts steps, pauses and continues trials, and records the regret of the
+recommendation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,8 @@ from orchestrator.errors import CampaignError
 
 
 class Script:
-    """Gives the suggestions of a list, then new trials; pauses each trial at the steps of `pauses`."""
+    """Gives the suggestions of a list, then new trials; pauses each trial at the steps of
+    `pauses`."""
 
     watches = True
 

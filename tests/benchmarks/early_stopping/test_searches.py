@@ -20,7 +20,8 @@ CURVES = [curve(0.1, 0.5), curve(0.2, 0.9)]
 
 
 class InTurn:
-    """Asks for the poor configuration `poor` times, then for the good one; may stop the poor ones at a step."""
+    """Asks for the poor configuration `poor` times, then for the good one; may stop the poor ones
+    at a step."""
 
     def __init__(self, poor: int, stops_at: int | None) -> None:
         self.poor, self.stops_at, self.finished = poor, stops_at, list[int]()

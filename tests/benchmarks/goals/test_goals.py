@@ -1,4 +1,5 @@
-"""The comparison over several objectives on a small table: every method runs, and losses are computed as documented."""
+"""The comparison over several objectives on a small table: every method runs, and losses are
+computed as documented."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The comparison with the authors' code, with a substitute for it that pulls one arm in growing batches."""
+"""The comparison with the authors' code, with a substitute for it that pulls one arm in growing
+batches."""
 
 import shutil
 import sys

@@ -38,14 +38,15 @@ def test_results_come_when_their_workers_are_done_when_suggesting_takes_no_time(
 
 
 def test_counted_suggestions_delay_what_comes_after_them() -> None:
-    # evaluations of 10 s: ask 0.1, tell 0.2. Evaluation 0 runs 0.1 to 1.1; 1 from 0.2 to 2.2; 0's tell begins at 1.1
-    # until 1.3, the third is asked for until 1.4 and ends at 4.4
+    # evaluations of 10 s: ask 0.1, tell 0.2. Evaluation 0 runs 0.1 to 1.1; 1 from 0.2 to 2.2; 0's
+    # tell begins at 1.1 until 1.3, the third is asked for until 1.4 and ends at 4.4
     assert record().tell_times(seconds=10.0) == pytest.approx([1.1, 2.2, 4.4])
 
 
 def test_a_slow_method_is_the_bottleneck_when_its_time_counts() -> None:
-    # evaluations of 1 s: ask 1, tell 2. Evaluation 0 ends at 2, when both are asked for, and its tell ends at 4; the
-    # third starts at 5; 1 ended at 4 but its tell runs from 5 to 7; the third ended at 8
+    # evaluations of 1 s: ask 1, tell 2. Evaluation 0 ends at 2, when both are asked for, and its
+    # tell ends at 4; the third starts at 5; 1 ended at 4 but its tell runs from 5 to 7; the third
+    # ended at 8
     assert record().tell_times(seconds=1.0) == pytest.approx([2.0, 5.0, 8.0])
 
 

@@ -1,4 +1,5 @@
-"""Problems of other suites: COCO's functions, networks of LCBench, and spaces of choices and conditions."""
+"""Problems of other suites: COCO's functions, networks of LCBench, and spaces of choices and
+conditions."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,8 @@ GOOD = {"learning_rate": 0.03, "batch_size": 16, "first_kernel": 5, "second_kern
 
 
 def with_torch(test: Callable[..., None]) -> Callable[..., None]:
-    """Where PyTorch can be imported, the test itself. Where not, in its place: loading is refused with the remedy."""
+    """Where PyTorch can be imported, the test itself. Where not, in its place: loading is refused
+    with the remedy."""
     if HAS_TORCH:
         return test
 
@@ -60,7 +61,8 @@ def blank_training(options: ConvolutionalNetwork = ConvolutionalNetwork()) -> Co
 
 
 def write_mnist(folder: Path, **left_out: object) -> DataSource:
-    """A stand-in of MNIST with 80 training images a class and 30 test images, each as bright as its number."""
+    """A stand-in of MNIST with 80 training images a class and 30 test images, each as bright as its
+    number."""
     path = folder / "mnist" / "mnist.npz"
     path.parent.mkdir()
     arrays = {
@@ -75,7 +77,8 @@ def write_mnist(folder: Path, **left_out: object) -> DataSource:
 
 
 def test_the_space_is_the_papers() -> None:
-    """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each mapped to [0, 1]."""
+    """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each
+    mapped to [0, 1]."""
     candidates = make_candidates(ConvolutionalNetwork().default_space(), size=None)
     assert len(candidates) == 8 * 4 * 4 * 31 * 6 == 23_808
     read = {name: np.array(column.tolist(), dtype=float) for name, column in candidates.columns.items()}
@@ -167,7 +170,8 @@ def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSour
 
 @with_torch
 def test_every_kernel_keeps_the_size_of_every_image() -> None:
-    """Scores come out for all settings and both sizes of image, with as many weights as the layers have by hand."""
+    """Scores come out for all settings and both sizes of image, with as many weights as the layers
+    have by hand."""
     import torch
 
     for side, left in ((8, 2), (28, 7)):
@@ -183,7 +187,8 @@ def test_every_kernel_keeps_the_size_of_every_image() -> None:
 
 @with_torch
 def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
-    """Weights stay what they were drawn: the mean loss of an untrained network is near that of guessing, log 10."""
+    """Weights stay what they were drawn: the mean loss of an untrained network is near that of
+    guessing, log 10."""
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
     assert evaluation.value < 0.3
     assert abs(evaluation.metrics["training_loss"] - np.log(10)) < 0.3
@@ -233,7 +238,8 @@ def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits: Convolutional
 
 @with_torch
 def test_the_process_keeps_its_generator_and_its_threads(silent: Report) -> None:
-    """Also after a training that fails, here for labels that are not among the classes of the training rows."""
+    """Also after a training that fails, here for labels that are not among the classes of the
+    training rows."""
     import torch
 
     rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) - 11, 1 / 16)

@@ -104,7 +104,8 @@ def test_what_is_no_cell_is_refused(silent: Report) -> None:
 
 
 def test_the_number_of_weights_is_that_counted_by_hand() -> None:
-    """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten classes."""
+    """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten
+    classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     from objectives.cells import Cell
     from objectives.training.cell_network import build_cell_network

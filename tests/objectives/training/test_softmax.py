@@ -116,7 +116,8 @@ def test_a_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
 
 
 def test_dropout_keeps_the_inputs_in_expectation() -> None:
-    """With one weightless step on many copies of one row, the gradient's mean over masks is the undropped one."""
+    """With one weightless step on many copies of one row, the gradient's mean over masks is the
+    undropped one."""
     copies = 20_000
     rows = Rows(np.tile(np.array([[0, 128, 255]], np.uint8), (copies, 1)), np.zeros(copies, np.intp), 1 / 255)
     zero = Weights(np.zeros((3, 2), np.float32), np.zeros(2, np.float32))

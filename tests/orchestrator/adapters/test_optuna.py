@@ -233,7 +233,8 @@ def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
     ],
 )
 def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.pruners.BasePruner) -> None:
-    """Good trials begin slowly here, so their values at early steps mislead a search that takes them for final ones."""
+    """Good trials begin slowly here, so their values at early steps mislead a search that takes
+    them for final ones."""
 
     def evaluate_steps(trial: optuna.Trial) -> float:
         x = float(trial.suggest_float("x", 0.0, 1.0))

@@ -1,4 +1,5 @@
-"""Tests of orchestrator/ask_tell/saving.py: what damaged and hostile files do when they are loaded."""
+"""Tests of orchestrator/ask_tell/saving.py: what damaged and hostile files do when they are
+loaded."""
 
 import contextlib
 import copy

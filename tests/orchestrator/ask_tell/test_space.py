@@ -1,4 +1,5 @@
-"""`Optimizer(space={...})`: `ask` and `tell` with configurations, candidates grow, a saved one continues exactly."""
+"""`Optimizer(space={...})`: `ask` and `tell` with configurations, candidates grow, a saved one
+continues exactly."""
 
 import copy
 import json

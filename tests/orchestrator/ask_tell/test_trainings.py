@@ -1,4 +1,5 @@
-"""`Optimizer` with trainings in steps: values before the end, stops, continued trainings, saved and loaded."""
+"""`Optimizer` with trainings in steps: values before the end, stops, continued trainings, saved and
+loaded."""
 
 import math
 from pathlib import Path
@@ -31,7 +32,8 @@ def train(optimizer: Optimizer, configuration: Any) -> int:
 
 
 def search(optimizer: Optimizer, budget: int) -> tuple[list[Any], int]:
-    """Train until the budget of steps is spent; the configurations asked for, and how many were continued."""
+    """Train until the budget of steps is spent; the configurations asked for, and how many were
+    continued."""
     asked, continued = [], 0
     while budget > 0:
         (configuration,) = optimizer.ask()

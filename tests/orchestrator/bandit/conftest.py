@@ -1,4 +1,5 @@
-"""Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates real pools have."""
+"""Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates
+real pools have."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

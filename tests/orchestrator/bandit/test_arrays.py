@@ -1,4 +1,5 @@
-"""`orchestrator.bandit.arrays`: Read-only arrays, and equality of frozen values that hold arrays."""
+"""`orchestrator.bandit.arrays`: Read-only arrays, and equality of frozen values that hold
+arrays."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -20,8 +20,8 @@ MOST_TURNS = 2000
 
 
 class Course:
-    """A campaign whose commands are carried out with random results, one turn a second. Checks invariants after every
-    event."""
+    """A campaign whose commands are carried out with random results, one turn a second. Checks
+    invariants after every event."""
 
     def __init__(self, seed: int, slots: int, evaluations: int, strategy: dict[str, Any]) -> None:
         self.state, self.log = CampaignState(), list[Event]()

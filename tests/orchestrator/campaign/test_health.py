@@ -13,7 +13,8 @@ MINUTE = 60.0
 
 
 def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> CampaignState:
-    """One worker, a trial a minute; from the minute `late_from` on each begins `waited` seconds after its dispatch."""
+    """One worker, a trial a minute; from the minute `late_from` on each begins `waited` seconds
+    after its dispatch."""
     state = fold(session(slots=1, evaluations=1000), batch(0, [0] * minutes))
     for minute in range(minutes):
         now = minute * MINUTE

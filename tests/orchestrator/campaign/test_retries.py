@@ -1,4 +1,5 @@
-"""Attempts that fail: which kinds are tried again, how often, after which pause, and with how much memory."""
+"""Attempts that fail: which kinds are tried again, how often, after which pause, and with how much
+memory."""
 
 import pytest
 

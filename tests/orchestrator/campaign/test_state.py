@@ -1,4 +1,5 @@
-"""The state after any course of events: invariants, crashes, adopted and doubled results, totals."""
+"""The state after any course of events: invariants, crashes, adopted and doubled results,
+totals."""
 
 import functools
 from collections.abc import Sized

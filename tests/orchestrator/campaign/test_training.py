@@ -1,5 +1,5 @@
-"""Tests of orchestrator/campaign/training.py and of what a campaign decides by it: which trials the rest of a budget is
-for, and what a trial that is taken up again costs."""
+"""Tests of orchestrator/campaign/training.py and of what a campaign decides by it: which trials the
+rest of a budget is for, and what a trial that is taken up again costs."""
 
 from dataclasses import replace
 from typing import Any
@@ -148,7 +148,8 @@ def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: t
 
 
 def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
-    """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is to be kept."""
+    """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is
+    to be kept."""
     rule = opened(None, finish=1)
     rule.settings["early_stopping"].update(keep_checkpoints=1)  # type: ignore[attr-defined]
     state = fold(rule, *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values[:3])))
@@ -165,7 +166,8 @@ def test_a_trial_without_a_forecast_costs_no_better_trial_its_checkpoint() -> No
 
 
 def test_the_strategy_learns_that_checkpoints_were_removed_before_it_chooses() -> None:
-    """Also when a process dies after the event: the strategy of the next session would continue the trial for ever."""
+    """Also when a process dies after the event: the strategy of the next session would continue the
+    trial for ever."""
     state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
     removed = CheckpointsRemoved(time=2.0, trials=(0, 1))
     again = SessionOpened(time=3.0, epoch=2, executor="inline", slots=16, settings=opened(None).settings)

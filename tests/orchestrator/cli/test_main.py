@@ -1,4 +1,5 @@
-"""The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in the folder."""
+"""The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in
+the folder."""
 
 import dataclasses
 import functools
@@ -205,7 +206,8 @@ def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(b
 def interrupt(
     folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int, ignored: str = "PIPE"
 ) -> str:
-    """Run a long campaign of evaluations that last `seconds`, interrupt it at a status field; what it printed.
+    """Run a long campaign of evaluations that last `seconds`, interrupt it at a status field; what
+    it printed.
 
     The signals `ignored`, in the words of a shell, are ignored when the command starts.
     """

@@ -1,4 +1,5 @@
-"""Tests of orchestrator/cli/plan.py: a dry run says what a run then does, and leaves nothing behind."""
+"""Tests of orchestrator/cli/plan.py: a dry run says what a run then does, and leaves nothing
+behind."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The central actor on a cluster that was joined: it restarts itself, needs no watcher, and ends with the campaign."""
+"""The central actor on a cluster that was joined: it restarts itself, needs no watcher, and ends
+with the campaign."""
 
 import collections
 import contextlib
@@ -94,7 +95,8 @@ def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:
 def make(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Run]]:
-    """Makes a run whose objective notes its executions; removes what is left of it on the cluster."""
+    """Makes a run whose objective notes its executions; removes what is left of it on the
+    cluster."""
     monkeypatch.chdir(tmp_path)
     made: list[Run] = []
 
@@ -146,7 +148,8 @@ def eventually(holds: Callable[[], Any], seconds: float = 240.0) -> Any:
 
 
 def central_process() -> list[int]:
-    """The central actor's process: the one of this test's cluster, whose token no other process has."""
+    """The central actor's process: the one of this test's cluster, whose token no other process
+    has."""
     token = f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode()
     found = []
     for entry in Path("/proc").iterdir():

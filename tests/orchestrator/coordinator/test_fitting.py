@@ -1,4 +1,5 @@
-"""Tests of orchestrator/coordinator/fitting.py: what no node can hold is refused before a campaign starts."""
+"""Tests of orchestrator/coordinator/fitting.py: what no node can hold is refused before a campaign
+starts."""
 
 import re
 from pathlib import Path

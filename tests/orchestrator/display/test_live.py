@@ -1,4 +1,5 @@
-"""What the terminal shows while a campaign runs: running trials, results, failures, rate; quiet, JSON, a clock."""
+"""What the terminal shows while a campaign runs: running trials, results, failures, rate; quiet,
+JSON, a clock."""
 
 import io
 import json

@@ -1,8 +1,9 @@
-"""The manifests that Kubernetes with the KubeRay operator accepts, as far as campaigns need: keys, types and rules.
+"""The manifests that Kubernetes with the KubeRay operator accepts, as far as campaigns need: keys,
+types and rules.
 
 The keys are those of `ray.io/v1` that a RayJob may have (KubeRay 1.6); pods, Secret, ConfigMap and
-PersistentVolumeClaim are checked against Kubernetes' schema. Unknown keys are refused everywhere: an API server drops
-them without a word.
+PersistentVolumeClaim are checked against Kubernetes' schema. Unknown keys are refused everywhere:
+an API server drops them without a word.
 """
 
 import functools
@@ -175,7 +176,8 @@ class _RayJob(_Model):
 
 
 def _references(cluster: Manifest) -> list[tuple[str, str]]:
-    """What a cluster names that must be there; the Secret of a database's variables is the user's own."""
+    """What a cluster names that must be there; the Secret of a database's variables is the user's
+    own."""
     volumes = cluster["headGroupSpec"]["template"]["spec"].get("volumes", [])
     mounts = {one["name"] for one in cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
     _require(mounts <= {volume["name"] for volume in volumes}, f"volumes that are not there: {sorted(mounts)}")

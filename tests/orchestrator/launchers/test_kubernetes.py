@@ -1,4 +1,5 @@
-"""Manifests for KubeRay: the keys the operator knows, its own rules, and what a campaign needs of them."""
+"""Manifests for KubeRay: the keys the operator knows, its own rules, and what a campaign needs of
+them."""
 
 import copy
 import os

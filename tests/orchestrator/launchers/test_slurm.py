@@ -1,4 +1,5 @@
-"""Slurm scripts: valid for a shell, with the requested settings; the file in deploy is what the code writes."""
+"""Slurm scripts: valid for a shell, with the requested settings; the file in deploy is what the
+code writes."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Learning curves of trials that were stopped and continued: bands of forecasts, and why each decision was made."""
+"""Learning curves of trials that were stopped and continued: bands of forecasts, and why each
+decision was made."""
 
 import json
 import math

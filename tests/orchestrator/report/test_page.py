@@ -1,4 +1,5 @@
-"""The page: complete, safe whatever the campaign's texts contain, and independent of any network."""
+"""The page: complete, safe whatever the campaign's texts contain, and independent of any
+network."""
 
 import base64
 import gzip
@@ -36,7 +37,8 @@ CAMPAIGNS = {
 
 
 class Page(HTMLParser):
-    """The page as a browser's parser sees it: elements with their attributes, scripts by id, and the visible text."""
+    """The page as a browser's parser sees it: elements with their attributes, scripts by id, and
+    the visible text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""The model behind the pictures of the landscape: it predicts, ranks parameters, and shows what it was given."""
+"""The model behind the pictures of the landscape: it predicts, ranks parameters, and shows what it
+was given."""
 
 import dataclasses
 
@@ -13,7 +14,8 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -> None:
-    # the made-up value falls with the square of the learning rate's and the dropout's miss; the batch size has no part
+    # the made-up value falls with the square of the learning rate's and the dropout's miss; the
+    # batch size has no part
     surrogate = fit_surrogate(SyntheticLog(trials=150, failure_share=0.0, direction=direction).history())
     assert surrogate is not None
     shares = dict(zip([one.name for one in surrogate.dimensions], surrogate.importance(), strict=True))

@@ -1,4 +1,5 @@
-"""The live page in a real browser: it draws, follows, survives a restart of the server, and shows hostile text as text.
+"""The live page in a real browser: it draws, follows, survives a restart of the server, and shows
+hostile text as text.
 
 Marked `browser`; skipped with the reason where Chromium or playwright is missing.
 """

@@ -1,5 +1,5 @@
-"""Connections to the page: their number and their time without the token are bounded, the rest of the process is not
-concerned."""
+"""Connections to the page: their number and their time without the token are bounded, the rest of
+the process is not concerned."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,5 @@
-"""Checkpoints in the folders of trials: which are removed, and that the output of attempts stays."""
+"""Checkpoints in the folders of trials: which are removed, and that the output of attempts
+stays."""
 
 import json
 import math
@@ -24,7 +25,8 @@ SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
 
 
 def train(lr: float, width: float, folder: Path, report: Any) -> float:
-    """A curve that rises; it prints, keeps a checkpoint and a picture, and continues from the checkpoint."""
+    """A curve that rises; it prints, keeps a checkpoint and a picture, and continues from the
+    checkpoint."""
     end = 1.0 - 0.2 * (math.log10(lr) + 2.0) ** 2 - (width - 0.6) ** 2
     checkpoint, value = folder / "epoch.json", 0.0
     first = json.loads(checkpoint.read_text()) + 1 if checkpoint.exists() else 1

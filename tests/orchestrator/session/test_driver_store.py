@@ -1,4 +1,5 @@
-"""The loop and its store: the times of writes, a store that is unreachable, a writer that is fenced off."""
+"""The loop and its store: the times of writes, a store that is unreachable, a writer that is fenced
+off."""
 
 import itertools
 from collections.abc import Sequence

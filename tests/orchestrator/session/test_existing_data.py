@@ -1,4 +1,5 @@
-"""Existing data: read from tables and runs, matched to candidates, and the messages when they are wrong."""
+"""Existing data: read from tables and runs, matched to candidates, and the messages when they are
+wrong."""
 
 import json
 from pathlib import Path
@@ -58,7 +59,8 @@ def cell(value: object) -> str:
 
 
 def table(of: Candidates, arms: list[int]) -> str:
-    """The rows of these arms as a spreadsheet writes them, with a column that does not matter and is not full."""
+    """The rows of these arms as a spreadsheet writes them, with a column that does not matter and
+    is not full."""
     names = list(of.columns)
     lines = [",".join([*names, "reward", "note"])]
     lines += [

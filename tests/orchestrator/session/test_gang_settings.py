@@ -1,4 +1,5 @@
-"""Tests of the settings of evaluations that take several machines, from the campaign file to Ray's placement."""
+"""Tests of the settings of evaluations that take several machines, from the campaign file to Ray's
+placement."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Campaigns whose candidates become more: the log rebuilds them, and everything that reads it agrees."""
+"""Campaigns whose candidates become more: the log rebuilds them, and everything that reads it
+agrees."""
 
 from collections.abc import Callable
 from functools import reduce

@@ -1,4 +1,5 @@
-"""Notifications: what is sent, campaigns never wait for them, and their failures are only logged."""
+"""Notifications: what is sent, campaigns never wait for them, and their failures are only
+logged."""
 
 import http.server
 import json
@@ -40,7 +41,8 @@ def status() -> Status:
 
 
 class Webhook:
-    """A server on this machine that keeps what is posted. `answer`: its HTTP status; `wait`: until it answers."""
+    """A server on this machine that keeps what is posted. `answer`: its HTTP status; `wait`: until
+    it answers."""
 
     def __init__(self) -> None:
         self.posted: list[dict[str, str]] = []

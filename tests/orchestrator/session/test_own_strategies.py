@@ -1,4 +1,5 @@
-"""Campaigns with a strategy of the user's own: where its errors are shown, and what is said when it chooses nothing."""
+"""Campaigns with a strategy of the user's own: where its errors are shown, and what is said when it
+chooses nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

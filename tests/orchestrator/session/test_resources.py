@@ -1,4 +1,5 @@
-"""Tests of orchestrator/session/resources.py: a parameter says what each trial takes of the cluster."""
+"""Tests of orchestrator/session/resources.py: a parameter says what each trial takes of the
+cluster."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Failed trials are returned to their campaign: they run again under the same number, and everything else stays."""
+"""Failed trials are returned to their campaign: they run again under the same number, and
+everything else stays."""
 
 import contextlib
 import json
@@ -47,8 +48,8 @@ def bbkb(*arguments: str) -> str:
 
 
 def run_with_failures(folder: Path, strategy: str, evaluations: int = 10) -> Run:
-    """A finished campaign over ten rows; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb takes each row
-    once, uniform may take one twice."""
+    """A finished campaign over ten rows; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb
+    takes each row once, uniform may take one twice."""
     (folder / "broken").touch()
     (folder / f"train_{strategy}.py").write_text(OBJECTIVE.format(broken=str(folder / "broken")))
     (folder / "rows.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(1, 11)))

@@ -1,4 +1,5 @@
-"""Tests of orchestrator/settings/imported.py: results of other tuners become existing data, read once."""
+"""Tests of orchestrator/settings/imported.py: results of other tuners become existing data, read
+once."""
 
 import warnings
 from pathlib import Path
@@ -171,7 +172,8 @@ def test_what_cannot_be_existing_data_is_refused_with_its_place(
 
 
 def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
-    """Of the files that Ray Tune writes; `tests/orchestrator/adapters` has one that Tune itself wrote."""
+    """Of the files that Ray Tune writes; `tests/orchestrator/adapters` has one that Tune itself
+    wrote."""
     for number, line in enumerate(['{"loss": 2.0, "config": {"x": 0.5, "inner": {"n": 2}}}', '{"loss": "nan"', ""]):
         (tmp_path / "tuned" / f"trial_{number}").mkdir(parents=True)
         first = '{"loss": 9.0, "config": {"x": 0.25, "inner": {"n": 3}}}\n' if number < 2 else ""

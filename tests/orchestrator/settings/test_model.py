@@ -1,4 +1,5 @@
-"""Tests of orchestrator/settings/model.py: what a campaign file may contain, its defaults and its resolved form."""
+"""Tests of orchestrator/settings/model.py: what a campaign file may contain, its defaults and its
+resolved form."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Tests of orchestrator/settings/schema.py: the schema accepts what loads and refuses what does not."""
+"""Tests of orchestrator/settings/schema.py: the schema accepts what loads and refuses what does
+not."""
 
 from collections.abc import Iterator
 from pathlib import Path

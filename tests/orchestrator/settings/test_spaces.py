@@ -1,4 +1,5 @@
-"""The search space of a campaign file: conditions, forbidden clauses, ConfigSpace files, enqueued configurations."""
+"""The search space of a campaign file: conditions, forbidden clauses, ConfigSpace files, enqueued
+configurations."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -1,4 +1,5 @@
-"""The contract of the store, on each available database: SQLite, and PostgreSQL where a server is installed."""
+"""The contract of the store, on each available database: SQLite, and PostgreSQL where a server is
+installed."""
 
 import contextlib
 import sqlite3

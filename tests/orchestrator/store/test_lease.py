@@ -1,4 +1,5 @@
-"""Which holder is alive or dead, and which process gets a campaign: real processes, and heartbeats without a clock."""
+"""Which holder is alive or dead, and which process gets a campaign: real processes, and heartbeats
+without a clock."""
 
 import dataclasses
 import os

@@ -1,4 +1,5 @@
-"""A folder of runs of several users: one that cannot be read, or never ends, hides none of the others."""
+"""A folder of runs of several users: one that cannot be read, or never ends, hides none of the
+others."""
 
 import contextlib
 import json

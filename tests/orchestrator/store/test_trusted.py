@@ -1,4 +1,5 @@
-"""Readers of a run's folder: they send nothing from the environment to a database that this user has not named."""
+"""Readers of a run's folder: they send nothing from the environment to a database that this user
+has not named."""
 
 import os
 import socket

@@ -1,4 +1,5 @@
-"""What test_gangs.py runs in a process of its own: gangs of two machines on two nodes, as JSON lines.
+"""What test_gangs.py runs in a process of its own: gangs of two machines on two nodes, as JSON
+lines.
 
 python gang_course.py FOLDER
 """
@@ -103,7 +104,8 @@ def groups() -> list[str]:
 
 
 def closed(executor: RayExecutor, folder: str, name: str) -> dict[str, Any]:
-    """Outcomes of the executor, which is then closed; waits until its processes and groups are gone."""
+    """Outcomes of the executor, which is then closed; waits until its processes and groups are
+    gone."""
     found = outcomes(executor)
     executor.close()
     pids = wait_for_pids(folder, name)

@@ -1,4 +1,5 @@
-"""Objectives that run on several machines, for test_gangs.py: each rank writes its process id into the folder `at`."""
+"""Objectives that run on several machines, for test_gangs.py: each rank writes its process id into
+the folder `at`."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""Worker actors: their outcomes survive the executor, and all of their traces are removed after use."""
+"""Worker actors: their outcomes survive the executor, and all of their traces are removed after
+use."""
 
 import os
 import resource
@@ -33,7 +34,8 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 class Counted:
-    """Notes each execution in a file and waits until another file is there; its value is its process's number."""
+    """Notes each execution in a file and waits until another file is there; its value is its
+    process's number."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         if "note" in parameters:
@@ -175,7 +177,8 @@ def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Ma
 
 
 def leave_trial_3_running(make: Make, folder: Path) -> Path:
-    """Where the worker that evaluates trial 3 for a session that is gone has written its process's number."""
+    """Where the worker that evaluates trial 3 for a session that is gone has written its process's
+    number."""
     note = folder / "note"
     first = make()
     first.submit([attempt(3, note=str(note), sleep=60.0)])

@@ -1,4 +1,5 @@
-"""Workers that are started before there is an executor: they are used instead of new ones, and end with it."""
+"""Workers that are started before there is an executor: they are used instead of new ones, and end
+with it."""
 
 import os
 import sys
@@ -23,7 +24,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 
 class Prepared:
-    """Notes the process that prepares it, in the folder `notes`; its value is the number of its process."""
+    """Notes the process that prepares it, in the folder `notes`; its value is the number of its
+    process."""
 
     def __init__(self, notes: Path) -> None:
         self.notes = notes
@@ -58,7 +60,8 @@ def start(notes: Path, count: int) -> Allocation:
 
 @pytest.fixture(autouse=True)
 def cluster_for_one_campaign(ray_cluster: str) -> Iterator[None]:
-    """The cluster without the shares of campaigns that other tests have killed, and afterwards without workers."""
+    """The cluster without the shares of campaigns that other tests have killed, and afterwards
+    without workers."""
     for campaign in _internal_kv_list("", namespace=SHARES):
         _internal_kv_del(campaign, namespace=SHARES)
     yield

@@ -150,7 +150,8 @@ BY_THEMSELVES = {
 }
 
 
-# a busy machine may take seconds for what ends by itself, so only what never ends gets a short time-out
+# a busy machine may take seconds for what ends by itself, so only what never ends gets a short
+# time-out
 @pytest.mark.parametrize(("timeout_seconds", "expected"), [(1.5, BY_DEADLINE), (250.0, BY_THEMSELVES)])
 def test_every_failure_has_its_kind_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], timeout_seconds: float, expected: dict[str, tuple[FailureKind, str]]

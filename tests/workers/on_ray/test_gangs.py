@@ -1,4 +1,5 @@
-"""Tests of workers/on_ray/ranks.py and groups.py: evaluations that take two machines, on a cluster of two nodes."""
+"""Tests of workers/on_ray/ranks.py and groups.py: evaluations that take two machines, on a cluster
+of two nodes."""
 
 import json
 import os
@@ -28,7 +29,8 @@ SOON = {
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `gang_course.py` found. It waits after each part until its processes and placement groups are gone."""
+    """What `gang_course.py` found. It waits after each part until its processes and placement
+    groups are gone."""
     folder = tmp_path_factory.mktemp("gangs")
     with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as short:
         done = subprocess.run(

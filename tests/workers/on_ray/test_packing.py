@@ -1,4 +1,5 @@
-"""Tests of workers/on_ray/packing.py: how many evaluations fit on nodes, counted as Ray packs them."""
+"""Tests of workers/on_ray/packing.py: how many evaluations fit on nodes, counted as Ray packs
+them."""
 
 import itertools
 import time
@@ -34,7 +35,8 @@ def test_raylet_accepts_exactly_the_places_that_are_counted(amount: float) -> No
 
 
 def accepted(bundle: dict[str, float], most: int) -> list[PlacementGroup]:
-    """Groups of one bundle that the cluster takes at the same time, at most this many; they are removed again."""
+    """Groups of one bundle that the cluster takes at the same time, at most this many; they are
+    removed again."""
     groups: list[PlacementGroup] = []
     before = ray.available_resources()
     while len(groups) < most:

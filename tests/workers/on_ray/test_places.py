@@ -1,4 +1,5 @@
-"""Nodes that die during evaluations: a cluster of several nodes on this machine, in its own process."""
+"""Nodes that die during evaluations: a cluster of several nodes on this machine, in its own
+process."""
 
 import json
 import os

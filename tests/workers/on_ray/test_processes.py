@@ -1,4 +1,5 @@
-"""Worker actors that are stopped: they are late as any other, their processes end, and their CPUs are free again."""
+"""Worker actors that are stopped: they are late as any other, their processes end, and their CPUs
+are free again."""
 
 import os
 import signal
@@ -28,7 +29,8 @@ SECONDS = 200.0
 
 
 class StopsItself:
-    """Notes its process in the file `note`, and sends itself the signal `signal` if there is one."""
+    """Notes its process in the file `note`, and sends itself the signal `signal` if there is
+    one."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         with open(parameters["note"], "a", encoding="ascii") as note:

@@ -41,7 +41,8 @@ def test_no_place_is_given_out_twice_and_equals_get_the_same(wanted: dict[str, f
 
 def test_a_campaign_that_is_silent_counts_no_more(ray_cluster: str) -> None:
     now = [0.0]
-    # apart from campaigns of other tests on this cluster, which may have left their entries or may still end
+    # apart from campaigns of other tests on this cluster, which may have left their entries or may
+    # still end
     one, other = (Sharing(name, lambda: now[0], namespace="test of silence") for name in ("one", "other"))
     assert one.own(4, 4) == 4
     assert other.own(4, 4) == 2

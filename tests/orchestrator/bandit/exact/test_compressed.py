@@ -215,7 +215,8 @@ def test_one_pull_at_a_time() -> None:
     z=st.one_of(st.floats(-3, 8), st.floats(-2e3, 0), st.floats(-1e8, -1)), deviation=st.sampled_from([1e-4, 1.0, 3.0])
 )
 def test_the_logarithm_of_the_improvement_is_right_however_small_it_is(z: float, deviation: float) -> None:
-    # φ(z) + zΦ(z) = φ(z) ∫ u exp(zu − u²/2) du over u > 0; with u = v / a the integrand keeps its scale
+    # φ(z) + zΦ(z) = φ(z) ∫ u exp(zu − u²/2) du over u > 0; with u = v / a the integrand keeps its
+    # scale
     a = max(1.0, -z)
     integral, _ = quad(lambda v: v * math.exp(z * v / a - 0.5 * (v / a) ** 2), 0, 60, epsabs=0, epsrel=1e-11, limit=200)
     expected = math.log(deviation / math.sqrt(2 * math.pi)) - 0.5 * z * z + math.log(integral) - 2 * math.log(a)

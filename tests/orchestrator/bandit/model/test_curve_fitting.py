@@ -1,4 +1,5 @@
-"""The fit of the model over steps: its gradient, what it learns from curves, and which trials it takes."""
+"""The fit of the model over steps: its gradient, what it learns from curves, and which trials it
+takes."""
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ NONE = np.empty(0, np.intp), np.empty(0), np.empty(0)
 
 
 def make_input(seed: int, reliability: float = 0.5) -> CurveFitInput:
-    """Curves that rise to an end that depends on the first feature; early values show `reliability` of it."""
+    """Curves that rise to an end that depends on the first feature; early values show `reliability`
+    of it."""
     rng = np.random.default_rng(seed)
     arms = Arms.of(rng.random((14, 3)))
     curves = []

@@ -14,7 +14,8 @@ NONE = np.empty(0, np.intp)
 
 
 class Falling:
-    """Arms looked at, with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
+    """Arms looked at, with the scores of `every` arm; `slack` is what tightened bounds are too
+    large by."""
 
     tie, stale = 0.0, NONE
 

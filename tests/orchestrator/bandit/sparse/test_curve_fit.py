@@ -1,4 +1,5 @@
-"""The sparse posterior of the model over steps against a dense Gaussian process over all values of all trials."""
+"""The sparse posterior of the model over steps against a dense Gaussian process over all values of
+all trials."""
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def make_problem(seed: int) -> tuple[SparseModel, CurveEvidence]:
 
 
 def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of g at `points` by the textbook formula, with a constant mean of prior variance 1."""
+    """Mean and covariance of g at `points` by the textbook formula, with a constant mean of prior
+    variance 1."""
     kernel, values = model.kernel, evidence.values
     times = NUMBERS.times(values.steps)
     own = own_covariance(NUMBERS, times[:, None], times) * (values.owners[:, None] == values.owners)

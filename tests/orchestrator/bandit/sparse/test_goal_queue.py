@@ -61,7 +61,8 @@ def play(
 
 
 def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.ndarray:
-    """Scores of all arms after `pulls` without rewards: dense matrices, no laziness, no shared factor."""
+    """Scores of all arms after `pulls` without rewards: dense matrices, no laziness, no shared
+    factor."""
     model, dictionary, counts = state.model, state.dictionary, state.pulls.counts
     kernel, noise = model.kernel.cross(POINTS, POINTS), model.regularization
     to_dictionary, gram = kernel[:, dictionary], kernel[np.ix_(dictionary, dictionary)]

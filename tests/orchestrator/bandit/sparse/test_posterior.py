@@ -35,7 +35,8 @@ def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(
     fitted = model.fit(problem.pulls, problem.pulls.arms)
     mean, variance = exact_posterior(model.kernel, array(model.arms), problem.pulls, model.regularization)
     points = array(model.arms)[fitted.basis]
-    # duplicates cost nothing; what is nearly singular without being dropped costs digits of K_𝒮 itself
+    # duplicates cost nothing; what is nearly singular without being dropped costs digits of K_𝒮
+    # itself
     is_easy = gap == 0.0 and np.linalg.cond(model.kernel.cross(points, points)) < 1e8
     tolerance = 1e-8 if is_easy else 1e-5
     np.testing.assert_allclose(fitted.mean, mean, atol=tolerance)
@@ -54,7 +55,8 @@ def textbook_moments(model: SparseModel, pulls: Pulls, dictionary: Indices) -> t
     return mean, (gram - Z @ Z.T) / model.regularization + embedded, embedded
 
 
-# dictionaries may be near-singular, where the last digits of either computation depend on the version of LAPACK
+# dictionaries may be near-singular, where the last digits of either computation depend on the
+# version of LAPACK
 assert_close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
 
 
@@ -256,7 +258,8 @@ def test_models_are_equal_by_value_and_moments_are_read_only(make_problem: Calla
 def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(
     seed: int, exponent: float, gap: float
 ) -> None:
-    """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts) / λ."""
+    """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts)
+    / λ."""
     rng, lam = np.random.default_rng(seed), 10.0**exponent
     base = rng.random((20, 2))
     arms = np.concatenate((base, base + 10.0**gap * rng.normal(size=base.shape)))
@@ -270,7 +273,8 @@ def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_r
 
 
 def refined_mean(gram: np.ndarray, noise: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """K (K + diag(noise))⁻¹ y, refined until the residual, in extended precision, is as small as it gets."""
+    """K (K + diag(noise))⁻¹ y, refined until the residual, in extended precision, is as small as it
+    gets."""
     matrix, factor = gram.astype(np.longdouble) + np.diag(noise), cho_factor(gram + np.diag(noise))
     weights = np.zeros(len(rewards), np.longdouble)
     for _ in range(30):

@@ -106,7 +106,8 @@ def test_the_lazy_local_rule_decides_like_the_eager_one(
 
 
 def posterior_of_many_pulls(seed: int, lengthscale: float) -> SparsePosterior:
-    """So much is known that a batch is long: 400 arms, 250 pulls, a dictionary of a part of them."""
+    """So much is known that a batch is long: 400 arms, 250 pulls, a dictionary of a part of
+    them."""
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(lengthscale), rng.random((400, 2)), 0.3)
     pulled = rng.integers(400, size=250)

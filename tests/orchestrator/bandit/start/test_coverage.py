@@ -1,4 +1,5 @@
-"""Picks for the sake of coverage: levels of choices that lack evaluations get some, the model's best arm of them."""
+"""Picks for the sake of coverage: levels of choices that lack evaluations get some, the model's
+best arm of them."""
 
 from dataclasses import replace
 from typing import Any

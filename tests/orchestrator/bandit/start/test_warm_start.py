@@ -76,18 +76,21 @@ def test_existing_data_pull_nothing() -> None:
     assert DataStart("table.csv").draw(model(), np.random.default_rng(0)) == ()
 
 
-@given(seed=st.integers(0, 10**6))
-def test_the_information_gain_of_existing_pulls_is_a_tight_upper_bound_on_the_log_determinant(
-    make_problem: Callable[..., Problem], seed: int
+def test_the_information_gain_of_existing_pulls_bounds_the_log_determinant_and_is_mostly_close(
+    make_problem: Callable[..., Problem],
 ) -> None:
-    problem, rng = make_problem(seed).model, np.random.default_rng(seed)
-    arms = rng.integers(len(problem.arms), size=40)
-    state = begin_sparse(initial_state(problem, (0,)), [Observation(int(arm), 0.5) for arm in arms], rng)
-    gram = problem.kernel.cross(array(problem.arms)[arms], array(problem.arms)[arms])
-    exact = np.linalg.slogdet(np.eye(40) + gram / problem.regularization)[1]
-    dimension = np.trace(np.linalg.solve(gram + problem.regularization * np.eye(40), gram))
-    # the excess is about `dimension` for most draws of the dictionary, and seldom more than twice as much
-    assert exact - 1e-6 <= state.information_gain <= exact + 4 * dimension
+    close = 0
+    for seed in range(60):
+        problem, rng = make_problem(seed).model, np.random.default_rng(seed)
+        arms = rng.integers(len(problem.arms), size=40)
+        existing = [Observation(int(arm), 0.5) for arm in arms]
+        gain = begin_sparse(initial_state(problem, (0,)), existing, rng).information_gain
+        gram = problem.kernel.cross(array(problem.arms)[arms], array(problem.arms)[arms])
+        exact = np.linalg.slogdet(np.eye(40) + gram / problem.regularization)[1]
+        dimension = np.trace(np.linalg.solve(gram + problem.regularization * np.eye(40), gram))
+        assert exact - 1e-6 <= gain  # for any dictionary
+        close += gain <= exact + 2 * dimension
+    assert close >= 50  # a drawn dictionary may miss an arm that matters
 
 
 @pytest.mark.parametrize(("pulls", "least", "most"), [(1, 1, 20), (1000, 60, 100)])

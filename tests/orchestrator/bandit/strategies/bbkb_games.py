@@ -47,7 +47,8 @@ def play(
     true: NDArray[np.float64] | None = None,
     pulls: int = 10**9,
 ) -> Iterator[tuple[Any, Choose]]:
-    """Every decision of a synchronous run, and the state before it, until there were `rounds` or `pulls`."""
+    """Every decision of a synchronous run, and the state before it, until there were `rounds` or
+    `pulls`."""
     true = value(arms) if true is None else true
     state = strategy.init(arms, np.random.default_rng([seed, 0]))
     noisy = np.random.default_rng([seed, 1])
@@ -69,7 +70,8 @@ def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings: Any) -> l
 
 
 def table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features and the target scaled to [0, 1]: Abalone from BBKB_DATA, or what scikit-learn brings."""
+    """Standardised features and the target scaled to [0, 1]: Abalone from BBKB_DATA, or what
+    scikit-learn brings."""
     folder = Path(os.environ.get("BBKB_DATA", Path(__file__).parents[5] / "shared" / "data"))
     path = folder / name
     if path.exists():

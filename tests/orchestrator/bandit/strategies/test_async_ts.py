@@ -45,7 +45,8 @@ def arms_of(decision: Choose | Wait) -> list[int]:
 
 
 def dense_draws(state: Any, width: float, count: int) -> np.ndarray:
-    """Draws (count, A) from a normal with covariance β² (Z V⁻¹ Zᵀ + diag(k − ‖z‖²)/λ), from dense matrices alone."""
+    """Draws (count, A) from a normal with covariance β² (Z V⁻¹ Zᵀ + diag(k − ‖z‖²)/λ), from dense
+    matrices alone."""
     gram = WILD.kernel.cross(ARMS, ARMS)
     Z = np.linalg.solve(np.linalg.cholesky(gram[np.ix_(state.dictionary, state.dictionary)]), gram[state.dictionary]).T
     V = (Z.T * state.pulls.counts) @ Z + 0.05 * np.eye(Z.shape[1])

@@ -128,7 +128,8 @@ def test_as_many_arms_as_failed_are_drawn_when_the_whole_warm_start_failed() -> 
 
 @pytest.mark.parametrize("workers", [4, 20])
 def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(workers: int) -> None:
-    # max_x σ²(x) ≤ 1/P, and σ̃² ≤ 3σ² with the theory's oversampling, so P (C̃ − 1)/3 arms fit into any batch
+    # max_x σ²(x) ≤ 1/P, and σ̃² ≤ 3σ² with the theory's oversampling, so P (C̃ − 1)/3 arms fit into
+    # any batch
     start = UncertaintyStart(workers=workers, max_pulls=10_000)
     strategy = replace(SMOOTH, regularization=0.1, oversampling=80.0, warm_start=start, ratio_threshold=4.0)
     for state, decision in play(strategy, GRID, 12):

@@ -22,7 +22,8 @@ from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOT
 def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_model_of_their_own(
     termination: Termination, sizes: list[int]
 ) -> None:
-    """The oracle at each round is a model made of all arms at once, with the same pulls and the same dictionary."""
+    """The oracle at each round is a model made of all arms at once, with the same pulls and the
+    same dictionary."""
     strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(10))
     rng = np.random.default_rng(sum(sizes))
     state = strategy.init(AWKWARD, np.random.default_rng(0))

@@ -1,4 +1,5 @@
-"""Lazy and screened evaluation chooses what the eager one chooses, in any division of the arms into blocks."""
+"""Lazy and screened evaluation chooses what the eager one chooses, in any division of the arms into
+blocks."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -64,7 +65,8 @@ class Work:
         patch.setattr(UpperBounds, "looked_at", count_and_look)
 
     def check_little_work(self, arms: int, batches: int) -> None:
-        """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove nothing."""
+        """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove
+        nothing."""
         if self.is_kept:  # bounds of an old posterior, which are still valid
             assert self.sweeps <= 2
         else:
@@ -74,7 +76,8 @@ class Work:
 
 @pytest.fixture(params=["as paid for", "always"])
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Of screening in small steps; kept `always`, a reference serves as long as it bounds anything."""
+    """Of screening in small steps; kept `always`, a reference serves as long as it bounds
+    anything."""
     if request.param == "always":
         monkeypatch.setattr(upper_bounds, "TIGHTEN_COST", 0.0)
         monkeypatch.setattr(upper_bounds, "LOOK_COST", 0.0)

@@ -1,4 +1,5 @@
-"""The guarantees of BBKB, measured: sizes of dictionaries, and regret against the uniform policy."""
+"""The guarantees of BBKB, measured: sizes of dictionaries, and regret against the uniform
+policy."""
 
 from dataclasses import replace
 

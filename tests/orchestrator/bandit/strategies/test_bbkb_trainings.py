@@ -1,4 +1,5 @@
-"""BBKB with learning curves: when they are learned, and which stopped trials compete with new ones."""
+"""BBKB with learning curves: when they are learned, and which stopped trials compete with new
+ones."""
 
 from typing import Any
 
@@ -23,7 +24,8 @@ def strategy() -> BBKB:
 
 
 def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
-    """Odd trials were stopped at step 4; a curve rises to an end that is best in the middle of the space."""
+    """Odd trials were stopped at step 4; a curve rises to an end that is best in the middle of the
+    space."""
     end, curve = -float(np.sum((features[arm] - 0.5) ** 2)), TrialCurve(trial, arm)
     for step in (1, 2, 4) if trial % 2 else (1, 2, 4, 8, LAST):
         curve = curve.after(step, end - 0.5 / step)

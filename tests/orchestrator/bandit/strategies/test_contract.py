@@ -109,7 +109,8 @@ def game(name: str) -> tuple[Strategy[Any], list[Any], list[list[Observation]]]:
 
 @cache
 def picks_alone(name: str, number: int) -> list[int]:
-    """Eight picks of a strategy that was asked at no other state, and whose candidates no other state shares."""
+    """Eight picks of a strategy that was asked at no other state, and whose candidates no other
+    state shares."""
     _, states, batches = game(name)
     strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
     for observations, live in zip(batches[: len(states) + number], states[1:], strict=False):

@@ -51,7 +51,8 @@ def boxes_with(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[
 
 @SEARCHES
 def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
-    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not end
+    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not
+    # end
     epochs = 0
     for seed in range(12):
         arms, values, norm = smooth_problem(seed)
@@ -115,7 +116,8 @@ def dense_belief(
 
 
 def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Generator[int, tuple[int, float], None]:
-    """The paper's loops as printed, on quadrants of the unit square. Yields arms, −1 for x_1; is sent the rewards."""
+    """The paper's loops as printed, on quadrants of the unit square. Yields arms, −1 for x_1; is
+    sent the rewards."""
     unit = (arms - arms.min(axis=0)) / np.ptp(arms, axis=0)
     low, high, height, roots = strategy.low, strategy.high, 1, [np.arange(len(arms))]
     corners: list[tuple[float, ...]] = [(0.0, 0.0)]

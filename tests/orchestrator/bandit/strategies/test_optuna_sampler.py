@@ -48,7 +48,8 @@ def distances(chosen: list[int]) -> float:
 
 
 def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
-    """The first ones, which are independent of results, go to the arms nearest to what Optuna itself suggests."""
+    """The first ones, which are independent of results, go to the arms nearest to what Optuna
+    itself suggests."""
     strategy, arms = OptunaSampler("RandomSampler"), Arms.of(LINE)
     state = strategy.init(arms, np.random.default_rng(1))
     decision = strategy.ask(state, (), 5)

@@ -50,7 +50,8 @@ def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: in
 
 
 def dense_drift_budget(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:
-    """1 + Σ σ²_fb(x_s), or max_x 1 + Σ k_fb(x, x_s)²/σ²_fb(x): both with the exact posterior (Lemmas 1 and 3)."""
+    """1 + Σ σ²_fb(x_s), or max_x 1 + Σ k_fb(x, x_s)²/σ²_fb(x): both with the exact posterior
+    (Lemmas 1 and 3)."""
     if rule == "global":
         return 1.0 + float(fb[batch].sum())
     return float((1.0 + (covariance[:, batch] ** 2).sum(axis=1) / fb).max())
@@ -62,7 +63,8 @@ def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better
     rule: Termination, seed: int
 ) -> None:
     everything = BBKB(**COMMON, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40))
-    # every arm is pulled before the first batch: a batch's own new arms would not be in the dictionary
+    # every arm is pulled before the first batch: a batch's own new arms would not be in the
+    # dictionary
     for state, decision in list(play(everything, 5, seed=seed))[1:]:
         assert state.dictionary.tolist() == state.pulls.arms.tolist()
         mean, fb = exact_posterior(Matern52(0.5), ARMS, state.pulls, 0.1)

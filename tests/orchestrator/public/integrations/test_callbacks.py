@@ -1,4 +1,5 @@
-"""The callback of each library in a small real training: reports, stop, checkpoint, lines of a command."""
+"""The callback of each library in a small real training: reports, stop, checkpoint, lines of a
+command."""
 
 import re
 from collections.abc import Callable

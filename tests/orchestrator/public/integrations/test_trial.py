@@ -1,4 +1,5 @@
-"""What the callbacks share: reports, also as lines of a command, and complete checkpoints in the trial's folder."""
+"""What the callbacks share: reports, also as lines of a command, and complete checkpoints in the
+trial's folder."""
 
 from collections.abc import Callable
 from pathlib import Path
