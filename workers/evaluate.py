@@ -103,7 +103,9 @@ def evaluate(
     where = worker_name() if worker is None else worker
     limits = _raise_memory(limits, attempt.memory_factor)
     with keep_output(attempt, owns_process=is_expendable) as printed:
-        reports = Reports(publish, attempt.folder, printed.write, machine)
+        # the first machine's stop ends all
+        step_limit = attempt.step_limit if machine is None or machine.rank == 0 else None
+        reports = Reports(publish, attempt.folder, printed.write, machine, step_limit)
         outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports)
     return printed.sent_with(outcome)
 

@@ -40,7 +40,9 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution of a trial. It may use `memory_factor` times the memory that the limits say.
-    `share`: its resources if its parameters give them; None for those that all trials have."""
+    `share`: its resources if its parameters give them; None for those that all trials have.
+    `step_limit`: the worker stops it at its report of this step, or of the first one beyond it,
+    without asking; None where only the campaign stops it."""
 
     trial: int
     arm: int
@@ -51,6 +53,7 @@ class Attempt:
     folder: Path | None = None  # of this trial alone, the same for all its attempts; where the campaign gives it one
     share: Share | None = None
     trials: Path | None = None  # of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
+    step_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

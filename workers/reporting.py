@@ -1,6 +1,7 @@
 """Intermediate values of one attempt: the `report` that an objective calls, which raises when the
 trial is stopped."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 from math import isfinite  # bound here, as in `workers.numbers`
@@ -22,7 +23,7 @@ class Reports:
 
     `folder` is the trial's own folder, None unless the campaign gives each trial one.
     `write_output` appends bytes to the attempt's output, None where no output is kept. `machine` is
-    the machine that the attempt is on, None unless it takes several.
+    the machine that the attempt is on, None unless it takes several. `step_limit`: see `Attempt`.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Reports:
         folder: Path | None = None,
         write_output: Callable[[bytes], None] | None = None,
         machine: Machine | None = None,
+        step_limit: int | None = None,
     ) -> None:
         self.folder = folder
         self.write_output = write_output
         self.machine = machine
         self.is_stopped = False
         self._publish = publish
+        self._step_limit = math.inf if step_limit is None else step_limit
         self._kept: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)
         self._count = 0
 
@@ -50,7 +53,8 @@ class Reports:
         at = self._count if step is None else int(step)
         self._kept.append((at, number))
         self._count += 1
-        if self.is_stopped or (self._publish is not None and self._publish(at, number)):
+        is_told_to = self._publish is not None and self._publish(at, number)
+        if self.is_stopped or is_told_to or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 

@@ -220,6 +220,14 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     )
 
 
+def first_steps(state: CampaignState, trial: int) -> int | None:
+    """Return the step at which a worker ends the next attempt of `trial`, because it is a short
+    first training; None: it ends only when it is told to."""
+    rule = state.rules.training
+    is_first = rule is not None and trial < rule.first_trials and trial not in state.training.continued
+    return rule.first_steps if rule is not None and is_first else None
+
+
 def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
     """Return the unfinished trials that the rest of the budget is for, the most promising one
     first; none while there is more.

@@ -25,6 +25,7 @@ from orchestrator.campaign.commands import (
     GiveUp,
     Grow,
     Pause,
+    QueuedAttempt,
     RemoveCheckpoints,
     Stop,
     Tell,
@@ -48,7 +49,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, is_expected, is_running, stop_cause
+from orchestrator.campaign.state import CampaignState, first_steps, is_expected, is_running, stop_cause
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
@@ -72,7 +73,7 @@ from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.store import Writer
 from workers.executor import Executor
-from workers.messages import Failure, FailureKind, IntermediateValue
+from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Stopped
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -231,11 +232,12 @@ class Driver:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
         self._log.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
         self._commit()
-        self._executor.submit(
-            [
-                self._problem.attempt(assignment, self._pool.candidates, self._campaign.memory_factor(assignment.trial))
-                for assignment in command.assignments
-            ]
+        self._executor.submit([self._attempt(assignment) for assignment in command.assignments])
+
+    def _attempt(self, assignment: QueuedAttempt) -> Attempt:
+        state, trial = self._campaign, assignment.trial
+        return self._problem.attempt(
+            assignment, self._pool.candidates, state.memory_factor(trial), first_steps(state, trial)
         )
 
     def _await(self) -> None:
@@ -247,6 +249,8 @@ class Driver:
             if is_expected(self._campaign, outcome):
                 outcome = with_output(outcome, self._problem.outputs)
                 cause = self._stop_causes.pop(outcome.trial, "")
+                if isinstance(outcome, Stopped) and not cause:  # at the limit that its worker keeps
+                    cause = StopCause.FIRST_TRAINING
                 self._log.record(event_of(outcome, self._campaign, self._reports, self._executor.now(), cause))
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:

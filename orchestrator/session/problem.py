@@ -75,7 +75,13 @@ class Problem:
         """Return the generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
-    def attempt(self, assignment: QueuedAttempt, candidates: Candidates, memory_factor: float = 1.0) -> Attempt:
+    def attempt(
+        self,
+        assignment: QueuedAttempt,
+        candidates: Candidates,
+        memory_factor: float = 1.0,
+        step_limit: int | None = None,
+    ) -> Attempt:
         """Return the message to a worker. All attempts of a trial share their seed, so a repeat
         gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
@@ -92,6 +98,7 @@ class Problem:
             folder,
             share,
             self.outputs,
+            step_limit,
         )
 
 

@@ -24,6 +24,8 @@ from orchestrator.campaign.events import (
     TrialsContinued,
     TrialStopped,
 )
+from orchestrator.campaign.state import CampaignState, stop_cause
+from orchestrator.campaign.training import StopCause
 from orchestrator.errors import ConfigError
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import Problem
@@ -93,6 +95,22 @@ def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoi
         assert set(epochs.values()) == {1}  # no step was trained twice
     with open_run(result.folder).store() as store:
         assert verify(store, result.folder.name).problems == ()
+
+
+def test_a_first_training_ends_in_its_worker_although_the_stop_comes_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops_all_but_first_trainings(state: CampaignState, trial: int) -> StopCause | None:
+        cause = stop_cause(state, trial)
+        return None if cause is StopCause.FIRST_TRAINING else cause
+
+    monkeypatch.setattr("orchestrator.session.driver.stop_cause", stops_all_but_first_trainings)
+    rule = {**RULE, "first_trials": 12, "first_steps": 3}
+    result = run(tmp_path, early_stopping=rule, budget={"steps": 3 * STEPS})
+    events = open_run(result.folder).events()
+    stops = [event for event in events if isinstance(event, TrialStopped)]
+    first = [event for event in stops if event.trial < 12 and event.attempt == 1]
+    assert [(event.step, event.cause) for event in first] == [(3, "short first training")] * 12
 
 
 @pytest.mark.thorough

@@ -27,7 +27,7 @@ from workers.evaluate import (
     summary_of,
     worker_name,
 )
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.reporting import KEPT_REPORTS
 from workers.results import MOST_METRICS, NAME_CHARACTERS
 
@@ -179,6 +179,24 @@ def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
     assert failure.message == (
         "a reported value must be a finite number, got 'high' (str); write float(...) if it is meant as a number"
     )
+
+
+def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
+    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
+        for step in (2, 4, 6, 8):
+            report(0.1 * step, step)
+        return Evaluation(1.0)
+
+    def publish(step: int, _: float) -> bool:
+        published.append(step)
+        return False
+
+    published: list[int] = []
+    attempt = Attempt(trial=0, arm=0, parameters={}, seed=0, step_limit=5)
+    outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
+    assert isinstance(outcome, Stopped)
+    assert outcome.step == 6
+    assert published == [2, 4, 6]
 
 
 def test_only_the_last_reports_are_kept() -> None:

@@ -16,8 +16,7 @@ class TrialCallback(TrainerCallback):
     the Trainer's checkpoint into the trial's folder. The step is the number of evaluations. The
     first process reports.
 
-    A continued trial goes on from `checkpoint`. `output_dir` must be on the disk of the trial's
-    folder:
+    A continued trial goes on from `checkpoint`. `output_dir` and the folder must be on one disk:
 
         Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
     """
@@ -27,8 +26,7 @@ class TrialCallback(TrainerCallback):
 
         Args:
             metric: a key of what `Trainer.evaluate` returns, such as `eval_loss`.
-            report: the argument `report` of the objective; None in a command, which prints its
-                reports.
+            report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
 
         """
