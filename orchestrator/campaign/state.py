@@ -237,7 +237,9 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
     they are the next to be trained.
     """
     rule, rules, end = state.rules.training, state.rules, state.training_end
-    if rule is None or not rule.finish or end is None or (rules.steps is None and rules.seconds is None):
+    if rule is None or not rule.finish or not rule.resumes or end is None:
+        return ()
+    if rules.steps is None and rules.seconds is None:
         return ()
     most, best = rule.finish, None if state.best is None else state.best.value
     if rules.steps is not None:

@@ -47,11 +47,12 @@ class Section(BaseModel):
         needed."""
         if not isinstance(tree, Mapping):
             return tree
+        annotations = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
         whole = {
             key: int(value)
             for key, value in tree.items()
-            if isinstance(value, float) and value.is_integer() and key in cls.model_fields
-            if _takes_whole_numbers_only(cls.model_fields[key].annotation)
+            if isinstance(value, float) and value.is_integer() and key in annotations
+            if _takes_whole_numbers_only(annotations[key])
         }
         return {**tree, **whole} if whole else tree
 

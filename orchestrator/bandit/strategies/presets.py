@@ -72,6 +72,9 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         return given
     if given.keys() >= _FIRST.keys() & known:
         return given  # a resolved file: an option that it lacks is newer than the run, and off
+    model = given.get("model")
+    if isinstance(model, Mapping) and "first_fit" not in model:
+        given["model"] = {**model, "first_fit": None}  # as early as the calibrated start is short
     calibrated = {name: value for name, value in _CALIBRATED.items() if name in known}
     if issubclass(cls, AsyncTS):
         calibrated["width"] = 1.0  # it picks by draws from the posterior, not by upper bounds

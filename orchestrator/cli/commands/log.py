@@ -130,7 +130,7 @@ def _report_lines(lines: list[str]) -> list[str]:
     if len(lines) <= _FIRST_REPORTS + _LAST_REPORTS + 1:
         return lines
     between = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
-    return [*lines[:_FIRST_REPORTS], f"  … {between:,} more, which --json has", *lines[-_LAST_REPORTS:]]
+    return [*lines[:_FIRST_REPORTS], f"  … {between:,} more", *lines[-_LAST_REPORTS:]]
 
 
 def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:

@@ -239,6 +239,8 @@ def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(
 def test_a_whole_number_may_be_written_with_an_exponent() -> None:
     settings = from_mapping({**SMALL, "seed": 2.0, "budget": {"evaluations": 1e3, "steps": 1e4, "hours": 1.0}})
     assert (settings.seed, settings.budget.evaluations, settings.budget.steps) == (2, 1000, 10_000)
+    stopping = from_mapping({**SMALL, "budget": {"evaluations": 5, "stop_when": {"no_gain_of": 0.1, "in": 1e2}}})
+    assert 100 in stopping.resolved()["budget"]["stop_when"].values()
     plain = settings.resolved()["budget"]
     assert [type(plain[key]) for key in ("evaluations", "steps", "hours")] == [int, int, float]
 

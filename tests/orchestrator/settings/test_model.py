@@ -37,7 +37,7 @@ def test_every_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path
 def test_the_smallest_campaign_has_every_default_filled_in() -> None:
     small = from_mapping(SMALL)
     assert isinstance(small.strategy, BBKB)
-    assert small.strategy.model == Model()
+    assert small.strategy.model == Model(first_fit=None)
     assert small.strategy.wait == "never"
     assert small.space == {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}, "the objective's own space"
     assert (small.workers.executor, small.workers.count) == ("ray", os.cpu_count())

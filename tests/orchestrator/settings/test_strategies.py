@@ -50,6 +50,9 @@ def test_an_option_that_a_recorded_strategy_lacks_is_off(name: str) -> None:
 
 def test_a_file_that_names_some_options_gets_the_newest_defaults() -> None:
     assert getattr(build_strategy({"name": "bbkb", "width": 1.5}), "coverage", 0.0) > 0.0
+    noisy = model_of(build_strategy({"name": "bbkb", "model": {"noise": 0.1}}))
+    assert noisy is not None
+    assert (noisy.noise, noisy.first_fit) == (0.1, None)
 
 
 def _errors_of(options: dict[str, Any]) -> list[str]:

@@ -44,6 +44,6 @@ def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, t
     writer.append([ReportsArrived(time=time.time(), reports=reports)])
     lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
     steps = [line for line in lines if line.startswith("  step") or "more" in line]
-    assert steps[4:7] == ["  step 5: 2.5", "  … 35 more, which --json has", "  step 41: 20.5"]
+    assert steps[4:7] == ["  step 5: 2.5", "  … 35 more", "  step 41: 20.5"]
     assert steps[-1] == "  step 60: 30.0"
     assert len(json.loads(bbkb(tmp_path, "status", "c", "--trial", "0", "--json").stdout)["reports"]) == 60
