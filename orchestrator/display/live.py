@@ -190,7 +190,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *_recent_rows(status),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
-        ("model", Text(f"{status.dictionary_size} inducing points: the evaluated candidates that it keeps")),
+        ("model", Text(f"{status.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
         *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
         *([("steps", Text(_reliability(status)))] if status.steps_reliability else []),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
@@ -304,6 +304,11 @@ def short_text(value: object) -> str:
 def assignments(parameters: Mapping[str, object]) -> str:
     """Return `learning_rate=0.01, layers=3`, the values short."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
+
+
+def _inducing(status: Status) -> str:
+    """Return what the inducing points are: steps of trainings too, where the model learns curves."""
+    return "evaluated candidates and steps of trainings" if status.steps_reliability else "the evaluated candidates"
 
 
 def _reliability(status: Status) -> str:

@@ -186,7 +186,10 @@ def dictionary_sizes(history: History) -> Figure | None:
     if not sizes.any():
         return None
     refreshed = plural(len(refreshes), "refit")
-    caption = f"Evaluated candidates that represent all of them in the model. {refreshed}, {sizes[-1]} at the end."
+    caption = (
+        "Evaluated candidates, and steps of trainings where these report, that represent all of them in the model. "
+        f"{refreshed}, {sizes[-1]} at the end."
+    )
     texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
     traces = _columns(sizes, texts, "refit %{x}: <b>%{y} candidates</b><br>%{text}<extra></extra>")
     picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (candidates)", rangemode="tozero"))
