@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
-from benchmarks.peers.problems import Evaluation, Group, Point
-from objectives.objective import Candidates
+from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from objectives.parameters import Range, Space
 from orchestrator.errors import UserError
 
@@ -35,7 +34,7 @@ def names(dimension: int) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Bbob:
+class Bbob(WholeSpace):
     """Function `function` in `dimension` dimensions; `seed` 0 is instance 1, and after 15 seeds
     they are repeated."""
 
@@ -46,15 +45,6 @@ class Bbob:
     @property
     def group(self) -> Group:
         return Group.BBOB
-
-    @property
-    def is_deterministic(self) -> bool:
-        return True
-
-    @property
-    def arms(self) -> Candidates | None:
-        """None: each point of the space can be evaluated."""
-        return None
 
     @cached_property
     def space(self) -> Space:

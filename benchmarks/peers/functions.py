@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from benchmarks.peers.problems import Evaluation, Group, Point
-from objectives.objective import Candidates
+from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from objectives.parameters import Range, Space
 
 Floats = NDArray[np.float64]
@@ -93,7 +92,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 @dataclass(frozen=True)
-class Function:
+class Function(WholeSpace):
     """The function `name` of SHAPES, shifted by `seed`; N(0, `noise`²) is added in units of (best −
     median)."""
 
@@ -108,11 +107,6 @@ class Function:
     @property
     def is_deterministic(self) -> bool:
         return not self.noise
-
-    @property
-    def arms(self) -> Candidates | None:
-        """None: each point of the space can be evaluated."""
-        return None
 
     @cached_property
     def space(self) -> Space:

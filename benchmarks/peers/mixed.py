@@ -19,8 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.peers.problems import Evaluation, Group, Point
-from objectives.objective import Candidates
+from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from objectives.parameters import Choice, Range, Space
 
 NAMES = ("failcat", "plateau", "optimisers", "deep")
@@ -50,7 +49,7 @@ _LEVELS: Mapping[str, tuple[Level, ...]] = {  # the best one first
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(WholeSpace):
     """The problem `name` of NAMES with the peaks of `seed`."""
 
     name: str
@@ -59,15 +58,6 @@ class Mixed:
     @property
     def group(self) -> Group:
         return Group.MIXED
-
-    @property
-    def is_deterministic(self) -> bool:
-        return True
-
-    @property
-    def arms(self) -> Candidates | None:
-        """None: each point of the space can be evaluated."""
-        return None
 
     @cached_property
     def space(self) -> Space:

@@ -61,3 +61,17 @@ class Problem(Protocol):
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate `point` of the space, with noise from `rng`."""
         ...
+
+
+class WholeSpace:
+    """What problems share of which each point of the space can be evaluated, without noise unless
+    they say otherwise."""
+
+    @property
+    def is_deterministic(self) -> bool:
+        return True
+
+    @property
+    def arms(self) -> Candidates | None:
+        """None: each point of the space can be evaluated."""
+        return None

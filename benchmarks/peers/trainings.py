@@ -11,16 +11,15 @@ import numpy as np
 
 from benchmarks.curves.lcbench import TASKS, load
 from benchmarks.curves.problems import CurveProblem
-from benchmarks.peers.problems import Evaluation, Group, Point
+from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from objectives.datasets import DataSource
-from objectives.objective import Candidates
 from objectives.parameters import Space
 
 NAMES = tuple(f"lcbench-{task}" for task in TASKS)
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class Training(WholeSpace):
     """One task of LCBench. `curves`: its learning curves, of which the last value counts."""
 
     curves: CurveProblem
@@ -28,15 +27,6 @@ class Training:
     @property
     def group(self) -> Group:
         return Group.LCBENCH
-
-    @property
-    def is_deterministic(self) -> bool:
-        return True
-
-    @property
-    def arms(self) -> Candidates | None:
-        """None: each point of the space can be evaluated."""
-        return None
 
     @property
     def space(self) -> Space:

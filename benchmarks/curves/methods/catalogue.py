@@ -67,15 +67,18 @@ def make_method(name: str, problem: CurveProblem, setting: Setting) -> Method:
 
         return RayAsha(problem, seed)
     if name.startswith("tpe"):
-        from benchmarks.curves.methods.of_optuna import OptunaTpe
+        from optuna.samplers import TPESampler
 
-        return OptunaTpe(problem, seed, name.partition("-")[2] or "none")
+        from benchmarks.curves.methods.of_optuna import InOptuna
+
+        return InOptuna(problem, seed, name.partition("-")[2] or "none", TPESampler(seed=seed))
     if name.startswith(("sampler-", "searcher-")):
-        from benchmarks.curves.methods.of_adapters import InOptuna, InRayTune
+        from benchmarks.curves.methods.of_adapters import InRayTune, sampler
+        from benchmarks.curves.methods.of_optuna import InOptuna
 
         if name.startswith("searcher-"):
             return InRayTune(problem, seed, "last" in name)
-        return InOptuna(problem, seed, name.rpartition("-")[2], "last" in name)
+        return InOptuna(problem, seed, name.rpartition("-")[2], sampler(seed, "last" in name))
     if name == "smac":
         from benchmarks.curves.methods.of_smac import SmacMultiFidelity
 

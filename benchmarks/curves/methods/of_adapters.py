@@ -7,11 +7,9 @@ from typing import Any
 import optuna
 from ray import tune
 
-from benchmarks.curves.methods.of_optuna import PRUNERS
 from benchmarks.curves.methods.of_ray import RayAsha
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Start, Suggestion
-from benchmarks.peers.methods.of_optuna import distribution, value_of
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.tune import BBKBSearch
@@ -26,41 +24,9 @@ class LastValueSampler(BBKBSampler):
             optimizer.tell(configuration, sign * trial.intermediate_values[trial.last_step])
 
 
-class InOptuna:
-    """A study in memory with the sampler, and the pruner `name` of PRUNERS."""
-
-    watches = True
-
-    def __init__(self, problem: CurveProblem, seed: int, name: str, learns_last: bool) -> None:
-        self._space, self._last = problem.space, problem.last_step
-        self._study = optuna.create_study(
-            direction="maximize",
-            sampler=(LastValueSampler if learns_last else BBKBSampler)(seed=seed),
-            pruner=PRUNERS[name](problem),
-            study_name=f"{problem.name}-{seed}",  # Hyperband assigns brackets by a hash of it
-        )
-        self._distributions = {one: distribution(parameter) for one, parameter in problem.space.items()}
-        self._trials: list[Any] = []
-
-    def suggest(self) -> Suggestion:
-        trial = self._study.ask(self._distributions)
-        self._trials.append(trial)
-        return Start({name: value_of(self._space[name], value) for name, value in trial.params.items()})
-
-    def report(self, trial: int, step: int, value: float) -> bool:
-        running = self._trials[trial]
-        running.report(value, step)
-        if not running.should_prune():
-            return True
-        self._study.tell(running, state=optuna.trial.TrialState.PRUNED)
-        return False
-
-    def end(self, trial: int, value: float) -> None:
-        self._trials[trial].report(value, self._last)
-        self._study.tell(self._trials[trial], value)
-
-    def recommend(self) -> None:
-        return None
+def sampler(seed: int, learns_last: bool) -> BBKBSampler:
+    """Return the sampler, or the one that learns last values only."""
+    return (LastValueSampler if learns_last else BBKBSampler)(seed=seed)
 
 
 class InRayTune(RayAsha):

@@ -22,15 +22,15 @@ PRUNERS: Mapping[str, Callable[[CurveProblem], optuna.pruners.BasePruner]] = {
 }
 
 
-class OptunaTpe:
-    """A study in memory with the pruner `name` of PRUNERS."""
+class InOptuna:
+    """A study in memory with a sampler, and the pruner `name` of PRUNERS."""
 
-    def __init__(self, problem: CurveProblem, seed: int, name: str) -> None:
+    def __init__(self, problem: CurveProblem, seed: int, name: str, sampler: optuna.samplers.BaseSampler) -> None:
         self.watches = name != "none"
         self._space, self._last = problem.space, problem.last_step
         self._study = optuna.create_study(
             direction="maximize",
-            sampler=optuna.samplers.TPESampler(seed=seed),
+            sampler=sampler,
             pruner=PRUNERS[name](problem),
             study_name=f"{problem.name}-{seed}",  # Hyperband assigns brackets by a hash of it
         )
