@@ -1,6 +1,7 @@
 """Resparsification: drawing the inducing points by ridge leverage scores (BBKB Algorithm 1, lines
 10–14)."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
@@ -92,13 +93,11 @@ def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: i
     ValueError without a pair."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")
-    factor, low, high = oversampling, 0.0, oversampling
-    if np.minimum(1.0, factor * variance).sum() > limit:
-        for _ in range(HALVINGS):
-            factor = 0.5 * (low + high)
-            is_within = np.minimum(1.0, factor * variance).sum() <= limit
-            low, high = (factor, high) if is_within else (low, factor)
-        factor = low
+
+    def size(factor: float) -> float:
+        return float(np.minimum(1.0, factor * variance).sum())
+
+    factor = oversampling if size(oversampling) <= limit else _largest_factor(size, oversampling, limit)
     drawn = numbers[_numbers_of(numbers) < np.minimum(1.0, factor * variance)]
     return read_only(np.sort(drawn) if len(drawn) else numbers[[np.argmax(variance)]], np.intp)
 
@@ -114,11 +113,19 @@ def _numbers_of(arms: Indices) -> Floats:
 
 
 def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Return probabilities (p,) of the largest q̄ with which they add up to `limit` or less, found
-    by halving."""
-    low, high = 0.0, oversampling
+    """Return probabilities (p,) of the largest q̄ with which they add up to `limit` or less."""
+
+    def probabilities(factor: float) -> Floats:
+        return inclusion_probabilities(pulls, variance, factor, resampling)
+
+    return probabilities(_largest_factor(lambda factor: float(probabilities(factor).sum()), oversampling, limit))
+
+
+def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
+    """Return the largest factor from 0 to `most` whose expected `size` is `limit` or less, found by
+    halving; `size` grows with it."""
+    low, high = 0.0, most
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        is_within = inclusion_probabilities(pulls, variance, middle, resampling).sum() <= limit
-        low, high = (middle, high) if is_within else (low, middle)
-    return inclusion_probabilities(pulls, variance, low, resampling)
+        low, high = (middle, high) if size(middle) <= limit else (low, middle)
+    return low
