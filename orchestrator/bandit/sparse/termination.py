@@ -4,6 +4,9 @@ Every rule is given the pulls of the batch one by one; pulls that are still pend
 arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless said otherwise.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Literal, Protocol
 
 import numpy as np
@@ -18,6 +21,13 @@ AnyBatch = BatchPosterior | ConditionedPosterior
 Termination = Literal["global", "global_then_local", "product"]
 
 
+class Verdict(Enum):
+    """Whether another pull may join the batch."""
+
+    OPEN = "open"
+    SPENT = "spent"  # the bound on the drift is above C̃
+
+
 class Drift(Protocol):
     """Scratch of one `ask`: the drift of the posterior over the pulls appended so far."""
 
@@ -25,8 +35,8 @@ class Drift(Protocol):
         """Add a pull of `arm`; `variance` is σ̃² of the arm just before it, pulls appended earlier
         included."""
 
-    def is_spent(self) -> bool:
-        """Return whether the bound on the drift is above C̃: the batch has ended."""
+    def decide(self) -> Verdict:
+        """Compare the drift with C̃; asked again without a new pull, the verdict is the same."""
 
 
 class NoDrift:
@@ -35,9 +45,9 @@ class NoDrift:
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
 
-    def is_spent(self) -> bool:
+    def decide(self) -> Verdict:
         """See `Drift`."""
-        return False
+        return Verdict.OPEN
 
 
 class GlobalDrift:
@@ -52,9 +62,9 @@ class GlobalDrift:
         position = self._batch.position(arm)  # must be first: it may move the arrays
         self.bound += self._batch.start_variance.item(position)
 
-    def is_spent(self) -> bool:
+    def decide(self) -> Verdict:
         """See `Drift`."""
-        return self.bound > self._threshold
+        return Verdict.SPENT if self.bound > self._threshold else Verdict.OPEN
 
 
 class ProductDrift:
@@ -69,9 +79,22 @@ class ProductDrift:
         """See `Drift`."""
         self.bound *= 1.0 + variance
 
-    def is_spent(self) -> bool:
+    def decide(self) -> Verdict:
         """See `Drift`."""
-        return self.bound > self._threshold
+        return Verdict.SPENT if self.bound > self._threshold else Verdict.OPEN
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)].
+
+    Attributes:
+        lower: it is at least this.
+        upper: it is at most this.
+    """
+
+    lower: float
+    upper: float
 
 
 class LocalDrift:
@@ -82,16 +105,10 @@ class LocalDrift:
     (`paper`) does not bound the ratio of the approximate variances, the larger of the two does, and
     stays below Lemma 1's bound.
 
-    With `is_lazy` three cheaper answers are tried before a sweep over all arms, and nothing is
-    decided otherwise:
-
-    * each summand is at most σ̃²_fb(x_s), so an upper bound of any kind plus the sum since it was
-    found is one too;
-    * the maximum over the arms pulled is a lower bound, nearly always the maximum itself;
-    * Σ_s c(x, x_s)/σ̃²_fb(x) is at most the spectral radius of the matrix (max(|k̃_fb|, |zᵀV⁻¹z'|))
-      over the pulls, for every x there could be: see `_spectral_radius`.
-
-    A second sweep of a batch looks only at the arms that can have come above C̃ since the first.
+    With `is_lazy` three cheaper brackets of the maximum are tried before a sweep over all arms:
+    `_from_summands`, `_from_pulls` and `_from_spectral_radius`. A later sweep of a batch looks only
+    at the arms that can have come above C̃ since the last one. The verdicts are those of sweeps
+    over all arms at every pull.
     """
 
     def __init__(
@@ -100,77 +117,97 @@ class LocalDrift:
         self._batch, self._threshold = batch, ratio_threshold
         self._covariance, self._is_lazy = covariance, is_lazy
         self._global = GlobalDrift(batch, ratio_threshold)
-        self._unswept: list[int] = []
-        self._sums: Floats | None = None  # Σ c(x, x_s) / σ̃²_fb(x) (A,) over the pulls swept; None before the first
-        self.bound = 1.0
+        self._sums = np.zeros(len(batch.posterior.model.arms))  # Σ c(x, x_s)/σ̃²_fb(x) (A,) over the pulls swept
+        self._largest_sum = 0.0  # of `_sums`
+        self._unswept: list[int] = []  # arms pulled since the last whole sweep
+        self._rise = 0.0  # Σ σ̃²_fb over them
+        self.bound = 1.0  # the least upper bound so far
 
     def append(self, arm: int, variance: float) -> None:
-        """See `Drift`."""
+        """See `Drift`. Each summand c(x, x_s)/σ̃²_fb(x) is at most σ̃²_fb(x_s)."""
         before = self._global.bound
         self._global.append(arm, variance)
         self._unswept.append(arm)
+        self._rise += self._global.bound - before
         self.bound += self._global.bound - before
 
-    def is_spent(self) -> bool:
+    def decide(self) -> Verdict:
         """See `Drift`."""
-        if not self._global.is_spent() or (self._is_lazy and self.bound <= self._threshold):
-            return False
-        if not self._unswept:
-            return self.bound > self._threshold
+        for bracket in self._brackets():
+            self.bound = min(self.bound, bracket.upper)
+            if bracket.upper <= self._threshold:
+                return Verdict.OPEN
+            if bracket.lower > self._threshold:
+                break
+        return Verdict.SPENT
+
+    def _brackets(self) -> Iterator[Bracket]:
+        """Yield brackets of the maximum, each at a higher price than the one before; the last one
+        is on one side of C̃."""
         if not self._is_lazy:
-            return self._sweep() > self._threshold
-        least, most = self._among_pulls()
-        if self._sums is None and least > self._threshold:
-            return True
-        self.bound = min(self.bound, most) if self._sums is None else self.bound
-        if self.bound > self._threshold:
-            self.bound = self._swept(min(self._since(), most - 1.0))
-        return self.bound > self._threshold
+            yield Bracket(1.0, self._global.bound)
+            yield self._from_sweep(np.inf)
+            return
+        yield self._from_summands()
+        pulled = self._pulled()
+        magnitudes, sums = self._among_pulls(pulled)
+        yield self._from_pulls(sums)
+        radius = _spectral_radius(_weighted(magnitudes, pulled.counts), sums)
+        yield self._from_spectral_radius(radius)
+        yield self._from_sweep(min(self._rise, radius))
+
+    def _from_summands(self) -> Bracket:
+        """Bound the maximum by Lemma 1, or by an earlier bound and the summands since; no sum
+        falls."""
+        return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
+
+    def _from_pulls(self, sums: Floats) -> Bracket:
+        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which is
+        nearly always it."""
+        return Bracket(1.0 + float(sums.max()), np.inf)
+
+    def _from_spectral_radius(self, radius: float) -> Bracket:
+        """Bound the maximum by the largest sum before the pulls and the largest that theirs can be
+        for any x, known or not: see `_spectral_radius`."""
+        return Bracket(1.0, 1.0 + self._largest_sum + radius)
+
+    def _from_sweep(self, rise: float) -> Bracket:
+        """Compute the sums of the arms that can have come above C̃, as none has risen by more than
+        `rise`; of all arms, once and for all, where these are many."""
+        reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
+        if len(reaching) <= len(self._sums) // 4:
+            reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
+            return Bracket(reached, max(reached, 1.0 + float(np.delete(self._sums, reaching).max()) + rise))
+        self._sums = self._sums + self._summands(None)
+        self._largest_sum = float(self._sums.max())
+        self._unswept.clear()
+        self._rise = 0.0
+        return Bracket(1.0 + self._largest_sum, 1.0 + self._largest_sum)
 
     def _pulled(self) -> Pulled:
         """Return the distinct arms pulled since the last sweep."""
         arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
         return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
 
-    def _among_pulls(self) -> tuple[float, float]:
-        """Return a lower and an upper bound on the maximum, from the covariances between the
-        pulls."""
-        pulled = self._pulled()
+    def _among_pulls(self, pulled: Pulled) -> tuple[Floats, Floats]:
+        """Return the roots of c between the arms `pulled` (n, n), and Σ c/σ̃²_fb at each (n,)."""
         full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
         magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
         variance = full.diagonal()
         sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
-        roots = np.sqrt(pulled.counts)
-        return 1.0 + float(sums.max()), 1.0 + _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
-
-    def _sweep(self) -> float:
-        """Return the bound over all arms, exactly."""
-        self._sums = self._summands(None) + (0.0 if self._sums is None else self._sums)
-        self._unswept.clear()
-        self.bound = 1.0 + float(self._sums.max())
-        return self.bound
-
-    def _swept(self, rise: float) -> float:
-        """Return an upper bound on the maximum over all arms that is above C̃ if and only if the
-        maximum is.
-
-        `rise`: no sum can have grown by more since the last sweep.
-        """
-        sums = np.zeros(len(self._batch.posterior.model.arms)) if self._sums is None else self._sums
-        reaching = np.flatnonzero(1.0 + sums + rise > self._threshold)
-        if len(reaching) > len(sums) // 4:
-            return self._sweep()
-        reached = 1.0 + float((sums[reaching] + self._summands(reaching)).max(initial=0.0))
-        return max(reached, 1.0 + float(np.delete(sums, reaching).max(initial=-np.inf)) + rise)
-
-    def _since(self) -> float:
-        """Return Σ σ̃²_fb over the pulls since the last sweep."""
-        return float(self._batch.start_variance[self._batch.positions(np.array(self._unswept, np.intp))].sum())
+        return magnitudes, sums
 
     def _summands(self, arms: Indices | None) -> Floats:
         """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, for
         all arms if None."""
         return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
+
+
+def _weighted(magnitudes: Floats, counts: Indices) -> Floats:
+    """Return the matrix (n, n) over distinct arms with the eigenvalues of that over all their
+    `counts` (n,) pulls."""
+    roots = np.sqrt(counts)
+    return magnitudes * np.multiply.outer(roots, roots)
 
 
 def _spectral_radius(matrix: Floats, start: Floats) -> float:

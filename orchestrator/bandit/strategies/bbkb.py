@@ -65,6 +65,7 @@ from orchestrator.bandit.sparse.termination import (
     NoDrift,
     ProductDrift,
     Termination,
+    Verdict,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.coverage import is_coverage_due, lacking_arm
@@ -195,12 +196,13 @@ class BBKB(SparseStrategy[SparseState]):
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         workspace, left = self._workspace(state, pending), state.left(pending, limit)
-        if workspace.drift.is_spent():
+        verdict = workspace.drift.decide()
+        if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
         prospect: Prospect | None = None
         paused = self._paused(state, pending)
-        while len(picks) < left and not workspace.drift.is_spent():
+        while len(picks) < left and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
             lacking = self._lacking_arm(state, workspace.pulls)
             top = workspace.queue.top() if lacking is None else lacking
@@ -212,8 +214,9 @@ class BBKB(SparseStrategy[SparseState]):
             picks.append(pick if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats:
                 workspace.queue.block(picks[-1].arm)
+            verdict = workspace.drift.decide()
         self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
-        return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit", prospect)
+        return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
 
     def _lacking_arm(self, state: SparseState, open_pulls: Sequence[int]) -> int | None:
         """Return the arm that the next pick takes for the sake of coverage; None where it takes

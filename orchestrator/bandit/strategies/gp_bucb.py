@@ -29,7 +29,7 @@ from orchestrator.bandit.options import (
     check_options,
 )
 from orchestrator.bandit.sparse.state import no_arm_left
-from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
+from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift, Verdict
 from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Wait, Waiting, WaitOption
 
@@ -89,10 +89,11 @@ class GPBUCB(ExactStrategy[ExactState]):
         belief, width, chosen = state.belief, self.width_at(state), list(pending)
         for arm in pending:
             belief = _append(belief, arm, drift)
-        if drift.is_spent():
+        verdict = drift.decide()
+        if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < state.base.left(pending, limit) and not drift.is_spent():
+        while len(picks) < state.base.left(pending, limit) and verdict is Verdict.OPEN:
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
@@ -100,7 +101,8 @@ class GPBUCB(ExactStrategy[ExactState]):
             chosen.append(arm)
             picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
             belief = _append(belief, arm, drift)
-        return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
+            verdict = drift.decide()
+        return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit")
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
         """See `ExactStrategy.tell`; a warm start without any result continues

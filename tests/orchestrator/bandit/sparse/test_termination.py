@@ -21,7 +21,9 @@ from orchestrator.bandit.sparse.termination import (
     GlobalDrift,
     LocalDrift,
     ProductDrift,
+    Verdict,
     _spectral_radius,
+    _weighted,
 )
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
@@ -62,7 +64,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
         updated.append(arm)
         for rule in rules.values():
             rule.append(arm, before)
-            rule.is_spent()
+            rule.decide()
         ratios = updated.start_variance[known] / updated.variance[known]
         yield {name: rule.bound for name, rule in rules.items()}, ratios
 
@@ -101,7 +103,7 @@ def test_the_lazy_local_rule_decides_like_the_eager_one(
     for arm in problem.batch:
         lazy.append(arm, np.nan)
         eager.append(arm, np.nan)
-        assert lazy.is_spent() == eager.is_spent()
+        assert lazy.decide() is eager.decide()
         assert eager.bound <= lazy.bound * (1 + 1e-9)
 
 
@@ -155,19 +157,27 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
             for rule in (lazy, eager):
                 rule.append(arm, np.nan)
             before = Sweeps(sweeps.whole, sweeps.partial)
-            is_spent = lazy.is_spent()
+            verdict = lazy.decide()
             seen.whole += sweeps.whole - before.whole
             seen.partial += sweeps.partial[len(before.partial) :]
-            assert is_spent == eager.is_spent()
+            assert verdict is eager.decide()
             assert eager.bound <= lazy.bound * (1 + 1e-9)
-            if is_spent:
-                assert lazy.is_spent()  # asked again, the answer is the same
+            assert lazy.decide() is verdict  # asked again
+            if verdict is Verdict.SPENT:
                 lengths.append(number)
                 break
     assert np.median(lengths) > 15
     assert seen.whole >= 3
     assert len(seen.partial) >= 3
     assert max(seen.partial) <= 400 // 4
+
+
+def bounds_from_pulls(rule: LocalDrift) -> tuple[float, float]:
+    """The two bounds on the maximum that need no other arm than those pulled."""
+    pulled = rule._pulled()
+    magnitudes, sums = rule._among_pulls(pulled)
+    radius = _spectral_radius(_weighted(magnitudes, pulled.counts), sums)
+    return rule._from_pulls(sums).lower, rule._from_spectral_radius(radius).upper
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES))
@@ -181,7 +191,7 @@ def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(
     rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, covariance)
     for number in range(len(problem.batch)):
         rule.append(problem.batch[number], np.nan)
-        least, most = rule._among_pulls()
+        least, most = bounds_from_pulls(rule)
         full, embedded = dense_covariances(problem, problem.batch[: number + 1])
         square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
         variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
@@ -204,8 +214,8 @@ def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
     for arm in np.random.default_rng(2).integers(400, size=40).tolist():
         rule.append(arm, np.nan)
         eager.append(arm, np.nan)
-        eager.is_spent()
-        least, most = rule._among_pulls()
+        eager.decide()
+        least, most = bounds_from_pulls(rule)
         assert 1 <= least <= eager.bound * (1 + 1e-9)
         assert eager.bound <= most * (1 + 1e-9)
         sizes.append((most - 1) / (eager._global.bound - 1))
@@ -243,12 +253,12 @@ def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Pr
     variance = batch.start_variance
     arm = int(np.argmax(variance))
     rule = GlobalDrift(batch, 1 + 2.5 * variance[arm])
-    spent = []
+    verdicts = []
     for _ in range(3):
         rule.append(arm, np.nan)
         batch.append(arm)  # the old variance counts, not the present one
-        spent.append(rule.is_spent())
-    assert spent == [False, False, True]
+        verdicts.append(rule.decide())
+    assert verdicts == [Verdict.OPEN, Verdict.OPEN, Verdict.SPENT]
 
 
 def test_a_rule_may_be_given_an_arm_that_was_not_looked_at(make_problem: Callable[..., Problem]) -> None:
@@ -262,9 +272,9 @@ def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
     rule = ProductDrift(3.0)
     rule.append(0, 1.0)
     rule.append(0, 0.5)  # 2 · 1.5 = 3 is not above 3
-    assert not rule.is_spent()
+    assert rule.decide() is Verdict.OPEN
     rule.append(0, 0.01)
-    assert rule.is_spent()
+    assert rule.decide() is Verdict.SPENT
 
 
 def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_large(
@@ -281,7 +291,7 @@ def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as
             rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, name, is_lazy=False)
             for arm in problem.batch:
                 rule.append(arm, np.nan)
-            rule.is_spent()
+            rule.decide()
             known = variance > 1e-7
             expected = 1 + (square.sum(axis=1)[known] / variance[known]).max()
             assert rule.bound == pytest.approx(expected, rel=1e-5)
