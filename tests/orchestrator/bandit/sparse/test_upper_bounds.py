@@ -16,8 +16,9 @@ from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import upper_bounds
 from orchestrator.bandit.sparse.blocks import Block
+from orchestrator.bandit.sparse.certificate import LADDER
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.upper_bounds import LADDER, Screen
+from orchestrator.bandit.sparse.upper_bounds import Screen
 from tests.examples import examples
 from tests.orchestrator.bandit.decisions import array
 

@@ -1,0 +1,169 @@
+"""Certificates of how far a posterior is from an earlier one: ρ of the variances, d of the means.
+
+A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature
+space, P being the projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x)
+and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an earlier posterior, the reference. For any two posteriors
+and every x
+
+    σ̃²(x) ≤ ρ σ̃₀²(x)               if M₀ ⪯ ρ M                                        (1)
+    |μ̃(x) − μ̃₀(x)| ≤ d σ̃₀(x)       with d² = (θ − θ₀)ᵀ M₀ (θ − θ₀)                   (2)
+
+by the Cauchy-Schwarz inequality. Both numbers come from m × m matrices and hold with certainty, for
+any pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of
+9 for ρ.)
+
+With the symbols of `posterior` and H = diag(b)^{1/2} T, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and
+H K_𝒮 Hᵀ = diag(b/(b + λ)). By two Schur complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only
+if, with C = T₀ k(𝒮₀, 𝒮) Tᵀ,
+
+    ((ρ − 1)/ρ) I − H₀ K_𝒮₀ H₀ᵀ + X ((ρ − 1) I + H K_𝒮 Hᵀ)⁻¹ Xᵀ ⪰ 0                   (3)
+    X = H₀ k(𝒮₀, 𝒮) Hᵀ = diag(b₀)^{1/2} C diag(b)^{1/2}                                (4)
+
+one matrix product and one Cholesky factorisation per value of ρ. Where rounding leaves a negative
+eigenvalue −η undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
+
+In orthonormal coordinates of a posterior's span θ is a/(b + λ)^{1/2} with its loadings a, and M₀ is
+diag(b₀) + λI, so with θ' = (b₀ + λ)^{1/2} C a, which is θ in the reference's coordinates,
+
+    d² = λ ‖θ − θ₀‖² + Σ b₀ (θ' − θ₀)²                                                (5)
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.blocks import Fit
+
+LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
+ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of a sum, relative to the sum of its terms' magnitudes
+EIGENVALUE_ROUNDING = 1e-12  # of an eigenvalue of the matrix (3), whose entries are at most 1
+DEFECTS = 2.0  # rounding of X, a product like H K Hᵀ, relative to the errors seen in that (`Fit.defect`)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T
+    k_𝒮(x).
+
+    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance
+    is right for all.
+
+    Attributes:
+        variance: of σ̃², relative to the prior's.
+        means: of μ̃ of each output, relative to √k(x, x).
+    """
+
+    variance: float
+    means: tuple[float, ...]
+
+    @classmethod
+    def of(cls, fit: Fit, kernel: Kernel) -> Self:
+        """Return the bounds of `fit`."""
+        terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))  # of y(x) / √k(x, x), at most
+        variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
+        return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in _loadings(fit)))
+
+    def means_with(self, other: "Rounding") -> tuple[float, ...]:
+        """Return for each output the rounding of a difference of both posteriors' μ̃."""
+        return tuple(map(sum, zip(self.means, other.means, strict=True)))
+
+
+@dataclass(frozen=True)
+class PosteriorShift:
+    """How far a posterior is from the reference.
+
+    Attributes:
+        ratio: ρ.
+        distances: d of each output.
+        slack: the rounding error of ρ σ̃₀², relative to the prior's variance.
+    """
+
+    ratio: float
+    distances: tuple[float, ...]
+    slack: float
+
+    @staticmethod
+    def none(fit: Fit) -> "PosteriorShift":
+        """Return the shift of a reference from itself."""
+        return PosteriorShift(1.0, (0.0,) * len(_loadings(fit)), 0.0)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A reference and another posterior of one model, compared.
+
+    Attributes:
+        old: the reference.
+        new: the other one.
+        between: C (r₀, r).
+        regularization: λ.
+    """
+
+    old: Fit
+    new: Fit
+    between: Floats
+    regularization: float
+
+    @staticmethod
+    def of(old: Fit, new: Fit, cross: Floats, regularization: float) -> "Certificate":
+        """Return the certificate; `cross`: k(𝒮₀, 𝒮)."""
+        return Certificate(old, new, old.transform @ cross @ new.transform.T, regularization)
+
+    def rung(self, first: int) -> int | None:
+        """Return the place in `LADDER` of the least ρ that (3) proves, from the place `first` on;
+        None: not even the largest."""
+        b_0, b = self.old.spectrum, self.new.spectrum
+        explained_0 = b_0 / (b_0 + self.regularization)  # H₀ K₀ H₀ᵀ
+        explained = b / (b + self.regularization)  # H K Hᵀ
+        X = np.sqrt(b_0)[:, None] * self.between * np.sqrt(b)  # (4)
+        for rung in range(first, len(LADDER)):
+            rho = LADDER[rung]
+            matrix = (X / (rho - 1.0 + explained)) @ X.T  # (3)
+            matrix.flat[:: len(matrix) + 1] += (rho - 1.0) / rho - explained_0 + EIGENVALUE_ROUNDING
+            if _is_positive_definite(matrix):
+                return rung
+        return None
+
+    def shift(self, rho: float, means: tuple[float, ...]) -> PosteriorShift:
+        """Return the shift with the ratio `rho`, which was proven; `means` (J,): the rounding of
+        differences of both posteriors' μ̃."""
+        slack = rho**2 / (rho - 1.0) * (2.0 * self._error / (rho - 1.0) + EIGENVALUE_ROUNDING)
+        # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
+        cancelled = float(np.sqrt(self.regularization / ROUNDING))
+        loadings = zip(_loadings(self.old), _loadings(self.new), means, strict=True)
+        return PosteriorShift(rho, tuple(self._distance(a_0, a) + cancelled * mean for a_0, a, mean in loadings), slack)
+
+    @property
+    def _error(self) -> float:
+        """A bound on the rounding error of X."""
+        return DEFECTS * (self.old.defect + self.new.defect)
+
+    def _distance(self, a_0: Floats, a: Floats) -> float:
+        """Return d of an output with loadings `a_0` (r₀,) before and `a` (r,) now, and what
+        rounding of C may add to it."""
+        b_0, b = self.old.spectrum, self.new.spectrum
+        roots_0 = np.sqrt(b_0 + self.regularization)
+        theta_0, theta = a_0 / roots_0, a / np.sqrt(b + self.regularization)
+        theta_in_0 = roots_0 * (self.between @ a)  # θ'
+        difference = theta_0 @ theta_0 + theta @ theta - 2.0 * theta_0 @ theta_in_0  # ‖θ − θ₀‖²
+        squared = float(self.regularization * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)
+        least = np.finfo(np.float64).eps * b.max(initial=0.0) + np.finfo(np.float64).tiny
+        error = self._error * float(np.linalg.norm(a / np.sqrt(np.maximum(b, least))))
+        error = (error + ROUNDING * float(np.linalg.norm(theta_0))) * float(roots_0.max(initial=0.0))
+        return float(np.sqrt(max(squared, 0.0))) + error
+
+
+def _loadings(fit: Fit) -> tuple[Floats, ...]:
+    """Return the loadings (r,) of every output."""
+    return (fit.loadings, *fit.further_loadings)
+
+
+def _is_positive_definite(matrix: Floats) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
