@@ -56,7 +56,7 @@ class Kill:
 
     def has_killed(self, execution: Execution) -> bool:
         """Whether the execution was running in the process, or on the node, when it was killed."""
-        is_there = execution.node == self.node if self.victim == "node" else execution.pid == self.pid
+        is_there = self.node in execution.nodes if self.victim == "node" else self.pid in execution.pids
         return is_there and execution.covers(self.time)
 
     def may_have_lost(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
@@ -72,10 +72,10 @@ class Kill:
         is_near = execution.began <= last and (execution.ended is None or execution.ended >= first)
         match self.victim:
             case "worker":
-                return is_near and execution.pid == self.pid
+                return is_near and self.pid in execution.pids
             case "node":
                 is_owned = self.has_coordinator and execution.place == "task"
-                return is_near and (execution.node == self.node or is_owned)
+                return is_near and (self.node in execution.nodes or is_owned)
             case "coordinator":
                 return is_near and execution.place == "task"
             case "head":

@@ -1,5 +1,6 @@
 """One campaign on a cluster whose processes are killed: its commands, and its log as it grows."""
 
+import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,14 @@ from orchestrator.store.runs import Run, open_run
 _CREATED_SECONDS = 120.0
 _CHECKED_SECONDS = 120.0
 
+_GROUPS = """
+import json, logging, sys
+import ray
+from workers.on_ray.groups import groups_named
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
+print(json.dumps(list(groups_named("bbkb "))))
+"""
+
 _FILE = """
 name: chaos
 seed: {seed}
@@ -26,7 +35,7 @@ space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 512}}
 strategy: {{name: bbkb, kernel: {{name: rbf, lengthscale: 0.5}}, regularization: 0.5, ratio_threshold: 3}}
 budget: {{evaluations: {evaluations}}}
-workers: {{count: {workers}, kind: {kind}, timeout_seconds: 60}}
+workers: {{count: {workers}, kind: {kind}, machines: {machines}, timeout_seconds: 60}}
 store: {store}
 runs: {runs}
 """
@@ -34,7 +43,8 @@ runs: {runs}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings of a campaign. `kind`: of workers; `store`: sqlite or a database's URL."""
+    """The settings of a campaign. `kind`: of workers, or `gang`: worker actors on two machines;
+    `store`: sqlite or a database's URL."""
 
     kind: str
     evaluations: int
@@ -68,7 +78,8 @@ class Campaign:
                 seed=plan.seed,
                 evaluations=plan.evaluations,
                 workers=plan.workers,
-                kind=plan.kind,
+                kind="actor" if plan.kind == "gang" else plan.kind,
+                machines=2 if plan.kind == "gang" else 1,
                 store=plan.store,
                 runs=runs,
             )
@@ -137,6 +148,19 @@ class Campaign:
             timeout=_CHECKED_SECONDS,
         )
         return done.stdout + done.stderr if done.returncode else ""
+
+    def groups(self) -> list[str]:
+        """The placement groups of this campaign that Ray has, which waits for room or holds it."""
+        done = subprocess.run(
+            self._cluster.command("head", "-c", _GROUPS, self._cluster.address or "auto"),
+            cwd=self._folder,
+            env=self._cluster.environment(),
+            capture_output=True,
+            text=True,
+            timeout=_CHECKED_SECONDS,
+            check=True,
+        )
+        return [name for name in json.loads(done.stdout.splitlines()[-1]) if self.run.name in name]
 
     def said(self) -> str:
         """The last lines that its commands printed."""

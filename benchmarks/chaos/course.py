@@ -12,9 +12,9 @@ from pathlib import Path
 from benchmarks.chaos.accounting import Account, Kill, Victim, account
 from benchmarks.chaos.campaign import Campaign, Plan
 from benchmarks.chaos.cluster import Cluster
-from benchmarks.chaos.monkey import Monkey, is_alive
-from benchmarks.chaos.objective import NOTES, SECONDS, executions
-from benchmarks.chaos.processes import title_of, wait_for
+from benchmarks.chaos.monkey import Monkey, alive_processes
+from benchmarks.chaos.objective import CHILD, NOTES, SECONDS, executions
+from benchmarks.chaos.processes import program_of, title_of, wait_for
 
 HANG_SECONDS = 180.0  # without an event in the log, until a campaign counts as hung; the longest lease is shorter
 _UNHELD_SECONDS = 30.0  # for a coordinator to restart; after it the campaign is resumed
@@ -151,14 +151,19 @@ class Course:
             wait_for(
                 lambda: not self._remaining_workers(campaign),
                 _FAREWELL_SECONDS,
-                "worker actors must end with the campaign",
+                "worker actors and their children must end with the campaign",
             )
         except TimeoutError as error:
             complaints.append(f"{error}: {self._remaining_workers(campaign)}")
+        if groups := campaign.groups():
+            complaints.append(f"placement groups must end with the campaign: {groups}")
         return complaints
 
     def _remaining_workers(self, campaign: Campaign) -> list[str]:
-        """Worker actors of this campaign that are alive."""
-        seeds = campaign.plan.seeds()
-        actors = [it for it in executions(self._notes) if it.seed in seeds and it.place == "actor"]
-        return sorted({title_of(it.pid) for it in actors if is_alive(it, self._cluster.mark)})
+        """Worker actors of this campaign that are alive, and processes that evaluations started."""
+        seeds, mark = campaign.plan.seeds(), self._cluster.mark
+        pids = [pid for pid in mark.pids() if program_of(pid) == CHILD]
+        for execution in executions(self._notes):
+            if execution.seed in seeds and execution.place == "actor":
+                pids += alive_processes(execution, mark)
+        return sorted({title_of(pid) for pid in pids})

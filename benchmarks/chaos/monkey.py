@@ -35,10 +35,11 @@ def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victi
         yield tuple(sorted(chosen, key=list(weights).index))
 
 
-def is_alive(execution: Execution, mark: Mark) -> bool:
-    """Whether the process of an execution runs. After its end a newer process may have the same
-    process id."""
-    return age_of(execution.pid) > time.time() - execution.began and mark.is_on(execution.pid)
+def alive_processes(execution: Execution, mark: Mark) -> list[int]:
+    """The processes of an execution, of all its ranks, that run. After its end a newer process may
+    have the same process id."""
+    seconds = time.time() - execution.began
+    return [pid for pid in execution.pids if age_of(pid) > seconds and mark.is_on(pid)]
 
 
 class Monkey:
@@ -88,7 +89,7 @@ class Monkey:
             case "worker":
                 seeds = campaign.plan.seeds()
                 running = [it for it in executions(self._notes) if it.ended is None and it.seed in seeds]
-                alive = [it.pid for it in running if is_alive(it, self._cluster.mark)]
+                alive = [pid for it in running for pid in alive_processes(it, self._cluster.mark)]
                 return self._rng.choice(alive) if alive else None
             case "coordinator":
                 return campaign.coordinator()

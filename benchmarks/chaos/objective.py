@@ -1,28 +1,35 @@
 """The objective: it sleeps, and records its start and end in its own file, so that executions can
 be counted independently of the log.
 
-    <seed> start|finish <when it began> <now> <pid> <node> actor|task
+    <seed> start|finish <when it began> <now> <pid> <node> actor|task <port> <rank>
+
+The ranks of an evaluation on several machines have the same seed and port. Each rank starts a child
+process, which must end with it.
 """
 
 import os
 import random
+import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ray
 
 from benchmarks.chaos.cluster import node_of_this_process
+from objectives.machines import Machine
 
 NOTES = "BBKB_CHAOS_NOTES"  # the folder of the records
 SECONDS = "BBKB_CHAOS_SECONDS"  # seconds of the shortest and the longest evaluation
+CHILD = "sleep"  # the program that each rank of an evaluation on several machines starts
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
     """One execution of the objective, from its record; times are wall-clock seconds. `ended`: None
-    when killed."""
+    when killed. `others`: process and node of each rank after the first."""
 
     seed: int
     pid: int
@@ -30,19 +37,31 @@ class Execution:
     place: str  # actor or task
     began: float
     ended: float | None = None
+    others: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of all ranks."""
+        return (self.pid, *(pid for pid, _ in self.others))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of all ranks."""
+        return (self.node, *(node for _, node in self.others))
 
     def covers(self, moment: float) -> bool:
         """Whether it was running at this moment."""
         return self.began <= moment and (self.ended is None or moment < self.ended)
 
 
-def evaluate(x: float, seed: int) -> Mapping[str, float]:
-    """A parabola, after a sleep of `duration`. The metrics identify the execution."""
+def evaluate(x: float, seed: int, machine: Machine) -> Mapping[str, float]:
+    """A parabola, after a sleep of `duration`. The metrics identify the execution of rank 0."""
     began = time.time()
     place = "task" if ray.get_runtime_context().get_actor_id() is None else "actor"
 
     def note(what: str) -> None:
-        line = f"{seed} {what} {began!r} {time.time()!r} {os.getpid()} {node_of_this_process() or '-'} {place}\n"
+        node = node_of_this_process() or "-"
+        line = f"{seed} {what} {began!r} {time.time()!r} {os.getpid()} {node} {place} {machine.port} {machine.rank}\n"
         file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(file, line.encode())  # in one call, so that lines of several processes do not mix
@@ -50,6 +69,8 @@ def evaluate(x: float, seed: int) -> Mapping[str, float]:
             os.close(file)
 
     note("start")
+    if machine.count > 1:
+        subprocess.Popen([CHILD, "100000"])
     shortest, longest = map(float, os.environ[SECONDS].split())
     time.sleep(duration(seed, shortest, longest))
     note("finish")
@@ -65,8 +86,15 @@ def duration(seed: int, shortest: float, longest: float) -> float:
 def executions(notes: Path) -> list[Execution]:
     """All recorded executions, in the order of their starts."""
     found: dict[tuple[int, float], Execution] = {}
+    gangs: dict[tuple[int, float], tuple[str, str]] = {}  # seed and port of each execution
+    others: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
     for line in notes.read_text().splitlines() if notes.exists() else ():
-        seed, what, began, now, pid, node, place = line.split()
+        seed, what, began, now, pid, node, place, port, rank = line.split()
+        if rank != "0":
+            others[seed, port].add((int(pid), node))
+            continue
+        gangs[int(pid), float(began)] = seed, port
         ended = float(now) if what == "finish" else None
         found[int(pid), float(began)] = Execution(int(seed), int(pid), node, place, float(began), ended)
-    return sorted(found.values(), key=lambda execution: execution.began)
+    whole = (replace(it, others=tuple(sorted(others[gangs[key]]))) for key, it in found.items())
+    return sorted(whole, key=lambda execution: execution.began)

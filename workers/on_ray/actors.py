@@ -136,10 +136,10 @@ class WorkerPool:
         # of two consecutive workers with the same name, the later one may run
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
-        title = _title(self._placing.campaign)
-        sweep_groups(title, kept={*under_way, *own})
+        title, workers = _title(self._placing.campaign), dict(self._find_workers())
+        sweep_groups(title, kept={*(name for name in workers if name in under_way), *own})
         groups = groups_named(title)
-        for name, actor in self._find_workers():
+        for name, actor in workers.items():
             if name not in under_way:
                 if name not in own:
                     end_actor(actor, reaches_other_nodes=True)
@@ -251,8 +251,9 @@ class WorkerPool:
             name = f"{_title(self._placing.campaign)}{number}"
             if name in used:
                 continue
-            group = self._make_group(name, memory, share)
+            group = None
             try:
+                group = self._make_group(name, memory, share)
                 actor = self._create(name, memory, share, group)
             except ValueError:  # the ended worker with this name still has it
                 if group is not None:
@@ -263,7 +264,8 @@ class WorkerPool:
         raise AssertionError("numbers do not end")
 
     def _make_group(self, name: str, memory: int | None, share: Share) -> PlacementGroup | None:
-        """Return room on several machines, where an evaluation takes them."""
+        """Return room on several machines, where an evaluation takes them. Raises ValueError when
+        there is a group of that name."""
         if share.machines == 1:
             return None
         need = need_of(self._placing, self._limits, share)

@@ -8,6 +8,7 @@ worker. Ray ends what runs in a group that is removed.
 from collections.abc import Collection
 
 from ray._raylet import PlacementGroupID
+from ray.exceptions import RaySystemError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
 from workers.on_ray.packing import Need
@@ -16,14 +17,21 @@ _REMOVED = "REMOVED"
 
 
 def make_group(name: str, need: Need) -> PlacementGroup:
-    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for
-    it."""
-    group: PlacementGroup = placement_group(
-        [need.resources()] * need.machines,
-        strategy="STRICT_SPREAD" if need.is_spread else "SPREAD",
-        name=name,
-        lifetime="detached",
-    )
+    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for it.
+
+    Raises ValueError when there is a group of that name.
+    """
+    try:
+        group: PlacementGroup = placement_group(
+            [need.resources()] * need.machines,
+            strategy="STRICT_SPREAD" if need.is_spread else "SPREAD",
+            name=name,
+            lifetime="detached",
+        )
+    except RaySystemError as error:
+        if "already exists" not in str(error):
+            raise
+        raise ValueError(f"the name of a placement group must be new, got {name!r}") from error
     return group
 
 

@@ -46,6 +46,7 @@ def main(folder: str) -> None:
         killed_rank,
         killed_command,
         adopted,
+        orphaned,
     ):
         say(part.__name__, part(folder))
     say("lost_node", lost_node(folder, cluster, nodes))
@@ -206,24 +207,43 @@ import ray
 sys.path.insert(0, sys.argv[1])
 import gang_course
 ray.init(address=sys.argv[2], log_to_driver=False, logging_level=logging.ERROR)
-executor = gang_course.executor_of(gang_course.function("wait"), "adopted")
-executor.submit(gang_course.attempts(sys.argv[3], "adopted"))
+executor = gang_course.executor_of(gang_course.function("wait"), sys.argv[4])
+executor.submit(gang_course.attempts(sys.argv[3], sys.argv[4]))
 while executor.next_outcomes(1.0) is not None:
     pass
 """
 
 
-def adopted(folder: str) -> dict[str, Any]:
-    """A gang whose campaign's process is killed goes on, and the next session gets its result."""
+def abandoned(folder: str, name: str) -> list[int]:
+    """The processes of a gang whose campaign's process is killed."""
     address = ray.get_runtime_context().gcs_address
-    process = subprocess.Popen([sys.executable, "-c", ABANDONS, str(HERE), address, folder])
-    pids = wait_for_pids(folder, "adopted", lambda: process.poll() is None)
+    process = subprocess.Popen([sys.executable, "-c", ABANDONS, str(HERE), address, folder, name])
+    pids = wait_for_pids(folder, name, lambda: process.poll() is None)
     process.kill()
     process.wait()
+    return pids
+
+
+def adopted(folder: str) -> dict[str, Any]:
+    """A gang whose campaign's process is killed goes on, and the next session gets its result."""
+    pids = abandoned(folder, "adopted")
     executor = executor_of(function("wait"), "adopted")
     held = executor.adopt({0: 1})
     Path(folder, "adopted.go").touch()
     return {"held": sorted(held), "alive": all(map(is_alive, pids)), **closed(executor, folder, "adopted")}
+
+
+def orphaned(folder: str) -> dict[str, Any]:
+    """The campaign's process is killed, then rank 0: the next session ends their group."""
+    pids = abandoned(folder, "orphaned")
+    os.kill(pids[0], signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, pids)))
+    before = groups()
+    executor = executor_of(function("wait"), "orphaned")
+    held = executor.adopt({0: 1})
+    after = groups()
+    executor.close()
+    return {"held": sorted(held), "before": before, "after": after}
 
 
 def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:

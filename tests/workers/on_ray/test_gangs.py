@@ -120,5 +120,11 @@ def test_running_gang_survives_its_campaigns_process(course: dict[str, Any]) -> 
     assert [outcome["value"] for outcome in part["outcomes"]] == [2.0]
 
 
+def test_session_ends_the_group_of_a_gang_that_died_without_a_session(course: dict[str, Any]) -> None:
+    part = course["orphaned"]
+    assert part["before"] == ["bbkb orphaned worker 1"]
+    assert (part["held"], part["after"]) == ([], [])
+
+
 def test_lost_node_of_one_machine_is_the_nodes_fault(course: dict[str, Any]) -> None:
     assert only_failure(course["lost_node"])[0] == "node lost"
