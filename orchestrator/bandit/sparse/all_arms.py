@@ -160,7 +160,7 @@ class AllArms:
         return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
     def take(self, wanted: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
-        """Return `lazy.take` in some blocks, by number: of its bounds those that are less than the
+        """Return `argmax_queue.take` in some blocks, by number: of its bounds those that are less than the
         float; numbers of arms."""
         queries = [
             (number, partial(Block.take, request=request, below=below, best=best, least=least))

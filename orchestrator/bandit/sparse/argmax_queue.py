@@ -6,21 +6,74 @@ the lowest index; scores within the `ScoredArms.tie` of the best are ties. Both 
 arms; the eager one is the oracle.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.arrays import Flags, Floats, Indices
 
-# Arms taken at a time, at least: one by one would cost a call each
-FIRST_NEAR, FIRST_LOOK = 1024, 32
+FIRST_NEAR = 1024  # arms taken at a time, at least: one by one would cost a call each
+FIRST_LOOK = 32  # arms looked at in a call, at least
 MOST_NUMBERS = 2**22  # that are kept of the arms looked at: 32 MiB
 SHARE = 8  # of the most arms that are looked at, this part enters in one call at most
 SAMPLE = 4096  # bounds that a quantile is estimated from
 MARGIN = 0.25  # arms are taken down to this share of the distance below the best score that bounds reach above it
 NOTHING = np.empty(0, np.intp)
 _LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be taken
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedSet:
+    """Arms with upper bounds on their scores.
+
+    Attributes:
+        arms: (n,), distinct.
+        bounds: (n,).
+        is_tight: (n,), whose bounds `tighten` has lowered already.
+    """
+
+    arms: Indices = field(default_factory=lambda: NOTHING)
+    bounds: Floats = field(default_factory=lambda: np.empty(0))
+    is_tight: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
+
+    @cached_property
+    def top(self) -> float:
+        """The largest bound; −∞ without an arm."""
+        return float(self.bounds.max(initial=-np.inf))
+
+    def join(self, arms: Indices, bounds: Floats, is_tight: bool) -> "BoundedSet":
+        """Return these arms and `arms` (n,)."""
+        flags = np.full(len(arms), is_tight)
+        return BoundedSet(
+            np.concatenate((self.arms, arms)),
+            np.concatenate((self.bounds, bounds)),
+            np.concatenate((self.is_tight, flags)),
+        )
+
+    def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
+        """Return the same arms; where a bound reaches `best` and is not tight, with that of
+        `bounds_of` if it is less."""
+        loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
+        if not len(loose):
+            return self
+        bounds, is_tight = self.bounds.copy(), self.is_tight.copy()
+        bounds[loose] = np.minimum(bounds[loose], bounds_of(self.arms[loose]))
+        is_tight[loose] = True
+        return BoundedSet(self.arms, bounds, is_tight)
+
+    def split(self, count: int) -> tuple[Indices, "BoundedSet"]:
+        """Return the `count` arms of the largest bounds, and the others."""
+        chosen = largest(self.bounds, count)
+        is_rest = np.ones(len(self.arms), np.bool_)
+        is_rest[chosen] = False
+        return self.arms[chosen], self.where(is_rest)
+
+    def where(self, is_member: Flags) -> "BoundedSet":
+        """Return the arms that `is_member` (n,) names."""
+        return BoundedSet(self.arms[is_member], self.bounds[is_member], self.is_tight[is_member])
 
 
 class ScoredArms(Protocol):
@@ -53,8 +106,8 @@ class ScoredArms(Protocol):
         """Look at `arms`, distinct ones that are not looked at."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Look no more at the arms at these positions, except those that are needed; positions (k,)
-        of those that left."""
+        """Drop the arms at these positions unless they are needed; return the dropped positions
+        (k,)."""
 
     def tighten(self, arms: Indices) -> Floats:
         """Return better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
@@ -161,10 +214,9 @@ class LazyQueue:
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._remaining = scored, remaining
-        self._excluded, self._before = _excluded(scored, blocked), scored.arms
-        self._near, self._near_bounds = NOTHING, np.empty(0)
-        self._is_tight = np.empty(0, bool)
-        self._near_top = -np.inf
+        self._excluded = _excluded(scored, blocked)
+        self._pending = scored.arms  # looked at before
+        self._near = BoundedSet()
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
@@ -172,8 +224,9 @@ class LazyQueue:
             arm, best = _best(self._scored, self._excluded)
             # an arm outside with an equal score may have the lower index
             if best <= self._remaining.top > -np.inf:
-                self._fetch_near(best)
-            elif best <= self._near_top > -np.inf:
+                self._take_remaining(best)
+                self._look_at_more(best)
+            elif best <= self._near.top > -np.inf:
                 self._look_at_more(best)
             else:
                 return arm
@@ -182,16 +235,13 @@ class LazyQueue:
         """See `ArgmaxQueue`."""
         self._excluded = np.append(self._excluded, arm)
 
-    def _fetch_near(self, best: float) -> None:
-        """Take from the remaining arms those that reach `best`."""
+    def _take_remaining(self, best: float) -> None:
+        """Move the remaining arms that reach `best` to the near ones."""
         arms, bounds, _ = self._remaining.take(best, FIRST_NEAR)
-        if len(self._before):  # pending pulls were looked at before
-            is_new = np.isin(arms, self._before, invert=True)
+        if len(self._pending):
+            is_new = np.isin(arms, self._pending, invert=True)
             arms, bounds = arms[is_new], bounds[is_new]
-        self._near = np.concatenate((self._near, arms))
-        self._near_bounds = np.concatenate((self._near_bounds, bounds))
-        self._is_tight = np.concatenate((self._is_tight, np.zeros(len(arms), bool)))
-        self._look_at_more(best)
+        self._near = self._near.join(arms, bounds, is_tight=False)
 
     def _look_at_more(self, best: float) -> None:
         """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and
@@ -200,20 +250,13 @@ class LazyQueue:
         At least as many as were looked at so far, so that the number of calls grows with the
         logarithm, but no more at a time than fit into memory.
         """
-        loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
-        self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._scored.tighten(self._near[loose]))
-        self._is_tight[loose] = True
-        reaching = int(np.count_nonzero(self._near_bounds >= best)) if best > -np.inf else 0
-        wanted = max(2 * reaching, len(self._scored.arms), FIRST_LOOK)
-        entering = largest(self._near_bounds, min(wanted, max(self._scored.most // SHARE, 1)))
-        self._scored.enter(self._near[entering])
-        staying = np.ones(len(self._near), bool)
-        staying[entering] = False
-        self._near, self._near_bounds = self._near[staying], self._near_bounds[staying]
-        self._is_tight = self._is_tight[staying]
+        near = self._near.tighten(best, self._scored.tighten)
+        reaching = int(np.count_nonzero(near.bounds >= best)) if best > -np.inf else 0
+        count = max(2 * reaching, len(self._scored.arms), FIRST_LOOK)
+        arms, self._near = near.split(min(count, max(self._scored.most // SHARE, 1)))
+        self._scored.enter(arms)
         if len(self._scored.arms) > self._scored.most:
             self._send_back()
-        self._near_top = float(self._near_bounds.max(initial=-np.inf))
 
     def _send_back(self) -> None:
         """Return arms of the least scores to those near, until half of `ScoredArms.most` are left.
@@ -224,12 +267,9 @@ class LazyQueue:
         scores = _scores(self._scored, self._excluded)
         best = least_equal(float(scores.max()), self._scored.tie)
         leaving = largest(-scores, len(scores) - self._scored.most // 2)
-        leaving = leaving[scores[leaving] < best]
         arms = self._scored.arms.copy()  # `leave` may move them
-        left = self._scored.leave(leaving)
-        self._near = np.concatenate((self._near, arms[left]))
-        self._near_bounds = np.concatenate((self._near_bounds, scores[left]))
-        self._is_tight = np.concatenate((self._is_tight, np.ones(len(left), bool)))
+        dropped = self._scored.leave(leaving[scores[leaving] < best])
+        self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
 
 
 def _quantile(bounds: Floats, count: int) -> float:
@@ -252,24 +292,30 @@ def _excluded(scored: ScoredArms, blocked: Indices) -> Indices:
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
-    """Return the arm looked at with the largest score, the lowest index among equals, and the least
-    score that is equal to it; (−1, −∞) if there is none."""
+    """Bring the scores up to date that may be the largest; return `argmax` of the arms looked at
+    but `blocked`."""
     scores, count = _scores(scored, blocked), FIRST_LOOK
     while len(stale := scored.stale):
-        bounds = scores[stale]
-        scores[stale] = -np.inf
-        reaching = stale[bounds >= max(least_equal(float(scores.max()), scored.tie), _LOWEST)]
-        scores[stale] = bounds
+        is_fresh = np.ones(len(scores), np.bool_)
+        is_fresh[stale] = False
+        best = float(scores.max(initial=-np.inf, where=is_fresh))
+        reaching = stale[scores[stale] >= max(least_equal(best, scored.tie), _LOWEST)]
         if not len(reaching):
             break
         scored.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
         scores, count = _scores(scored, blocked), 2 * count
+    return argmax(scored.arms, scores, scored.tie)
+
+
+def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
+    """Return the arm with the largest of `scores` (n,), the lowest index among equals, and the
+    least score that is equal to it; (−1, −∞) if there is none above −∞."""
     best = float(scores.max(initial=-np.inf))
     if best == -np.inf:
-        return -1, -np.inf
-    least = least_equal(best, scored.tie)
+        return -1, best
+    least = least_equal(best, tie)
     equal = (scores >= least).nonzero()[0]
-    return int(scored.arms[equal].min()) if len(equal) > 1 else scored.arms.item(equal[0]), least
+    return int(arms[equal].min()) if len(equal) > 1 else arms.item(equal[0]), least
 
 
 def _scores(scored: ScoredArms, blocked: Indices) -> Floats:

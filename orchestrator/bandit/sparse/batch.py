@@ -51,14 +51,14 @@ class BatchPosterior:
 
     @property
     def most(self) -> int:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return min(MOST_UPDATED, most_arms(self.rows.shape[1] + 4))
 
     def refresh(self, positions: Indices) -> None:
         """Nothing: variances are always up to date."""
 
     def leave(self, positions: Indices) -> Indices:
-        """See `lazy.ScoredArms`: arms that were pulled stay."""
+        """See `argmax_queue.ScoredArms`: arms that were pulled stay."""
         leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
         staying = np.ones(len(self.arms), bool)
         staying[leaving] = False

@@ -191,7 +191,7 @@ class Block:
         return float(self._bounds_of(request).max(initial=-np.inf))
 
     def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
-        """Return `lazy.take` of the bounds that are less than `below`."""
+        """Return `argmax_queue.take` of the bounds that are less than `below`."""
         return take(self._bounds_of(request), below, best, least)
 
     def _bounds_of(self, request: BoundRequest) -> Floats:

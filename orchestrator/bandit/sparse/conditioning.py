@@ -13,7 +13,7 @@ Where n_s pulls of x_s are added at once they count as one with noise 1/n_s in p
 gives the same variances: with hundreds of workers many evaluate the same few arms.
 
 A variance never rises, so one that was not brought up to date since some pulls is an upper bound,
-and only arms whose bound reaches the top are (`lazy`). Joint products of matrices are used: the
+and only arms whose bound reaches the top are (`argmax_queue`). Joint products of matrices are used: the
 last digits of a variance depend on when its arm was looked at. Scores that differ by no more than
 `TIE` therefore count as equal.
 """
@@ -94,11 +94,11 @@ class ConditionedPosterior:
 
     @property
     def most(self) -> int:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return most_arms(self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
-        """See `lazy.ScoredArms`: arms that were pulled stay."""
+        """See `argmax_queue.ScoredArms`: arms that were pulled stay."""
         pulled = self._pulled[: self._pulls]
         leaving = np.setdiff1d(positions, pulled, assume_unique=True)
         staying = np.ones(self._count, bool)

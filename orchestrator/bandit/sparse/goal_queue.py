@@ -10,20 +10,20 @@ all arms picks the same.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.argmax_queue import least_equal
+from orchestrator.bandit.sparse.argmax_queue import BoundedSet, argmax
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.scalarisation import Scalarising, bounds_of, direction
 from orchestrator.bandit.sparse.state import SparseState
 
 REACH = 0.1  # of the front's range in an objective: z is so far below its worst point
 LEAST_RANGE = 0.1  # standard deviations of the scores
-FIRST_SEEN, FIRST_LOOK = 32, 2  # arms that are computed first, and in each further step
+FIRST_SEEN = 32  # arms that are looked at first
+FIRST_LOOK = 2  # arms that are looked at next, then twice as many each time
 
 
 def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
@@ -46,11 +46,11 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
 
 def front_of(points: Floats) -> Floats:
     """Return the columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
-    left, found = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
-    while left.shape[1]:
-        found.append(left[:, 0])  # the arm of the largest sum; no arm has a larger score
-        left = left[:, (left > left[:, :1]).any(axis=0)]
-    return np.array(found).T
+    candidates, front = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
+    while candidates.shape[1]:
+        front.append(candidates[:, 0])  # the arm of the largest sum; no arm has a larger score
+        candidates = candidates[:, (candidates > candidates[:, :1]).any(axis=0)]
+    return np.array(front).T
 
 
 class GoalQueue:
@@ -68,8 +68,8 @@ class GoalQueue:
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.further_loadings
-        self._seen: Indices = np.empty(0, np.intp)
-        self._means = np.empty((len(self._loadings), 0))  # of further outputs, of the arms in `_seen`
+        self._arms: Indices = np.empty(0, np.intp)  # looked at, with means of further outputs
+        self._means = np.empty((len(self._loadings), 0))  # these means, (K, n)
         self._is_lazy = is_lazy
 
     def top(self) -> int:
@@ -81,8 +81,7 @@ class GoalQueue:
         arm, best = self._best(scalarising)
         if best == -np.inf or not self._is_lazy:
             most = FIRST_SEEN if self._is_lazy else len(self._picking.posterior.posterior.model.arms)
-            arms, _ = self._picking.bounds.arms_reaching(self._blocked, scalarising, -np.inf, most)
-            self._picking.enter(arms[self._is_unseen(arms)])
+            self._picking.enter(self._outside(scalarising, -np.inf, most).arms)
             arm, best = self._best(scalarising)
         return self._look_further(scalarising, arm, best)
 
@@ -94,54 +93,49 @@ class GoalQueue:
         """Return the best arm of all, `arm` with score `best` being the best of those looked at."""
         if best == -np.inf:
             return arm
-        arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, 0)
-        is_new = self._is_unseen(arms)
-        arms, bounds = arms[is_new], bounds[is_new]
-        if len(arms):
-            bounds = np.minimum(bounds, scalarising.scores(self._picking.bounds.tighten_all(arms)))
+        bounds = self._picking.bounds
+        near = self._outside(scalarising, best, 0)
+        near = near.tighten(best, lambda arms: scalarising.scores(bounds.tighten_all(arms)))
         look = FIRST_LOOK
-        while len(arms := arms[bounds >= best]):  # an arm with an equal score may have the lower index
-            bounds = bounds[bounds >= best]
-            order = np.argsort(-bounds, kind="stable")
-            self._picking.enter(np.sort(arms[order[:look]]))
-            arms, bounds, look = arms[order[look:]], bounds[order[look:]], 2 * look
+        while near.top >= best:  # an arm with an equal score may have the lower index
+            arms, near = near.where(near.bounds >= best).split(look)
+            self._picking.enter(np.sort(arms))
             arm, best = self._best(scalarising)
+            look *= 2
         return arm
 
-    def _is_unseen(self, arms: Indices) -> NDArray[np.bool_]:
-        """Return which of `arms` (n,) were not looked at yet: (n,)."""
-        return np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
+    def _outside(self, scalarising: Scalarising, best: float, most: int) -> BoundedSet:
+        """Return the arms not looked at whose bounds reach `best`; if that is −∞, those of the
+        `most` largest bounds."""
+        arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, most)
+        is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
+        return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)
 
     def _best(self, scalarising: Scalarising) -> tuple[int, float]:
-        """Return the arm looked at with the largest score, the lowest index among equals, and the
-        least score that is equal to it; (−1, −∞) if there is none that may come up."""
+        """Return `argmax` of the arms that were looked at and may come up."""
         posterior = self._picking.posterior
-        self._follow()
-        if not len(self._seen):
+        self._compute_further_means()
+        if not len(self._arms):
             return -1, -np.inf
         posterior.refresh(posterior.stale)
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
         upper = np.vstack((posterior.mean, self._means))[list(outputs)]
         upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)
         scores = scalarising.scores(upper)
-        scores[np.isin(self._seen, self._blocked, assume_unique=True)] = -np.inf
-        best = float(scores.max())
-        if best == -np.inf:
-            return -1, best
-        least = least_equal(best, posterior.tie)
-        return int(self._seen[scores >= least].min()), least
+        scores[np.isin(self._arms, self._blocked, assume_unique=True)] = -np.inf
+        return argmax(self._arms, scores, posterior.tie)
 
-    def _follow(self) -> None:
-        """Means of further outputs for the arms that were looked at since."""
+    def _compute_further_means(self) -> None:
+        """Compute the means of further outputs for the arms that were looked at since."""
         posterior = self._picking.posterior
-        if len(self._seen) == len(posterior.arms):
+        if len(self._arms) == len(posterior.arms):
             return
-        is_new = np.isin(posterior.arms, self._seen, assume_unique=True, invert=True)
+        is_new = np.isin(posterior.arms, self._arms, assume_unique=True, invert=True)
         means = np.empty((len(self._loadings), len(posterior.arms)))
         means[:, ~is_new] = self._means
         # vecdot, not @: an arm's mean is the same, whatever else is computed with it
         means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
-        self._seen, self._means = posterior.arms, means
+        self._arms, self._means = posterior.arms, means
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:
@@ -152,14 +146,14 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
     means = np.vstack((mean + fit.offset, further))
     floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
-    found: list[int] = []
+    led: list[int] = []
     for number in range(count):
         theta = direction(number, state.goals.objectives)
         scores = Scalarising(floors, theta, limits).scores(np.vstack((means, means[len(floors) :])))
-        scores[np.searchsorted(pulled, found)] = -np.inf
+        scores[np.searchsorted(pulled, led)] = -np.inf
         if scores.max() > -np.inf:
-            found.append(int(pulled[np.argmax(scores)]))
-    return tuple(found)
+            led.append(int(pulled[np.argmax(scores)]))
+    return tuple(led)
 
 
 def potentials(state: SparseState, width: float) -> Floats:

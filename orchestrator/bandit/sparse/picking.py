@@ -18,7 +18,7 @@ from orchestrator.bandit.strategy import Pick
 @dataclass(frozen=True)
 class Picking:
     """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its
-    `lazy.ScoredArms`."""
+    `argmax_queue.ScoredArms`."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
@@ -47,7 +47,7 @@ class Picking:
 
     @property
     def tie(self) -> float:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return self.posterior.tie
 
     def scores(self) -> Floats:
@@ -59,20 +59,20 @@ class Picking:
 
     @property
     def stale(self) -> Indices:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return self.posterior.stale
 
     def refresh(self, positions: Indices) -> None:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         self.posterior.refresh(positions)
 
     @property
     def most(self) -> int:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return self.posterior.most
 
     def leave(self, positions: Indices) -> Indices:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return self.posterior.leave(positions)
 
     def enter(self, arms: Indices) -> None:

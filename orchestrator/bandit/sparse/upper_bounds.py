@@ -109,7 +109,7 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not looked at: `lazy.RemainingArms` of all blocks, at a
+    """Upper bounds on all arms that were not looked at: `argmax_queue.RemainingArms` of all blocks, at a
     few passes over them.
 
     `lines`: for each output's bound the two of `Screen`. `take` gives bounds with the reference's
@@ -136,7 +136,7 @@ class UpperBounds:
         return max(self._tops)
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `lazy.RemainingArms.take`: of each block."""
+        """See `argmax_queue.RemainingArms.take`: of each block."""
         share = -(-least // self._all_arms.number)
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
         wanted = {number: (self._requests[number], self._below[number]) for number in numbers}

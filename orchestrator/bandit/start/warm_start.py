@@ -279,11 +279,11 @@ class _NoisyCholesky:
 
     @property
     def most(self) -> int:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         return most_arms(len(self.picks) + 2)
 
     def leave(self, positions: Indices) -> Indices:
-        """See `lazy.ScoredArms`."""
+        """See `argmax_queue.ScoredArms`."""
         staying = np.ones(len(self.arms), bool)
         staying[positions] = False
         self.arms, self._solved = self.arms[staying], self._solved[:, staying]
