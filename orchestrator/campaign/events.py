@@ -103,13 +103,16 @@ class PickedTrial:
     reason: str = ""
 
 
+Computed = Literal["choosing", "refreshing", "growing"]  # what the strategy computes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputingBegan:
     """The strategy began to compute. Until its result is an event, workers can get only trials that
     were chosen before."""
 
     time: float
-    what: Literal["choosing", "refreshing", "growing"]
+    what: Computed
     kind: Literal["computing_began"] = "computing_began"
 
 

@@ -5,7 +5,8 @@ Nothing here decides anything. The state keeps marks of the workers' time, one a
 compare the last ten minutes with all the time before.
 """
 
-from orchestrator.campaign.state import CampaignState, Mark
+from orchestrator.campaign.clock import Mark
+from orchestrator.campaign.state import CampaignState
 from orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
@@ -18,11 +19,12 @@ _START_SECONDS, _TIMEOUT_FACTOR = 60.0, 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
-    """Return the state's marks, with one more when the last one is a minute old, and without the
+    """Return the session's marks, with one more when the last one is a minute old, and without the
     oldest."""
-    if state.marks and state.last_time - state.marks[-1].time < _MARK_SECONDS:
-        return state.marks
-    return (*state.marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
+    marks = state.session.marks
+    if marks and state.clock.last_time - marks[-1].time < _MARK_SECONDS:
+        return marks
+    return (*marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
@@ -51,19 +53,20 @@ def restarts(state: CampaignState) -> str:
 
 def _few_places(state: CampaignState) -> str:
     wanted = state.rules.workers
-    if wanted is None or state.slots >= wanted:
+    if wanted is None or state.session.slots >= wanted:
         return ""
     return (
-        f"there are places for {state.slots} of the {plural(wanted, 'worker')} that workers.count asks for; further "
-        f"trials wait for nodes with room for {state.rules.needs}"
+        f"there are places for {state.session.slots} of the {plural(wanted, 'worker')} that workers.count asks for; "
+        f"further trials wait for nodes with room for {state.rules.needs}"
     )
 
 
 def _late(state: CampaignState, since: float) -> str:
     """Return attempts were passed to workers and started late."""
-    if len(state.marks) < _WINDOW_MARKS:
+    marks = state.session.marks
+    if len(marks) < _WINDOW_MARKS:
         return ""
-    first, last = state.marks[0], _mark(state, since)
+    first, last = marks[0], _mark(state, since)
     window = last.capacity - first.capacity
     share = (last.missing - first.missing) / window if window > 0.0 else 0.0
     before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
@@ -79,7 +82,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
     """Return evaluations that should have ended, or have not started: by their time-out, by the
     others, or at all."""
     limit, why = _longest_wait(state)
-    now = state.last_time + since
+    now = state.clock.last_time + since
     old = [trial for trial, run in state.running.items() if now - run.since > limit]
     if not old:
         return ""
@@ -90,7 +93,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
     """Return the seconds after which an attempt without an outcome is worth a warning, and what it
     may mean."""
-    timeout, longest = state.rules.timeout_seconds, state.longest_seconds
+    timeout, longest = state.rules.timeout_seconds, state.durations.longest_evaluation
     if timeout is not None:
         return (
             _START_SECONDS + _TIMEOUT_FACTOR * timeout,
@@ -110,8 +113,9 @@ def _longest_wait(state: CampaignState) -> tuple[float, str]:
 
 
 def _mark(state: CampaignState, since: float) -> Mark:
-    now = state.last_time + since
-    capacity = state.capacity_seconds + since * state.slots
+    clock = state.clock
+    now = clock.last_time + since
+    capacity = clock.capacity_seconds + since * state.session.slots
     under_way = sum(max(0.0, now - run.since) for run in state.running.values())
-    idle = state.idle.total + since * state.free
-    return Mark(now, capacity, max(0.0, capacity - state.busy_seconds - under_way - idle))
+    idle = clock.idle.total + since * state.free
+    return Mark(now, capacity, max(0.0, capacity - clock.busy_seconds - under_way - idle))

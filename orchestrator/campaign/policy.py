@@ -55,19 +55,19 @@ _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluati
 def decide(state: CampaignState, now: float) -> Command:
     """Return what to do next. `now` is read for the time budget and for deadlines only; an open
     session is assumed."""
-    if state.phase is Phase.RUNNING:
+    if state.session.phase is Phase.RUNNING:
         command = _next_command(state, now)
         if isinstance(command, Tell) and (trials := _superfluous(state)):
             return RemoveCheckpoints(trials)  # the strategy then does not know them as stopped trials any more
         if command is not None:
             return command
-    if state.running or state.computing or (state.phase is Phase.RUNNING and state.backlog and state.unspent):
+    if state.running or state.computation or (state.session.phase is Phase.RUNNING and state.backlog and state.unspent):
         return _overdue(state, now) or _wait(state, now)
-    if state.phase is Phase.STOPPING:
+    if state.session.phase is Phase.STOPPING:
         return _close_stopped(state)
     return (
-        Close(SessionOutcome.FINISHED, state.stalled or "budget spent")
-        if state.succeeded or state.stopped
+        Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
+        if state.totals.succeeded or state.totals.stopped
         else _close_fruitless(state)
     )
 
@@ -77,13 +77,13 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     if reason:
         return Stop(reason)
     room = min(_room(state), state.unspent)
-    if room and state.existing is None and (ready := _ready(state, room, now)):
+    if room and state.existing.not_learned is None and (ready := _ready(state, room, now)):
         return Dispatch(ready)
-    if state.computing:
+    if state.computation:
         return None
-    if state.existing is not None:
+    if state.existing.not_learned is not None:
         return Begin(state.existing_observations)
-    if state.wants_growth and state.remaining:
+    if state.refresh.wants_growth and state.remaining:
         return Grow(state.pending)
     kept_for = trials_to_finish(state)
     is_due = bool(state.finished) and _is_learning_due(state)
@@ -92,7 +92,7 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     if kept_for:  # nothing else is begun
         return Tell(tuple(state.finished)) if is_due else None
     is_asynchronous = state.rules.is_asynchronous
-    has_more = state.remaining and (is_asynchronous or (state.is_batch_open and not state.stalled))
+    has_more = state.remaining and (is_asynchronous or (state.batch.is_open and not state.batch.stalled))
     if not state.running and not state.backlog and state.finished and not has_more:
         return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
     return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
@@ -128,7 +128,7 @@ def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, 
 def _wait(state: CampaignState, now: float) -> Command:
     """Wait for what is in flight or computed; with nothing of either, until the first queued
     attempt may go."""
-    if state.running or state.computing or not state.backlog:
+    if state.running or state.computation or not state.backlog:
         return Await()
     return Pause(max(0.0, min(one.not_before for one in state.backlog) - now))
 
@@ -136,9 +136,9 @@ def _wait(state: CampaignState, now: float) -> Command:
 def _next_batch(state: CampaignState) -> Command | None:
     """Ask for a batch when the previous one has ended, or for its next part when the backlog runs
     low."""
-    if state.stalled or not state.remaining:
+    if state.batch.stalled or not state.remaining:
         return None
-    waits = len(state.backlog) > state.slots if state.is_batch_open else bool(state.backlog or state.running)
+    waits = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
     return None if waits else Ask(state.pending, min(state.remaining, MOST_PICKS))
 
 
@@ -151,12 +151,12 @@ def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
         return None
     if state.finished and _is_learning_due(state):
         return Tell(tuple(state.finished))
-    return None if state.stalled else Ask(state.pending, wanted)
+    return None if state.batch.stalled else Ask(state.pending, wanted)
 
 
 def _room(state: CampaignState) -> int:
     """Return how many more trials the executor may get."""
-    return max(0, state.slots + _queue_size(state) - len(state.running))
+    return max(0, state.session.slots + _queue_size(state) - len(state.running))
 
 
 def _queue_size(state: CampaignState) -> int:
@@ -166,29 +166,29 @@ def _queue_size(state: CampaignState) -> int:
     """
     if state.rules.steps is not None:
         return 0
-    is_short = 0.0 < state.success_seconds < _SHORT_SECONDS * state.succeeded
-    return max(state.slots, _LEAST_QUEUE) if is_short else 0
+    is_short = 0.0 < state.durations.evaluation_sum < _SHORT_SECONDS * state.totals.succeeded
+    return max(state.session.slots, _LEAST_QUEUE) if is_short else 0
 
 
 def _backlog_size(state: CampaignState) -> int:
     """Return picks to have ready beyond those for free workers."""
-    seconds = state.choosing_seconds + state.refreshing_seconds
-    if seconds <= 0.0 or state.outcome_interval_seconds <= 0.0:
+    seconds = state.durations.choosing + state.durations.refreshing
+    if seconds <= 0.0 or state.durations.between_outcomes <= 0.0:
         return 0
-    largest = _LARGEST_BACKLOG * max(state.slots, _LEAST_QUEUE)
-    return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.outcome_interval_seconds))
+    largest = _LARGEST_BACKLOG * max(state.session.slots, _LEAST_QUEUE)
+    return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.durations.between_outcomes))
 
 
 def _is_learning_due(state: CampaignState) -> bool:
     """Return whether the strategy is to learn the results that have arrived."""
-    is_needed = bool(state.stalled) or state.training.is_removal_untold
+    is_needed = bool(state.batch.stalled) or state.training.is_removal_untold
     return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a strategy that makes no worker wait
     is refreshed."""
-    growth, known = state.rules.refresh_growth, state.learned_count + state.existing_count
+    growth, known = state.rules.refresh_growth, state.learned_count + state.existing.count
     return bool(growth) and is_grown(growth, len(state.finished), known, len(state.running))
 
 
@@ -198,33 +198,34 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     the same."""
     if not state.rules.refresh_overhead:
         return False
-    seconds = state.refreshing_seconds + state.fitting_seconds
+    seconds = state.durations.refreshing + state.durations.fitting
     if state.rules.refresh_growth and not seconds:
         return False  # virtual time, in which nothing is expensive: by growth alone
-    return seconds <= state.rules.refresh_overhead * (state.last_time - state.refreshed_time)
+    return seconds <= state.rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
-    rules, best = state.rules, state.best
+    rules, best, session = state.rules, state.best, state.session
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
         return StopReason.TARGET_REACHED
-    if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
+    elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
+    if rules.seconds is not None and elapsed >= rules.seconds:
         return StopReason.TIME_SPENT
     if rules.steps is not None and state.steps.total >= rules.steps:
         return StopReason.STEPS_SPENT
-    if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
+    if session.succeeded == 0 and session.failed >= rules.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
-    ended = state.succeeded + state.failed + state.stopped
-    return state.gains.stop_reason(rules.stop_when, ended, state.slots)
+    ended = state.totals.ended
+    return state.gains.stop_reason(rules.stop_when, ended, state.session.slots)
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
     """Return attempts past the deadline that follows from the durations so far, if
     `workers.timeout_factor` is set."""
     factor = state.rules.timeout_factor
-    if factor is None or state.succeeded < DURATIONS_TO_LEARN_FROM:
+    if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
         return None
-    deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.longest_seconds)
+    deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.durations.longest_evaluation)
     late = tuple(trial for trial, run in state.running.items() if now - run.since > deadline)
     if not late:
         return None
@@ -234,19 +235,22 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
 def _close_stopped(state: CampaignState) -> Close:
     """Return a stopped session does not refresh on half a batch: a resume could not continue the
     same batch."""
-    if state.stop_reason is StopReason.EVERYTHING_FAILS:
+    if state.session.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
-    if state.stop_reason is StopReason.INTERRUPTED:
+    if state.session.stop_reason is StopReason.INTERRUPTED:
         return Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
-    return Close(SessionOutcome.FINISHED, state.stop_reason or "")
+    return Close(SessionOutcome.FINISHED, state.session.stop_reason or "")
 
 
 def _close_fruitless(state: CampaignState) -> Close:
-    if state.stalled and state.remaining and not state.trials:
+    reason = state.batch.stalled
+    if reason and state.remaining and not state.totals.chosen:
         rule = "the strategy must choose at least one candidate before there is any result"
-        return Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {state.stalled!r}: correct its `ask`")
-    if not state.session_failed:  # the session had nothing to do
-        return Close(SessionOutcome.FAILED, f"none of {state.failed} evaluations succeeded, and the budget is spent")
-    first = state.session_first_failure or "no message"
-    reason = f"all {state.session_failed} evaluations of this session failed; the first one with {first}"
+        return Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {reason!r}: correct its `ask`")
+    if not state.session.failed:  # the session had nothing to do
+        return Close(
+            SessionOutcome.FAILED, f"none of {state.totals.failed} evaluations succeeded, and the budget is spent"
+        )
+    first = state.session.first_failure or "no message"
+    reason = f"all {state.session.failed} evaluations of this session failed; the first one with {first}"
     return Close(SessionOutcome.FAILED, reason)

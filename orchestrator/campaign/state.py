@@ -11,16 +11,13 @@ from types import MappingProxyType
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
+from orchestrator.campaign.clock import Cause, Clock, Durations, Mark
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
 from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
-from orchestrator.campaign.events import (
-    ExistingTaken,
-    Recommendation,
-)
+from orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
 from orchestrator.campaign.front import Front
-from orchestrator.campaign.idle import Cause, IdleSeconds
-from orchestrator.campaign.immutable_queue import ImmutableQueue
+from orchestrator.campaign.immutable import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
@@ -28,18 +25,101 @@ from orchestrator.campaign.stop_when import Gains
 from orchestrator.campaign.training import StopCause, Training, TrainingRule
 from workers.messages import Failure, FailureKind, Outcome
 
+ACTIVITIES: dict[Computed, str] = {
+    "choosing": "choosing a batch",
+    "refreshing": "refitting the model",
+    "growing": "appending candidates",
+}
 _MOST_REMARKS = 10
 LARGEST_FINISH_SHARE = 1 / 3  # of a budget of steps, for completing the best trials
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Worker-seconds up to `time`: in all, and those that neither an evaluation nor a known cause
-    of idle time explains."""
+@dataclass(frozen=True)
+class Totals:
+    """Numbers of trials in all sessions. `chosen` is the sum of the others and of the open trials."""
 
-    time: float
-    capacity: float
-    missing: float
+    chosen: int = 0  # also the number of the next trial
+    succeeded: int = 0
+    failed: int = 0  # after their last attempt; a trial that is reopened leaves this number
+    stopped: int = 0  # early, neither succeeded nor failed; a trial that is continued leaves this number
+
+    @property
+    def ended(self) -> int:
+        """Trials that have ended."""
+        return self.succeeded + self.failed + self.stopped
+
+
+@dataclass(frozen=True)
+class Session:
+    """The newest session; its numbers begin at 0 with it."""
+
+    epoch: int = 0  # from 1; 0 before the first session
+    slots: int = 0  # workers that it has places for
+    dispatched: int = 0  # attempts, those that were adopted included
+    succeeded: int = 0  # trials that succeeded or were stopped early
+    failed: int = 0  # trials whose last attempt failed
+    first_failure: str = ""  # the kind and the message of the first of these; empty exactly while `failed` is 0
+    last_outcome: float | None = None  # when the newest outcome arrived
+    marks: tuple[Mark, ...] = ()  # of the last minutes, the newest last
+    stop_reason: StopReason | None = None  # why it dispatches nothing more; None while it does
+    outcome: SessionOutcome | None = None  # None while it is open, and when it ended without recording its end
+    close_reason: str = ""  # for a person; empty while `outcome` is None
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the campaign."""
+        if self.outcome is not None:
+            return Phase.CLOSED
+        if self.stop_reason is not None:
+            return Phase.STOPPING
+        return Phase.RUNNING if self.epoch else Phase.CREATED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session has begun and not recorded its end."""
+        return self.phase in (Phase.RUNNING, Phase.STOPPING)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the strategy's newest choice tells about the next one. At most one of `is_open` and
+    `stalled` is set; with neither, the batch is complete."""
+
+    number: int = 0  # batches so far, empty choices not counted
+    size: int = 0  # trials of the newest batch that was not empty
+    is_open: bool = False  # the choice filled its limit, so the batch may have more picks
+    stalled: str = ""  # why the strategy chooses nothing until it learns a result
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """The strategy's newest refresh; the defaults stand for none."""
+
+    round: int = 0  # refreshes so far
+    time: float = 0.0
+    dictionary_size: int = 0
+    learned: LearnedModel | None = None  # what the log tells of the model that was fitted
+    recommended: Recommendation | None = None  # where values are noisy
+    wants_growth: bool = False  # candidates are to be appended before anything more is chosen
+    is_unused: bool = False  # nothing was chosen since
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A computation of the strategy that has begun and not ended."""
+
+    what: Computed
+    since: float  # when it began
+
+
+@dataclass(frozen=True)
+class Existing:
+    """Results that were known before the campaign; all fields are empty without any."""
+
+    not_learned: ExistingTaken | None = None  # the results until the first refresh, which learns them
+    count: int = 0
+    unmatched: int = 0  # earlier results that match no candidate
+    best: Best | None = None
 
 
 @dataclass(frozen=True)
@@ -47,76 +127,41 @@ class CampaignState:
     """The state of a campaign. Equal logs give equal states."""
 
     rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
-    phase: Phase = Phase.CREATED
-    slots: int = 0
-    epoch: int = 0
-    trials: int = 0  # chosen so far; also the next trial's id
-    round: int = 0  # refreshes so far
-    batches: int = 0
-    batch_size: int = 0
-    computing: str = ""  # "choosing", "refreshing" or "growing" while the strategy computes
-    wants_growth: bool = False  # candidates are to be appended before anything more is chosen
-    computing_since: float = 0.0
-    choosing_seconds: float = 0.0  # seconds of the strategy's last computations, on the executor's clock
-    refreshing_seconds: float = 0.0
-    fitting_seconds: float = 0.0  # the first choice after a refresh, in which the new posterior is fitted
-    refreshed_time: float = 0.0
-    is_fresh: bool = False  # nothing was chosen since the last refresh
-    dictionary_size: int = 0
-    learned: LearnedModel | None = None  # the fitted model in the last refresh
-    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # chosen and not running, in order
-    running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))
+    totals: Totals = field(default_factory=Totals)
+    session: Session = field(default_factory=Session)
+    clock: Clock = field(default_factory=Clock)
+    durations: Durations = field(default_factory=Durations)
+    batch: Batch = field(default_factory=Batch)
+    refresh: Refresh = field(default_factory=Refresh)
+    computation: Computation | None = None  # None while the strategy computes nothing
+    # Each open trial is in exactly one of `backlog` and `running`.
+    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # in the order of their dispatch
+    running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))  # by trial
+    finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
     attempt_failures: Mapping[int, AttemptFailures] = field(
         default_factory=lambda: MappingProxyType({})
-    )  # of open trials
+    )  # by open trial
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms that are set aside because they ended too many workers
-    finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
-    existing: ExistingTaken | None = None  # existing results that the strategy has not learned yet
-    existing_count: int = 0
-    existing_best: Best | None = None
-    existing_unmatched: int = 0
-    remarks: tuple[str, ...] = ()  # on metrics that were left out and on the strategy, without repetitions
-    succeeded: int = 0
-    failed: int = 0
-    stopped: int = 0  # early; neither succeeded nor failed
+    existing: Existing = field(default_factory=Existing)
     steps: Steps = field(default_factory=Steps)  # that trials reported, where the budget counts them
     training: Training = field(default_factory=Training)  # of trials that report values at steps
     rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping compares
-    session_succeeded: int = 0
-    session_failed: int = 0
-    session_first_failure: str = ""
-    session_dispatched: int = 0
     best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
     front: Front = field(default_factory=Front)  # empty with one objective and no constraint
     gains: Gains = field(default_factory=Gains)  # past and further ones, with one objective and no constraint
-    recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
-    is_batch_open: bool = False  # the last choice filled its limit, so the batch may have more picks
-    stalled: str = ""  # why the strategy chooses nothing until it learns a result
-    stop_reason: StopReason | None = None
-    close_reason: str = ""
-    outcome: SessionOutcome | None = None
-    last_time: float = 0.0
-    elapsed_seconds: float = 0.0  # in sessions
-    capacity_seconds: float = 0.0  # slots × seconds in sessions
-    busy_seconds: float = 0.0  # of attempts that ended
-    success_seconds: float = 0.0  # of those that succeeded
-    longest_seconds: float = 0.0  # the longest of these
-    outcome_interval_seconds: float = 0.0  # mean time between two outcomes, recently
-    last_outcome: float | None = None  # when, in this session
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
-    idle: IdleSeconds = field(default_factory=IdleSeconds)
-    marks: tuple[Mark, ...] = ()  # of this session's last minutes, the newest last
+    remarks: tuple[str, ...] = ()  # on metrics that were left out and on the strategy, without repetitions
 
     @property
     def remaining(self) -> int:
         """Trials that may still be chosen."""
-        return max(0, self.rules.evaluations - self.trials)
+        return max(0, self.rules.evaluations - self.totals.chosen)
 
     @property
     def missing_best(self) -> str:
         """The reason when there is no best result."""
-        first, _, _traceback = self.session_first_failure.partition("\n")
+        first, _, _traceback = self.session.first_failure.partition("\n")
         if self.front.results or not first:
             return self.front.missing_best
         return f"{self.front.missing_best}; the first one of the newest session failed with {first}"
@@ -124,7 +169,7 @@ class CampaignState:
     @property
     def best_known(self) -> Best | None:
         """The best value of all, existing data included; of equals the trial's."""
-        own, known, sign = self.best, self.existing_best, self.rules.sign
+        own, known, sign = self.best, self.existing.best, self.rules.sign
         if own is None or known is None:
             return own or known
         return known if sign * known.value > sign * own.value else own
@@ -132,18 +177,18 @@ class CampaignState:
     @property
     def learned_count(self) -> int:
         """Trials that have ended and that the strategy has learned from."""
-        return self.succeeded + self.failed + self.stopped - len(self.finished)
+        return self.totals.ended - len(self.finished)
 
     @property
     def unspent(self) -> int:
         """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the
         budget."""
-        return max(0, self.rules.evaluations - self.succeeded - self.failed - self.stopped - len(self.running))
+        return max(0, self.rules.evaluations - self.totals.ended - len(self.running))
 
     @property
     def free(self) -> int:
         """Workers without an evaluation."""
-        return max(0, self.slots - len(self.running))
+        return max(0, self.session.slots - len(self.running))
 
     @property
     def training_end(self) -> int | None:
@@ -171,9 +216,9 @@ class CampaignState:
     def existing_observations(self) -> tuple[Observation, ...]:
         """Results known before the campaign that the strategy has not learned from yet, to be
         maximised."""
-        if self.existing is None:
+        if self.existing.not_learned is None:
             return ()
-        pairs = zip(self.existing.arms, self.existing.values, strict=True)
+        pairs = zip(self.existing.not_learned.arms, self.existing.not_learned.values, strict=True)
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
@@ -184,17 +229,17 @@ class CampaignState:
 
 def idle_cause(state: CampaignState) -> Cause:
     """Return why workers that are free now have nothing to do."""
-    if state.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
+    if state.session.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
         return "campaign_end"
-    if not state.session_dispatched:
+    if not state.session.dispatched:
         return "start_up"
     if state.backlog:
         return "dispatch"
-    if state.computing:
+    if state.computation:
         return "refit"
     if not state.rules.is_asynchronous:
         return "batch_end"
-    return "drift_budget" if state.stalled else "dispatch"
+    return "drift_budget" if state.batch.stalled else "dispatch"
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
@@ -255,7 +300,7 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
             while len(wanted) > 1 and sum(needed[: len(wanted)]) > left:
                 wanted.pop()
             return tuple(wanted)
-    elapsed, each = state.elapsed_seconds, state.training.seconds_per_step
+    elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
     if rules.seconds is not None and each and rules.seconds - elapsed <= max(needed, default=0) * each:
         return tuple(wanted)
     return ()

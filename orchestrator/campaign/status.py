@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from orchestrator.campaign.attempts import EndedAttempt
-from orchestrator.campaign.endings import Phase
+from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.events import Forecast, Recommendation
 from orchestrator.campaign.health import restarts, warnings
-from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.wording import duration, iso, plural
 
@@ -100,55 +99,55 @@ class Status:
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
     """Summarise `state`; with `now`, time since the last event and running evaluations count
     too."""
-    is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
-    since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
-    elapsed = state.elapsed_seconds + since
+    is_open = state.session.is_open
+    since = max(0.0, now - state.clock.last_time) if now is not None and is_open else 0.0
+    elapsed = state.clock.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
-    done, best = state.succeeded + state.failed + state.stopped, state.best_known
+    done, best = state.totals.ended, state.best_known
     left = elapsed * _share_left(state, done) if done and is_open else None
-    running = min(len(state.running), state.slots) if is_open else 0
+    running = min(len(state.running), state.session.slots) if is_open else 0
     return Status(
         name=name,
-        phase=state.phase,
+        phase=state.session.phase,
         activity=activity,
-        outcome=state.outcome or "",
-        reason=state.close_reason or state.stop_reason or "",
+        outcome=state.session.outcome or "",
+        reason=state.session.close_reason or state.session.stop_reason or "",
         evaluations=state.rules.evaluations,
         steps=state.steps.total,
         step_budget=state.rules.steps,
-        existing=state.existing_count,
-        existing_unmatched=state.existing_unmatched,
+        existing=state.existing.count,
+        existing_unmatched=state.existing.unmatched,
         remarks=_remarks(state, since, is_open),
-        calibration=None if state.learned is None else state.learned.share,
-        chosen=state.trials,
-        succeeded=state.succeeded,
-        failed=state.failed,
-        stopped=state.stopped,
+        calibration=None if state.refresh.learned is None else state.refresh.learned.share,
+        chosen=state.totals.chosen,
+        succeeded=state.totals.succeeded,
+        failed=state.totals.failed,
+        stopped=state.totals.stopped,
         in_flight=running,
         waiting=len(state.backlog) + len(state.running) - running,
-        running=_longest_running(state, state.last_time + since) if is_open else (),
+        running=_longest_running(state, state.clock.last_time + since) if is_open else (),
         recent=state.recent,
-        batch=state.batches,
-        batch_size=state.batch_size,
-        dictionary_size=state.dictionary_size,
+        batch=state.batch.number,
+        batch_size=state.batch.size,
+        dictionary_size=state.refresh.dictionary_size,
         direction="maximised" if state.rules.goals.objectives[0].is_maximized else "minimised",
         best_value=None if best is None else best.value,
         best_trial=None if best is None else best.trial,
         best_arm=None if best is None else best.arm,
         best_parameters={} if best is None else best.parameters,
         best_origin="" if best is None else best.origin,
-        recommended=state.recommended,
-        steps_reliability=() if state.learned is None else state.learned.steps,
+        recommended=state.refresh.recommended,
+        steps_reliability=() if state.refresh.learned is None else state.refresh.learned.steps,
         forecasts=tuple(state.training.forecasts.values()),
-        slots=state.slots,
-        epoch=state.epoch,
-        refreshes=state.round,
+        slots=state.session.slots,
+        epoch=state.session.epoch,
+        refreshes=state.refresh.round,
         is_asynchronous=state.rules.is_asynchronous,
         set_aside=state.quarantined,
         utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
         idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
         least_seconds=_least_seconds(state),
-        last_time=state.last_time,
+        last_time=state.clock.last_time,
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
         possible_gain=state.gains.possible,
@@ -158,7 +157,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
 
 
 def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
-    on_model = () if state.learned is None else state.learned.remarks
+    on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
     on_workers = warnings(state, since).values() if is_open else filter(None, [restarts(state)])
     return (*state.remarks, *on_model, *on_workers)
 
@@ -179,7 +178,7 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 
 
 def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
-    shown = min(_RUNNING_SHOWN, state.slots)  # the executor's queue holds the newest
+    shown = min(_RUNNING_SHOWN, state.session.slots)  # the executor's queue holds the newest
     longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
     return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
 
@@ -187,10 +186,10 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
     """Return worker-seconds in all, `since` seconds after the last event, and those spent
     evaluating."""
-    is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
-    now, running = state.last_time + since, state.running.values() if is_open else ()
+    is_open = state.session.is_open
+    now, running = state.clock.last_time + since, state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
-    return state.capacity_seconds + since * state.slots, state.busy_seconds + under_way
+    return state.clock.capacity_seconds + since * state.session.slots, state.clock.busy_seconds + under_way
 
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
@@ -201,7 +200,7 @@ def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
 
 
 def _idle_seconds(state: CampaignState, since: float, idle: float, least: float) -> dict[str, float]:
-    known = state.idle.plus(idle_cause(state), since * state.free).by_cause()
+    known = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
     causes = {**known, "transit": idle - sum(known.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > least}
 
@@ -209,10 +208,11 @@ def _idle_seconds(state: CampaignState, since: float, idle: float, least: float)
 def _least_seconds(state: CampaignState) -> float:
     """Return the least duration of the evaluations that have ended: their sum divided among all
     workers, or the longest of them."""
-    if state.capacity_seconds <= 0.0:
+    clock = state.clock
+    if clock.capacity_seconds <= 0.0:
         return 0.0
-    spread = state.busy_seconds / state.capacity_seconds * state.elapsed_seconds
-    return max(spread, min(state.longest_seconds, state.elapsed_seconds))
+    spread = clock.busy_seconds / clock.capacity_seconds * clock.elapsed_seconds
+    return max(spread, min(state.durations.longest_evaluation, clock.elapsed_seconds))
 
 
 def _share_left(state: CampaignState, done: int) -> float:

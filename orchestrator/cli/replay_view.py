@@ -27,10 +27,11 @@ def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, 
 
 def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
     campaign = replayed.progress.campaign
+    totals, refresh = campaign.totals, campaign.refresh
     yield Text(
-        f"after {replayed.position} events: {campaign.trials} chosen, {campaign.succeeded} succeeded, "
-        f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
-        f"{plural(campaign.round, 'refit')}, {campaign.dictionary_size} inducing points"
+        f"after {replayed.position} events: {totals.chosen} chosen, {totals.succeeded} succeeded, "
+        f"{totals.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
+        f"{plural(refresh.round, 'refit')}, {refresh.dictionary_size} inducing points"
     )
     yield Text("")
     yield from _posterior(replayed.progress, problem, parameters, top)

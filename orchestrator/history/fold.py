@@ -210,7 +210,7 @@ class History:
     def recommended(self) -> Mapping[str, object] | None:
         """The parameters to take: those the strategy recommends where values are noisy, else those
         of the best value; None when nothing succeeded."""
-        recommendation = self.campaign.recommended or self.best_known
+        recommendation = self.campaign.refresh.recommended or self.best_known
         return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":

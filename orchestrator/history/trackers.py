@@ -137,7 +137,7 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
     created = client.create_run(
         experiment, start_time=_milliseconds(history.created.time), tags={_RUN_TAG: quoted}, run_name=run
     )
-    client.set_terminated(created.info.run_id, end_time=_milliseconds(history.campaign.last_time))
+    client.set_terminated(created.info.run_id, end_time=_milliseconds(history.campaign.clock.last_time))
     return str(created.info.run_id)
 
 

@@ -31,7 +31,7 @@ def learning_curves(history: History) -> Figure | None:
             " Bars at the last step: what the model expects of unfinished trials, ± 2 standard deviations; bands lead "
             "to those of running trials and of the most promising stopped ones."
         )
-    learned = history.campaign.learned
+    learned = history.campaign.refresh.learned
     if learned is not None and learned.steps:
         parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in learned.steps)
         caption += f" Fitted correlation of a value with the final one: {parts}."

@@ -38,8 +38,8 @@ def best_so_far(history: History) -> Figure | None:
     visible = visible_range(values, history.is_maximized)
     hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
     caption = "Each point is one finished evaluation; the line is the best value so far."
-    if history.campaign.stopped:
-        caption += f" Without the {plural(history.campaign.stopped, 'trial')} that stopped early."
+    if history.campaign.totals.stopped:
+        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
     if history.trace.width > 1:
         caption += f" Of every {history.trace.width:,} neighbours the best and the worst are drawn."
     if hidden:

@@ -149,7 +149,7 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
     """Return the recommended configuration when the best value may be due to noise; empty when it
     is that of the best value."""
-    recommendation = history.campaign.recommended
+    recommendation = history.campaign.refresh.recommended
     if recommendation is None:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]

@@ -176,7 +176,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     mean = float(ones @ means) / (float(ones.sum()) + 1.0)
     return Surrogate(
         dimensions, positions, values, positions[int(np.argmax(sign * values))], fitted, len(rows),
-        history.campaign.stopped, kernel, features,
+        history.campaign.totals.stopped, kernel, features,
         factor, cho_solve(factor, means - mean), mean, centre, spread,
     )  # fmt: skip
 

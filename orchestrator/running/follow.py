@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, SessionOpened
-from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.state import ACTIVITIES, CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.display.live import View
@@ -23,8 +23,6 @@ from orchestrator.wording import duration, moment
 RESTART_SECONDS = 60.0  # for the restart of a coordinator that died, which loads its data again
 TAKE_UP_SECONDS = 15.0  # that `attach` waits for the restart of a coordinator that is dead at the first check
 _LOOK_SECONDS = 0.5
-
-_COMPUTING = {"choosing": "choosing a batch", "refreshing": "refitting the model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,8 @@ class Follower:
     def status(self, holding: Holding) -> Status:
         """Return the status of the campaign."""
         now = None if self._is_virtual else time.time()
-        activity = _COMPUTING.get(self._state.computing, "evaluating")
+        computation = self._state.computation
+        activity = "evaluating" if computation is None else ACTIVITIES[computation.what]
         return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
 
     def _fold(self, event: Event) -> None:

@@ -182,9 +182,13 @@ def end_of(state: CampaignState, settings: Settings) -> Close | None:
     """Return the immediate end of a further session without anything to do; None when there is
     something."""
     opened = SessionOpened(
-        time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
+        time=state.clock.last_time,
+        epoch=state.session.epoch,
+        executor="",
+        slots=settings.workers.count,
+        settings=settings.resolved(),
     )
-    command = decide(apply(state, opened), now=state.last_time)
+    command = decide(apply(state, opened), now=state.clock.last_time)
     if isinstance(command, Stop):
         return Close(SessionOutcome.FINISHED, command.reason)
     return command if isinstance(command, Close) else None

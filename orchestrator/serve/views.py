@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
@@ -63,10 +64,10 @@ def state_of(feed: Feed) -> str:
         return "unreadable"
     if not feed.is_complete or feed.history is None:
         return "reading"
-    campaign = feed.history.campaign
-    if feed.is_held is False or (campaign.phase == "closed" and feed.is_held is None):
+    phase = feed.history.campaign.session.phase
+    if feed.is_held is False or (phase is Phase.CLOSED and feed.is_held is None):
         return str(feed.history.state)
-    return "stopping" if campaign.phase == "stopping" else "running"
+    return "stopping" if phase is Phase.STOPPING else "running"
 
 
 def update(feed: Feed, cursor: int | None, now: float) -> Plain:

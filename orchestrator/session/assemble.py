@@ -283,7 +283,7 @@ def open_session(
         _write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
         progress = _replay(run, store, parts, problem, settings)
-        executor = _executor(settings, parts, run.name, progress.campaign.last_time, allocation)
+        executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, and when evaluations run in this thread, there is nothing else to do
         # meanwhile

@@ -35,6 +35,7 @@ from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
     CheckpointsRemoved,
+    Computed,
     ComputingBegan,
     ContinuedTrial,
     Event,
@@ -49,7 +50,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, first_steps, is_expected, is_running, stop_cause
+from orchestrator.campaign.state import ACTIVITIES, CampaignState, first_steps, is_expected, is_running, stop_cause
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
@@ -209,11 +210,11 @@ class Driver:
                 return self._close(CANCELLED)
 
     def _record_stop(self) -> None:
-        if self._stop.is_set() and self._campaign.phase is Phase.RUNNING:
+        if self._stop.is_set() and self._campaign.session.phase is Phase.RUNNING:
             self._log.record(StopRequested(time=self._executor.now(), reason=StopReason.INTERRUPTED))
 
     def _follow_places(self) -> None:
-        if self._executor.slots != self._campaign.slots:
+        if self._executor.slots != self._campaign.session.slots:
             self._log.record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
 
     def _warn(self) -> None:
@@ -222,7 +223,7 @@ class Driver:
         if now < self._next_warning:
             return
         self._next_warning = now + _WARNING_SECONDS
-        found = warnings(self._campaign, max(0.0, now - self._campaign.last_time))
+        found = warnings(self._campaign, max(0.0, now - self._campaign.clock.last_time))
         for kind, text in found.items():
             if kind not in self._warned:
                 _LOGGER.warning("%s", text)
@@ -290,7 +291,7 @@ class Driver:
 
     def _ask(self, command: Ask) -> None:
         model, strategy = self._model, self._problem.strategy
-        began = self._announce("choosing", "choosing")
+        began = self._announce("choosing")
         self._computing.start(
             lambda: strategy.ask(model, command.pending, command.limit),
             lambda decision: self._finish_choice(decision, command.limit, began),
@@ -305,8 +306,8 @@ class Driver:
         self._log.record(
             BatchChosen(
                 time=self._executor.now(),
-                round=self._campaign.round,
-                picks=picked_trials(picks, self._campaign.trials, self._pool.candidates),
+                round=self._campaign.refresh.round,
+                picks=picked_trials(picks, self._campaign.totals.chosen, self._pool.candidates),
                 reason=decision.reason,
                 seconds=time.perf_counter() - began,
                 limit=limit,
@@ -352,7 +353,7 @@ class Driver:
     def _tell(self, command: Tell) -> None:
         observations = [finished.observation for finished in command.finished]
         problem, model = self._problem, self._model
-        rng = problem.rng(TELL, self._campaign.round + 1)
+        rng = problem.rng(TELL, self._campaign.refresh.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
 
         def told(campaign: CampaignState) -> StrategyState:
@@ -379,7 +380,7 @@ class Driver:
         self._log.record(
             ModelRefreshed(
                 time=self._executor.now(),
-                round=self._campaign.round + 1,
+                round=self._campaign.refresh.round + 1,
                 trials=trials,
                 dictionary_size=len(found.model.dictionary),
                 record=self._problem.strategy.recorded(found.model),
@@ -392,10 +393,10 @@ class Driver:
 
     def _grow(self, command: Grow) -> None:
         strategy, model, pool = self._problem.strategy, self._model, self._pool
-        wanted, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.round)
+        wanted, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.refresh.round)
         if wanted is None or not isinstance(strategy, Grows):
             raise CampaignError("the log says that candidates are to be appended, the strategy does not")
-        began = self._announce("growing", "appending candidates")
+        began = self._announce("growing")
         self._computing.start(
             lambda: pool.growth(strategy, model, wanted, command.pending, rng),
             lambda appended: self._finish_growth(appended, began),
@@ -404,7 +405,7 @@ class Driver:
     def _finish_growth(self, appended: Appended, began: float) -> None:
         event = CandidatesGrown(
             time=self._executor.now(),
-            round=self._campaign.round,
+            round=self._campaign.refresh.round,
             first=len(self._pool.candidates),
             columns={name: tuple(column) for name, column in appended.columns.items()},
             retired=appended.retired,
@@ -413,18 +414,18 @@ class Driver:
         self._model, self._pool = with_growth(self._problem, self._model, self._pool, event)
         self._log.record(event)
 
-    def _announce(self, what: Literal["choosing", "refreshing", "growing"], activity: str) -> float:
+    def _announce(self, what: Computed, activity: str = "") -> float:
         """Record the beginning of a computation and return its time. Results are in the log before
         the strategy learns from them, and before the loop waits for it."""
         self._log.record(ComputingBegan(time=self._executor.now(), what=what))
         if what == "refreshing" or not self._computing.is_in_background:
             self._commit()
-        self._activity = "choosing a batch" if what == "choosing" else activity
+        self._activity = activity or ACTIVITIES[what]
         return time.perf_counter()
 
     def _close(self, command: Close) -> Close:
         now = self._executor.now()
-        idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.last_time))
+        idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
         self._log.record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
         self._commit()
         self._log.save_snapshot()

@@ -53,7 +53,7 @@ def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_
         failed = failed_trials(store.read(run.name), kinds)
         _, state = snapshots.current(run, store)
         if failed:
-            reopened = TrialsReopened(time=state.last_time, trials=failed)
+            reopened = TrialsReopened(time=state.clock.last_time, trials=failed)
             writer.append([reopened])
             state = apply(state, reopened)
     return len(failed), state

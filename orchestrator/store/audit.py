@@ -155,10 +155,10 @@ class Audit:
             "not yet in the model": {number for number, trial in self.trials.items() if trial.state == "over"},
         }
         theirs: Mapping[str, object] = {
-            "trials": self.state.trials,
-            "succeeded": self.state.succeeded,
-            "failed": self.state.failed,
-            "stopped early": self.state.stopped,
+            "trials": self.state.totals.chosen,
+            "succeeded": self.state.totals.succeeded,
+            "failed": self.state.totals.failed,
+            "stopped early": self.state.totals.stopped,
             "running": {trial: run.attempt for trial, run in self.state.running.items()},
             "waiting": {assignment.trial for assignment in self.state.backlog},
             "not yet in the model": {finished.trial for finished in self.state.finished},

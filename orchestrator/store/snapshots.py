@@ -7,9 +7,10 @@ folded from its start.
 """
 
 import functools
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass, replace
 from hashlib import blake2b
+from typing import get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -31,8 +32,19 @@ def _adapter() -> TypeAdapter[tuple[CampaignState]]:
 
 @functools.cache
 def _program() -> str:
-    """Return the program's version and the state's fields."""
-    return f"{__version__} {[(field.name, str(field.type)) for field in fields(CampaignState)]}"
+    """Return the program's version and the fields of the state and of the values in it."""
+    return f"{__version__} {list(_fields(CampaignState))}"
+
+
+def _fields(annotation: object) -> Iterator[dict[str, object]]:
+    """Yield name → type of the fields of each class in an annotation, and of the classes in these."""
+    inner: Iterable[object] = get_args(annotation)
+    if is_dataclass(annotation) or hasattr(annotation, "_fields"):
+        fields = get_type_hints(annotation)
+        yield fields
+        inner = fields.values()
+    for part in inner:
+        yield from _fields(part)
 
 
 def _version(position: object, body: object) -> str:

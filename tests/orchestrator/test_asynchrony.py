@@ -137,7 +137,8 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
                 checked += 1
         progress = advance(problem, progress, event)
     assert checked > 0
-    assert progress.campaign.trials == progress.campaign.succeeded + progress.campaign.failed == EVALUATIONS
+    totals = progress.campaign.totals
+    assert totals.chosen == totals.succeeded + totals.failed == EVALUATIONS
 
 
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb", "async_ts", "epsilon_greedy"])

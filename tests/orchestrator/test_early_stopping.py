@@ -357,6 +357,6 @@ def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
     made = settings(tmp_path, early_stopping={"rule": "median"})
     result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=made)
     pictures = {figure.name: figure for figure in figures(result._history)}
-    stopped = result._history.campaign.stopped
+    stopped = result._history.campaign.totals.stopped
     assert stopped > 1
     assert f"Without the {stopped} trials that stopped early." in pictures["best"].caption

@@ -73,8 +73,8 @@ def status(
         holding = store.holding(run.name)
     # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its
     # process lives
-    is_held = bool(holding.holder) and is_wall_clock(state.last_time)
-    seen = max(state.last_time, holding.last_beat) if is_held else state.last_time
+    is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
+    seen = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
     now = status_of(created.name, state, seen)
     if as_json:
         print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))

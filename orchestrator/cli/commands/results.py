@@ -62,7 +62,7 @@ def best(
     with found.store() as store:
         _, state = snapshots.current(found, store)
     best = state.best_known
-    taken = state.recommended or best
+    taken = state.refresh.recommended or best
     if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: {state.missing_best}")
     if taken is best and best.trial is None:

@@ -50,15 +50,15 @@ class Course:
     def _record(self, event: Event) -> None:
         self.log.append(event)
         self.state = state = apply(self.state, event)
-        assert len(state.running) <= state.slots
-        assert state.trials <= self._evaluations
+        assert len(state.running) <= state.session.slots
+        assert state.totals.chosen <= self._evaluations
         open_trials = len(state.running) + len(state.backlog)
-        assert state.trials == open_trials + state.succeeded + state.failed
+        assert state.totals.chosen == open_trials + state.totals.succeeded + state.totals.failed
         assert len(state.pending) == open_trials + len(state.finished)
 
     def _crash(self) -> None:
         adopted = tuple(trial for trial in self.state.running if self._random.random() < 0.5)
-        self._record(replace(self._session, time=self._now, epoch=self.state.epoch + 1, adopted=adopted))
+        self._record(replace(self._session, time=self._now, epoch=self.state.session.epoch + 1, adopted=adopted))
         self._computed = None
 
     def _carry_out(self, command: Command | None) -> None:
@@ -66,7 +66,7 @@ class Course:
             case Ask():
                 # a strategy always allows one pull when none is pending
                 size = self._random.randint(0 if command.pending else 1, min(command.limit, 6))
-                self._compute("choosing", batch(self.state.trials, [0] * size, limit=command.limit))
+                self._compute("choosing", batch(self.state.totals.chosen, [0] * size, limit=command.limit))
             case Dispatch():
                 self._record(dispatch(*((one.trial, one.attempt) for one in command.assignments), time=self._now))
             case Tell():
@@ -79,7 +79,7 @@ class Course:
     def _refresh(self, trials: Iterable[int]) -> ModelRefreshed:
         return ModelRefreshed(
             time=self._now,
-            round=self.state.round + 1,
+            round=self.state.refresh.round + 1,
             trials=tuple(trials),
             dictionary_size=1,
             record={},
@@ -118,6 +118,6 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
     course = Course(seed, slots, evaluations, strategy)
     assert course.run() is not None
     assert len(course.over) == len(set(course.over))
-    if course.state.stop_reason is None:
+    if course.state.session.stop_reason is None:
         assert sorted(course.over) == list(range(evaluations))
     assert fold(*course.log) == course.state

@@ -81,16 +81,16 @@ def test_the_backlog_covers_the_results_that_come_in_while_the_strategy_computes
     ]
     rest: list[Event] = [dispatch((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
     state = asynchronous(*chosen, *results, *rest, dispatch((3, 1), time=2.0))
-    assert state.choosing_seconds == 0.0  # no computation was announced before the last batch
+    assert state.durations.choosing == 0.0  # no computation was announced before the last batch
     state = asynchronous(*chosen, *results, dispatch((2, 1), time=1.5), success(1, time=2.0))
-    assert (state.choosing_seconds, state.outcome_interval_seconds) == (0.5, 1.0)
+    assert (state.durations.choosing, state.durations.between_outcomes) == (0.5, 1.0)
     assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
 
 
 def test_picks_for_idle_workers_in_a_log_of_0_1_do_not_say_whether_the_strategy_has_more() -> None:
     waiting = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatch((0, 1)))
     after = apply(waiting, batch(1, [9], limit=1, is_filler=True))
-    assert after.stalled == waiting.stalled == "warm start"
+    assert after.batch.stalled == waiting.batch.stalled == "warm start"
     assert decide(after, now=0.0) == Dispatch((QueuedAttempt(1, 9, 1),))
 
 
@@ -108,8 +108,8 @@ def test_idle_seconds_are_booked_to_their_cause() -> None:
     events += [success(0, time=3.0), ComputingBegan(time=3.0, what="choosing")]
     events += [batch(2, [], time=3.5, limit=1)]  # half a second with one worker idle
     state = asynchronous(*events, success(1, time=7.0), evaluations=20)  # 3.5 s more, for the drift budget
-    assert state.idle.by_cause() == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
+    assert state.clock.idle.by_cause() == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
     last = asynchronous(*events[:2], success(0, time=3.0), success(1, time=7.0), evaluations=2)
-    assert last.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
+    assert last.clock.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
     in_batches = fold(session(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
-    assert in_batches.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}
+    assert in_batches.clock.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}

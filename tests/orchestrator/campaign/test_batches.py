@@ -15,7 +15,7 @@ from orchestrator.campaign.commands import (
     QueuedAttempt,
     Tell,
 )
-from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     ModelRefreshed,
     SessionClosed,
@@ -25,7 +25,7 @@ from orchestrator.campaign.policy import MOST_PICKS, decide
 from orchestrator.campaign.rules import (
     Rules,
 )
-from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.state import CampaignState, Session, Totals
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
     batch,
@@ -106,8 +106,8 @@ def test_existing_data_are_learned_first_and_cost_nothing(direction: str, sign: 
     )
     begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
     assert decide(begun, 0.0) == Ask(pending=(), limit=10)
-    assert (begun.trials, begun.succeeded, begun.best, begun.existing) == (0, 0, None, None)
-    assert (begun.existing_count, begun.existing_unmatched) == (2, 3)
+    assert (begun.totals, begun.best, begun.existing.not_learned) == (Totals(), None, None)
+    assert (begun.existing.count, begun.existing.unmatched) == (2, 3)
 
 
 def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to_the_next() -> None:
@@ -126,7 +126,10 @@ def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to
 def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
     backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(chosen))
     state = CampaignState(
-        rules=Rules(evaluations=evaluations), phase=Phase.RUNNING, slots=6, trials=chosen, backlog=backlog
+        rules=Rules(evaluations=evaluations),
+        session=Session(epoch=1, slots=6),
+        totals=Totals(chosen=chosen),
+        backlog=backlog,
     )
     command = decide(state, now=0.0)
     sent = len(command.assignments) if isinstance(command, Dispatch) else 0

@@ -44,7 +44,7 @@ def attempts_of(kind: FailureKind, retries: int | None) -> int:
     for attempt in range(1, 20):
         state = apply(state, dispatch((0, attempt)))
         state = fail(state, 0, kind, attempt)
-        if state.failed:
+        if state.totals.failed:
             return attempt
     raise AssertionError("the trial is tried again without end")
 
@@ -111,7 +111,7 @@ def test_a_cancelled_attempt_does_not_use_up_the_retries() -> None:
 @pytest.mark.parametrize("kind", FailureKind)
 def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureKind) -> None:
     state, now, attempts = fold(session(slots=1, retries=8), batch(0, [5])), 0.0, 0
-    while state.succeeded + state.failed == 0:
+    while state.totals.succeeded + state.totals.failed == 0:
         command = decide(state, now)
         if isinstance(command, Pause):
             assert 0.0 < command.seconds <= LONGEST_PAUSE_SECONDS
@@ -141,7 +141,7 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
         state = fail(state, trial, FailureKind.WORKER_LOST)
         assert trial in {queued.trial for queued in state.backlog}
     lost = fail(state, 2, FailureKind.WORKER_LOST)
-    assert (lost.failed, lost.quarantined) == (1, (5,))
+    assert (lost.totals.failed, lost.quarantined) == (1, (5,))
     state = apply(apply(state, success(2)), dispatch((1, 2)))  # it can be evaluated after all
     assert not ends_trial(state, 1, FailureKind.WORKER_LOST, attempt=2)
 
@@ -152,7 +152,7 @@ def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> 
         state = apply(state, dispatch((0, attempt)))
         assert state.memory_factor(0) == factor
         state = fail(state, 0, FailureKind.OUT_OF_MEMORY, attempt)
-    assert state.failed
+    assert state.totals.failed
 
 
 def test_a_deadline_is_learned_from_durations_where_the_campaign_says_so() -> None:

@@ -54,7 +54,7 @@ def test_state_keeps_no_entry_of_a_trial_that_was_learned() -> None:
         refresh = ModelRefreshed(time=1.0, round=trial + 1, trials=(trial,), dictionary_size=1, record={}, seconds=0.0)
         state = apply(state, refresh)
         entries.append({name: len(value) for name, value in vars(state).items() if isinstance(value, Sized)})
-    assert state.succeeded == state.trials == 200
+    assert state.totals.succeeded == state.totals.chosen == 200
     assert entries[-1] == entries[99]
 
 
@@ -70,5 +70,5 @@ def test_the_number_of_workers_follows_the_places_of_the_cluster() -> None:
     grown: list[Event] = [session, PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
     stop = StopRequested(time=30.0, reason=StopReason.INTERRUPTED)
     state = functools.reduce(apply, [*grown, stop], CampaignState())
-    assert state.slots == 3
-    assert state.capacity_seconds == 10 * 2 + 10 * 6 + 10 * 3
+    assert state.session.slots == 3
+    assert state.clock.capacity_seconds == 10 * 2 + 10 * 6 + 10 * 3

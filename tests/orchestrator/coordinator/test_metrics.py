@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.idle import LABELS
+from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
@@ -36,7 +36,7 @@ def test_counters_never_fall_and_end_at_the_totals_of_the_log(log: SyntheticLog)
                 assert after[key] >= value
     last = functools.reduce(apply, log.events(), CampaignState())
     evaluations = {key[2]: value for key, value in courses[-1].items() if key[0] == "bbkb_evaluations"}
-    assert (evaluations["succeeded"], evaluations["failed"]) == (last.succeeded, last.failed)
+    assert (evaluations["succeeded"], evaluations["failed"]) == (last.totals.succeeded, last.totals.failed)
 
 
 @given(LOGS)

@@ -22,7 +22,7 @@ def status_in_the_middle() -> Status:
     """In the middle, with three trials running."""
     middle = next(i for i in range(len(EVENTS) // 2, len(EVENTS)) if fold(EVENTS[:i]).status().in_flight == 3)
     history = fold(EVENTS[:middle])
-    return history.status(now=history.campaign.last_time + 5.0)
+    return history.status(now=history.campaign.clock.last_time + 5.0)
 
 
 def text_of(status: Status, width: int = 200) -> str:
@@ -55,7 +55,7 @@ def test_before_the_first_session_the_budget_is_shown_and_that_ray_is_starting()
 def test_no_time_is_negative_and_the_time_left_is_promised_from_the_start() -> None:
     for position in range(2, len(EVENTS), 7):
         history = fold(EVENTS[:position])
-        status = history.status(now=history.campaign.last_time - 3.0)  # a clock that went back
+        status = history.status(now=history.campaign.clock.last_time - 3.0)  # a clock that went back
         assert status.left_seconds is None or status.left_seconds >= 0.0
         assert all(running.seconds >= 0.0 for running in status.running)
         text = text_of(status)

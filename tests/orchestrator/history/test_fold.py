@@ -107,7 +107,7 @@ def test_the_status_of_an_open_session_names_what_runs_longest_with_its_paramete
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
     under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
     history = fold(events[:under_way])
-    status = history.status(now=history.campaign.last_time + 7.0)
+    status = history.status(now=history.campaign.clock.last_time + 7.0)
     ages = [running.seconds for running in status.running]
     assert ages == sorted(ages, reverse=True)
     assert min(ages) >= 7.0

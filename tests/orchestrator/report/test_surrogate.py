@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from orchestrator.campaign.state import Totals
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.landscape import contours, landscape, slices
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
@@ -104,6 +105,6 @@ def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
 
 def test_the_caption_says_that_stopped_trials_are_left_out() -> None:
     history = SyntheticLog(trials=60, failure_share=0.0).history()
-    history.campaign = dataclasses.replace(history.campaign, stopped=3)
+    history.campaign = dataclasses.replace(history.campaign, totals=Totals(stopped=3))
     pictures = {figure.name: figure for figure in landscape(fit_surrogate(history), True)}
     assert "fitted to 60 results, without 3 trials that stopped early." in pictures["importance"].caption

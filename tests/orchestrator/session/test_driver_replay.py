@@ -84,7 +84,7 @@ def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     fresh = replay(campaign.problem, campaign.events())
     assert isinstance(fresh, Progress)
-    assert fresh.campaign.trials == 0
+    assert fresh.campaign.totals.chosen == 0
 
 
 @pytest.mark.parametrize("strategy", STARTING)

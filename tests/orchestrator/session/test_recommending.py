@@ -55,7 +55,7 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
             assert (event.recommended and event.recommended.arm) == arm
             recommended += arm is not None
     assert recommended
-    found = progress.campaign.recommended
+    found = progress.campaign.refresh.recommended
     assert found is not None
     values = [float(row.value or 0.0) for row in noisy_result._history.trials if row.arm == found.arm]
     assert found.evaluations == len(values)
@@ -63,7 +63,7 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
 
 
 def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
-    found = noisy_result._history.campaign.recommended
+    found = noisy_result._history.campaign.refresh.recommended
     assert found is not None
     assert noisy_result.recommended == found.parameters
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
@@ -79,7 +79,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
 
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
     made = run_quadratic(tmp_path, 0.0, "maximize")
-    assert made._history.campaign.recommended is None
+    assert made._history.campaign.refresh.recommended is None
     assert made.recommended == made.best.parameters
     assert "Recommended" not in page(made._history, "smooth")
 

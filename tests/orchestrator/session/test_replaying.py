@@ -47,7 +47,7 @@ def test_every_choice_and_every_draw_is_the_same_when_repeated(run: Run) -> None
     replayed = replay_until(problem_of(run), events, None, is_checked=True)
     assert replayed.differences == ()
     assert replayed.repeated == sum(isinstance(event, BatchChosen | ModelRefreshed) for event in events) > 5
-    assert replayed.progress.campaign.succeeded == 40
+    assert replayed.progress.campaign.totals.succeeded == 40
 
 
 def test_a_choice_that_is_not_the_strategy_s_is_found(run: Run) -> None:
@@ -79,7 +79,7 @@ def test_the_log_can_be_stopped_anywhere_and_no_further_than_it_goes(run: Run) -
     events = run.events()
     earlier = replay_until(problem_of(run), events, 30, is_checked=False)
     assert earlier.position == 30
-    assert earlier.progress.campaign.succeeded < 40
+    assert earlier.progress.campaign.totals.succeeded < 40
     for until in (0, len(events) + 1):
         with pytest.raises(UserError, match=f"--until must be >= 1 and <= {len(events)}"):
             replay_until(problem_of(run), events, until, is_checked=False)

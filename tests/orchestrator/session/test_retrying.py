@@ -106,7 +106,7 @@ def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) ->
 
 def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
-    assert (count, state.failed, len(state.backlog)) == (6, 0, 6)
+    assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == ()
     assert failed_trials(run.events()) == ()
     bbkb("resume", str(run.folder))

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from objectives.objective import Candidates
+from orchestrator.campaign.clock import Clock
 from orchestrator.campaign.events import CampaignCreated, Event
-from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
 from orchestrator.session.assemble import open_session
@@ -51,7 +52,7 @@ def test_a_state_comes_back_equal_from_any_point_of_a_log(run: runs.Run, log: li
 
 
 def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
-    state = replace(fold(log), elapsed_seconds=math.inf, busy_seconds=-math.inf)
+    state = replace(fold(log), clock=Clock(elapsed_seconds=math.inf, busy_seconds=-math.inf))
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log), state)
         assert snapshots.load(store, "c") == (len(log), state)
@@ -72,7 +73,7 @@ def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
 )
 def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
     with run.store() as store:
-        snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(slots=99))
+        snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(session=Session(slots=99)))
         with cast(EventStore, store)._engine.begin() as connection:
             connection.exec_driver_sql(damage)
         assert snapshots.current(run, store)[1] == fold(log)

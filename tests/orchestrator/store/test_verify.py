@@ -80,7 +80,7 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
 
         progress = replay(problem, store.read("c"))
         failures = Failures(failure_rate, FailureKind.ERROR)
-        executor = SimulatedExecutor(Line(), 3, Durations(1.0, 0.5), failures, seed, progress.campaign.last_time)
+        executor = SimulatedExecutor(Line(), 3, Durations(1.0, 0.5), failures, seed, progress.campaign.clock.last_time)
         opened = SessionOpened(
             time=executor.now(), epoch=writer.epoch, executor="simulated", slots=3, settings=settings
         )
@@ -239,7 +239,8 @@ def test_a_disagreement_of_the_two_bookkeepings_is_reported(
 ) -> None:
     def apply_and_miscount(state: CampaignState, event: Event) -> CampaignState:
         after = apply(state, event)
-        return replace(after, succeeded=after.succeeded + isinstance(event, SessionClosed))
+        succeeded = after.totals.succeeded + isinstance(event, SessionClosed)
+        return replace(after, totals=replace(after.totals, succeeded=succeeded))
 
     monkeypatch.setattr(audit_module, "apply", apply_and_miscount)
     problems = findings_of(tmp_path, sound_log).problems

@@ -1,18 +1,20 @@
-"""An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a
-few items before.
+"""Changed copies of frozen values, faster than the standard functions: a state is replaced several
+times for each event.
 
 A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each
-step would copy the rest of it. Here the items are in one list, which all queues derived from it
-share. A queue has a section of that list. Only the newest queue may extend the list in place; any
-other copies its section first. A queue whose section is the smaller part of the list copies it too,
-or the list would keep every item of a campaign. Such a copy has fewer items than were removed from
-the front since the last one.
+step would copy the rest of it. The items of an `ImmutableQueue` are in one list, which all queues
+derived from it share. A queue has a section of that list. Only the newest queue may extend the list
+in place; any other copies its section first. A queue whose section is the smaller part of the list
+copies it too, or the list would keep every item of a campaign. Such a copy has fewer items than
+were removed from the front since the last one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar, overload
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 _KEPT = 64  # items before a queue's first one: fewer are not worth a copy
 
@@ -87,3 +89,42 @@ class ImmutableQueue(Sequence[T]):
 
     def __repr__(self) -> str:
         return f"ImmutableQueue({list(self)!r})"
+
+
+def replace(value: T, /, **changes: object) -> T:
+    """Return a copy of `value` with these fields changed, made without `__init__`. Raises TypeError
+    for a field that it does not have.
+
+    For dataclasses without slots and without a `__post_init__`, whose every field is an instance
+    attribute: `dataclasses.replace` takes six times as long for a `CampaignState`.
+    """
+    fields = value.__dict__
+    changed = {**fields, **changes}
+    if len(changed) != len(fields):
+        unknown = ", ".join(sorted(changes.keys() - fields.keys()))
+        raise TypeError(f"{type(value).__name__} has no field {unknown}")
+    other = object.__new__(type(value))
+    object.__setattr__(other, "__dict__", changed)
+    return other
+
+
+def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
+    """Return a read-only copy of `mapping` with these items added or replaced."""
+    changed = _copy(mapping)
+    changed.update(items)
+    return MappingProxyType(changed)
+
+
+def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
+    """Return a read-only copy of `mapping` without `key`; `mapping` itself when it does not have
+    the key."""
+    if key not in mapping:
+        return mapping
+    rest = _copy(mapping)
+    del rest[key]
+    return MappingProxyType(rest)
+
+
+def _copy(mapping: Mapping[K, T]) -> dict[K, T]:
+    # `{**mapping}` asks a read-only mapping for every key and value, ten times slower than its copy
+    return mapping.copy() if isinstance(mapping, dict | MappingProxyType) else dict(mapping)

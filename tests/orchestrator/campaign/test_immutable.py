@@ -1,15 +1,17 @@
-"""`orchestrator.campaign.immutable_queue`: An immutable sequence that is cheap to extend at its
-end, to shorten at its front and to put a few items before.
-"""
+"""Copies of frozen values equal those of the standard functions, and the original is unchanged."""
 
 import pickle
 import weakref
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from orchestrator.campaign.immutable_queue import ImmutableQueue
+from orchestrator.campaign.immutable import ImmutableQueue, replace, with_items, without
+from orchestrator.campaign.state import CampaignState, Totals
 
 ITEMS = st.lists(st.integers(), max_size=4)
 
@@ -20,7 +22,7 @@ class Lines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("orchestrator.campaign.immutable_queue._KEPT", 1)  # a few items show what hundreds would
+        self.patch.setattr("orchestrator.campaign.immutable._KEPT", 1)  # a few items show what hundreds would
         self.made: list[tuple[ImmutableQueue[int], tuple[int, ...]]] = [(ImmutableQueue(), ())]
 
     def add(self, queue: ImmutableQueue[int], expected: tuple[int, ...]) -> None:
@@ -82,3 +84,34 @@ def test_items_that_no_queue_has_any_more_are_not_kept() -> None:
         del new
     assert len(queue) == 40
     assert len(seen) < 200
+
+
+numbers = st.dictionaries(st.integers(0, 9), st.integers())
+
+
+class _Viewed(dict[int, int]):
+    """A mapping of a further type."""
+
+
+@pytest.mark.parametrize("kind", [dict, MappingProxyType, _Viewed])
+@given(numbers, numbers, st.integers(0, 9))
+def test_items_come_and_go_in_a_copy_that_nothing_can_change(
+    kind: Callable[[dict[int, int]], Mapping[int, int]], items: dict[int, int], further: dict[int, int], key: int
+) -> None:
+    mapping = kind(dict(items))
+    assert with_items(mapping, further) == {**items, **further}
+    assert without(mapping, key) == {other: value for other, value in items.items() if other != key}
+    assert mapping == items
+    assert isinstance(with_items(mapping, further), MappingProxyType)
+
+
+def test_a_replaced_state_differs_in_the_named_fields_only() -> None:
+    before = CampaignState()
+    after = replace(before, totals=Totals(chosen=3))
+    assert (before.totals.chosen, after.totals.chosen) == (0, 3)
+    assert replace(after, totals=Totals()) == before
+
+
+def test_a_field_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match="CampaignState has no field total"):
+        replace(CampaignState(), total=3)

@@ -1,0 +1,107 @@
+"""Where the time of a campaign and of its workers goes. All times are on the executor's clock."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
+
+LABELS = {
+    "start_up": "start-up",
+    "drift_budget": "drift budget",
+    "batch_end": "end of a batch",
+    "refit": "refit",
+    "campaign_end": "end of campaign",
+    "dispatch": "dispatch",
+    "transit": "recording results, sending trials, starting workers",  # dispatched, not started: no event says it
+}
+_RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSeconds:
+    """Worker-seconds without an evaluation, by cause."""
+
+    start_up: float = 0.0  # until the first evaluation of a session was dispatched
+    drift_budget: float = 0.0  # the strategy allows no further pull before results are in
+    batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
+    refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in backlog
+    campaign_end: float = 0.0  # nothing was left to dispatch
+    dispatch: float = 0.0  # the driver was busy otherwise
+
+    def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
+        """Add the worker-seconds of an interval."""
+        return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
+
+    @property
+    def total(self) -> float:
+        """The worker-seconds of all causes together."""
+        return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
+
+    def by_cause(self) -> dict[str, float]:
+        """Return cause → worker-seconds, those that occurred."""
+        return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time that has passed in sessions, and what the workers did in it. Pauses between sessions
+    do not count."""
+
+    last_time: float = 0.0  # of the last event
+    elapsed_seconds: float = 0.0
+    capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
+    busy_seconds: float = 0.0  # of attempts that have ended, whatever their outcome
+    idle: IdleSeconds = field(default_factory=IdleSeconds)
+
+    def passed(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
+        """Return the clock at `time`, when of `workers` since the last event `free` were idle for
+        `cause`."""
+        seconds = time - self.last_time
+        return Clock(
+            last_time=time,
+            elapsed_seconds=self.elapsed_seconds + seconds,
+            capacity_seconds=self.capacity_seconds + seconds * workers,
+            busy_seconds=self.busy_seconds,
+            idle=self.idle.plus(cause, seconds * free),
+        )
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long evaluations and computations took, in seconds; 0 before the first of each."""
+
+    evaluation_sum: float = 0.0  # of the attempts that succeeded
+    longest_evaluation: float = 0.0  # of the attempts that succeeded
+    between_outcomes: float = 0.0  # mean time between the arrivals of two outcomes, recently
+    choosing: float = 0.0  # of the newest choice
+    refreshing: float = 0.0  # of the newest refresh
+    fitting: float = 0.0  # of the newest choice that came first after a refresh, in which the new posterior is fitted
+
+    def after_success(self, seconds: float) -> "Durations":
+        """Return the durations with those of one more evaluation that succeeded."""
+        return replace(
+            self,
+            evaluation_sum=self.evaluation_sum + seconds,
+            longest_evaluation=max(self.longest_evaluation, seconds),
+        )
+
+    def after_outcome(self, since: float | None) -> "Durations":
+        """Return the durations after an outcome that came `since` seconds after the one before;
+        None: it is the first of its session."""
+        mean = self.between_outcomes
+        if since is None or not mean:
+            return replace(self, between_outcomes=since or 0.0)
+        return replace(self, between_outcomes=(1.0 - _RECENT) * mean + _RECENT * since)
+
+    def after_choice(self, seconds: float, is_first: bool) -> "Durations":
+        """Return the durations after a choice; `is_first`: after a refresh."""
+        return replace(self, choosing=seconds, fitting=seconds if is_first else self.fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Worker-seconds up to a moment."""
+
+    time: float
+    capacity: float
+    missing: float  # those that neither an evaluation nor a known cause of idle time explains
