@@ -64,7 +64,7 @@ def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
     }
 
 
-def _ignore_report(value: float, step: int | None = None) -> None: ...
+def _ignore_report(value: float, step: int | None = None, **metrics: float) -> None: ...
 
 
 def write(rows: Iterator[Row], folder: Path) -> list[Row]:

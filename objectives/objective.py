@@ -37,15 +37,18 @@ class EvaluationStopped(BaseException):
 class Report(Protocol):
     """The function with which an objective reports an intermediate value."""
 
-    def __call__(self, value: float, step: int | None = None) -> None:
+    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
         """Record an intermediate value.
 
         Args:
             value: on the scale of the objective; NaN and infinite values are recorded too.
             step: its number, such as the epoch; None: the next one, counted from 0.
+            metrics: further numbers of this step by name, to be looked at; nothing is learned from
+                them.
 
         Raises:
             EvaluationStopped: when the campaign stops this trial early.
+            InvalidValueError: when a value or a metric is no number, or there are too many metrics.
 
         """
 

@@ -1,5 +1,5 @@
 """Intermediate values of a shell command: lines `BBKB_REPORT step value` on its standard output,
-read while it runs."""
+further numbers after them as `name=number`; read while it runs."""
 
 import os
 import signal
@@ -50,12 +50,10 @@ class ReportLines:
 
     def _take_line(self, line: bytes) -> None:
         try:
-            step, value = line.removeprefix(PREFIX).split()
-            reported = int(step), float(value)
-        except ValueError:
+            step, value, *named = line.removeprefix(PREFIX).decode().split()
+            self._report(float(value), int(step), **dict(map(_metric, named)))
+        except ValueError:  # of a conversion, or too many metrics
             return
-        try:
-            self._report(reported[1], reported[0])
         except EvaluationStopped as stopped:
             self._stopped = stopped
             self._signal(signal.SIGTERM)
@@ -66,3 +64,11 @@ class ReportLines:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._group, number)
+
+
+def _metric(text: str) -> tuple[str, float]:
+    """Read `name=number`. Raises ValueError for anything else."""
+    name, _, number = text.rpartition("=")
+    if name in ("", "step", "value"):
+        raise ValueError(f"a metric must be written as name=number, got {text!r}")
+    return name, float(number)

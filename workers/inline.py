@@ -9,7 +9,7 @@ from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
-from workers.messages import Attempt, IntermediateValue, Limits, Outcome, cancellation
+from workers.messages import Attempt, IntermediateValue, Limits, Outcome, Reported, cancellation
 from workers.reporting import Publish
 
 
@@ -65,9 +65,13 @@ class InlineExecutor:
         take = self._take
         if take is None:
             return None
-        return lambda step, value: (
-            attempt.trial in take([IntermediateValue(attempt.trial, attempt.attempt, step, value)])
-        )
+
+        def publish(reported: Reported | None) -> bool:
+            if reported is None:
+                return False
+            return attempt.trial in take([IntermediateValue(attempt.trial, attempt.attempt, reported)])
+
+        return publish
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Take these trials out of the queue."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 
 class FailureKind(StrEnum):
@@ -56,14 +57,26 @@ class Attempt:
     step_limit: int | None = None
 
 
+class Reported(NamedTuple):
+    """What an objective reported at a step. The numbers may be NaN or infinite.
+
+    step: its number, such as the epoch.
+    value: on the scale of the objective.
+    metrics: further numbers with their names, for display.
+    """
+
+    step: int
+    value: float
+    metrics: tuple[tuple[str, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class IntermediateValue:
-    """What an attempt reported while it ran. `value` may be NaN or infinite."""
+    """What an attempt reported while it ran."""
 
     trial: int
     attempt: int
-    step: int
-    value: float
+    reported: Reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class Success:
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[tuple[int, float], ...] = ()  # (step, value) reported while it ran
+    reports: tuple[Reported, ...] = ()  # while it ran (`workers.reporting`)
     remark: str = ""  # which metrics were left out, for display
     output: str = ""  # the end of what it printed, where its process does not share the run's folder
 
@@ -120,7 +133,7 @@ class Stopped:
     started: float
     finished: float
     worker: str
-    reports: tuple[tuple[int, float], ...] = ()
+    reports: tuple[Reported, ...] = ()
     output: str = ""  # as that of a success
 
 

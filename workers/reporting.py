@@ -2,24 +2,30 @@
 trial is stopped."""
 
 import math
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite  # bound here, as in `workers.numbers`
 from pathlib import Path
 
 from objectives.machines import Machine
-from objectives.objective import EvaluationStopped
-from workers.numbers import finite_or_not
+from objectives.objective import EvaluationStopped, InvalidValueError
+from workers.messages import Reported
+from workers.numbers import excerpt, finite_or_not
+from workers.results import check_bounds, text_of
 
-KEPT_REPORTS = 1000
+RECORDED_WHOLE = 500  # reports of an attempt that are recorded before they are thinned out
 
-# Sends a step and a value to the coordinator; True: the attempt should stop.
-Publish = Callable[[int, float], bool]
+# Sends a report to the coordinator, or nothing for one that is not recorded; True: the attempt
+# should stop.
+Publish = Callable[[Reported | None], bool]
 
 
 class Reports:
-    """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where
-    `publish` is given.
+    """The `report` of one attempt: selects the reports that are recorded, and publishes each of
+    these where `publish` is given.
+
+    Of n reports about `RECORDED_WHOLE` · (1 + log₂(n / `RECORDED_WHOLE`)) are recorded: the first
+    ones, later a smaller and smaller share, and the last one. The selection depends on their number
+    alone, so it is the same wherever the attempt runs.
 
     `folder` is the trial's own folder, None unless the campaign gives each trial one.
     `write_output` appends bytes to the attempt's output, None where no output is kept. `machine` is
@@ -38,36 +44,59 @@ class Reports:
         self.write_output = write_output
         self.machine = machine
         self.is_stopped = False
+        self.last_value: float | None = None  # the newest finite one
         self._publish = publish
         self._step_limit = math.inf if step_limit is None else step_limit
-        self._kept: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)
+        self._recorded: list[Reported] = []
+        self._last: Reported | None = None
         self._count = 0
 
-    def __call__(self, value: float, step: int | None = None) -> None:
-        """Keep `value`, which may be NaN or infinite: a training that diverges may report it.
+    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+        """Record `value`, which may be NaN or infinite: a training that diverges may report it.
 
         Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when
-        `value` is no number.
+        `value` or one of `metrics` is no number.
         """
+        if isinstance(value, Mapping):
+            raise InvalidValueError(
+                "report takes the value first and further numbers by name, as in report(0.9, step, loss=0.3), and got "
+                f"a mapping: {excerpt(value)}"
+            )
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else int(step)
-        self._kept.append((at, number))
+        self._last = Reported(at, number, _checked(metrics) if metrics else ())
+        self.last_value = number if isfinite(number) else self.last_value
+        stride = 1 << max(0, (self._count // RECORDED_WHOLE).bit_length() - 1)
+        is_recorded = self._count % stride == 0
+        if is_recorded:
+            self._recorded.append(self._last)
         self._count += 1
-        is_told_to = self._publish is not None and self._publish(at, number)
+        is_told_to = self._publish is not None and self._publish(self._last if is_recorded else None)
         if self.is_stopped or is_told_to or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 
-    def points(self) -> tuple[tuple[int, float], ...]:
-        """Return (step, value) in the order reported."""
-        return tuple(self._kept)
+    def points(self) -> tuple[Reported, ...]:
+        """Return the reports that are recorded, in the order reported."""
+        if self._last is None or self._recorded[-1] is self._last:
+            return tuple(self._recorded)
+        return (*self._recorded, self._last)
 
     @property
     def last_step(self) -> int:
         """Of the newest report; −1 before the first."""
-        return self._kept[-1][0] if self._kept else -1
+        return -1 if self._last is None else self._last.step
 
-    @property
-    def last_value(self) -> float | None:
-        """The newest finite value; None when there is none."""
-        return next((value for _, value in reversed(self._kept) if isfinite(value)), None)
+
+def _checked(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    """Convert further numbers of a report. Raises InvalidValueError for what is no number, for too
+    many, and for a name that is too long."""
+    numbers: list[tuple[str, float]] = []
+    for key, metric in metrics.items():
+        name = text_of(key)
+        try:
+            check_bounds(name, len(numbers))
+        except InvalidValueError as error:
+            raise InvalidValueError(f"a reported metric {name[:50]!r} cannot be recorded: {error}") from None
+        numbers.append((name, finite_or_not(f"the reported metric {name!r}", metric)))
+    return tuple(numbers)

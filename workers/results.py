@@ -38,16 +38,16 @@ def check_result(evaluation: object) -> CheckedResult:
     metrics: dict[str, float] = {}
     left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
-        name = _text(key)
+        name = text_of(key)
         try:
-            _check_bounds(name, len(metrics))
+            check_bounds(name, len(metrics))
             metrics[name] = _metric(name, metric)
         except InvalidValueError as error:
             left_out.append(_entry(name, str(error)))
     return CheckedResult(value, metrics, _remark(left_out))
 
 
-def _check_bounds(name: str, count: int) -> None:
+def check_bounds(name: str, count: int) -> None:
     """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
     if count >= MOST_METRICS:
         raise InvalidValueError(f"more than {MOST_METRICS}")
@@ -75,6 +75,6 @@ def _remark(left_out: list[str]) -> str:
     return f"metrics left out: {', '.join(left_out[:_NAMED])}{more}"
 
 
-def _text(name: object) -> str:
+def text_of(name: object) -> str:
     """Return a metric's name without characters that databases refuse."""
     return str(name).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")

@@ -24,6 +24,7 @@ from workers.messages import (
     IntermediateValue,
     Limits,
     Outcome,
+    Reported,
     Stopped,
     Success,
     cancellation,
@@ -169,7 +170,7 @@ class SimulatedExecutor:
                 outcomes.append(done.outcome)
         return outcomes
 
-    def _next_report(self, entry: _RunningAttempt) -> tuple[int, float] | None:
+    def _next_report(self, entry: _RunningAttempt) -> Reported | None:
         """Return the report for which `entry` stands in the heap now; None when it stands there for
         its end."""
         if self._take is None or not isinstance(entry.outcome, Success):
@@ -177,20 +178,20 @@ class SimulatedExecutor:
         reports = entry.outcome.reports
         return reports[entry.reported] if entry.reported < len(reports) else None
 
-    def _deliver(self, entry: _RunningAttempt, report: tuple[int, float]) -> None:
+    def _deliver(self, entry: _RunningAttempt, report: Reported) -> None:
         """Emit a report; its attempt continues to the next one, or is stopped here."""
         assert self._take is not None
         assert isinstance(entry.outcome, Success)
-        outcome, (step, value) = entry.outcome, report
-        stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, step, value)])
+        outcome = entry.outcome
+        stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, report)])
         if outcome.trial in stopped:
             kept = outcome.reports[: entry.reported + 1]
-            finite = [value for _, value in kept if math.isfinite(value)]
+            finite = [one.value for one in kept if math.isfinite(one.value)]
             end = Stopped(
                 trial=outcome.trial,
                 attempt=outcome.attempt,
                 value=finite[-1] if finite else None,
-                step=step,
+                step=report.step,
                 started=outcome.started,
                 finished=self._now,
                 worker=outcome.worker,

@@ -31,7 +31,7 @@ from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import take
 from workers.executor import TakeReports
-from workers.messages import Attempt, IntermediateValue, Outcome, Stopped, Success, cancellation
+from workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 
 CAMPAIGNS: Mapping[str, Mapping[str, object]] = {
     "bbkb-model": {"rule": "model", "continue": True},
@@ -47,7 +47,7 @@ class _Running:
 
     attempt: Attempt
     started: float
-    reports: list[tuple[int, float]] = field(default_factory=list)
+    reports: list[Reported] = field(default_factory=list)
 
 
 class TrainingExecutor:
@@ -149,8 +149,8 @@ class TrainingExecutor:
         step, value = self._steps[at], float(self.curves[trial][at])
         self.reached[trial] = at + 1
         self.seen.append((self._now, trial, at + 1))
-        run.reports.append((step, value))
-        is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, step, value)])
+        run.reports.append(Reported(step, value))
+        is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, run.reports[-1])])
         if at + 1 < len(self._steps) and not is_stopped:
             self._follow(attempt)
             return

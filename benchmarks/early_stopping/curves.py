@@ -115,7 +115,7 @@ def train(objective: Objective, configuration: Configuration, seed: int) -> Lear
     """The curve of one complete training."""
     accuracies: list[float] = []
 
-    def report(value: float, step: int | None = None) -> None:
+    def report(value: float, step: int | None = None, **metrics: float) -> None:
         accuracies.append(value if math.isfinite(value) else 0.0)
 
     began = time.process_time()

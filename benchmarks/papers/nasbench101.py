@@ -109,7 +109,7 @@ def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: R
     return path
 
 
-def _ignore_report(value: float, step: int | None = None) -> None: ...
+def _ignore_report(value: float, step: int | None = None, **metrics: float) -> None: ...
 
 
 def _timing(name: str, title: str, found: Runs) -> Table:

@@ -164,7 +164,8 @@ class TrialSucceeded:
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[tuple[int, float], ...] = ()
+    reports: tuple[tuple[int, float], ...] = ()  # (step, value), those that had not arrived before
+    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()  # (step, further numbers) of these reports
     remark: str = ""  # which metrics were left out; recorded once, not with every trial
     kind: Literal["trial_succeeded"] = "trial_succeeded"
 
@@ -199,6 +200,7 @@ class TrialStopped:
     finished: float
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
+    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
     cause: str = ""  # why, for a person (`training.StopCause`); empty in logs of older versions
     kind: Literal["trial_stopped"] = "trial_stopped"
 
@@ -285,6 +287,7 @@ class ReportsArrived:
 
     time: float
     reports: tuple[tuple[int, int, int, float], ...]  # (trial, attempt, step, value)
+    metrics: tuple[tuple[int, int, Mapping[str, float]], ...] = ()  # (trial, step, further numbers by name)
     kind: Literal["reports_arrived"] = "reports_arrived"
 
 

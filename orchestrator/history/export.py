@@ -1,4 +1,4 @@
-"""One row for each trial, as CSV, JSON or Parquet.
+"""One row for each trial, or for each reported step, as CSV, JSON or Parquet.
 
 Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name,
 `LAST_COLUMNS`, one column `metric.<name>` for each metric, and `trial.tags` and `trial.note` when
@@ -30,6 +30,7 @@ from orchestrator.wording import iso
 Columns = dict[str, list[Any]]  # by name, one cell for each row
 
 Format = Literal["csv", "json", "parquet"]
+Table = Literal["trials", "reports", "existing"]
 
 FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
@@ -41,20 +42,20 @@ _EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of thes
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
-    **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
+    **dict.fromkeys(("trial", "arm", "attempts", "batch", "step"), "int64"),
     **dict.fromkeys(("value", "reward", "seconds"), "float64"),
     **dict.fromkeys(("status", "worker", "error", TAGS_COLUMN, NOTE_COLUMN), "string"),
 }
 
 
-def export(history: History, format: Format, existing: bool = False, is_safe: bool = True) -> bytes:
-    """Return all trials of `history` in the order they were chosen, or its `existing` data, which
-    are no trials, instead; text is UTF-8.
+def export(history: History, format: Format, table: Table = "trials", is_safe: bool = True) -> bytes:
+    """Return all trials of `history` in the order they were chosen, or what they reported, or its
+    existing data, which are no trials; text is UTF-8.
 
     `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets an apostrophe before
     it. Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
     """
-    columns = existing_columns(history) if existing else trial_columns(history)
+    columns = {"trials": trial_columns, "reports": report_columns, "existing": existing_columns}[table](history)
     match format:
         case "csv":
             return _to_csv(columns, is_safe)
@@ -101,6 +102,19 @@ def existing_columns(history: History) -> Columns:
     if existing is None:
         return {"arm": [], "reward": []}
     return {"arm": list(existing.arms), "reward": list(existing.values)}
+
+
+def report_columns(history: History) -> Columns:
+    """Return one row for each trial and step: the value that the newest attempt reported there, and
+    further numbers as `metric.<name>`."""
+    reported = [(row, step, value) for row in history.trials for step, value in sorted(row.reports.items())]
+    columns: Columns = {
+        "trial": [row.trial for row, _, _ in reported],
+        "step": [step for _, step, _ in reported],
+        "value": [value for _, _, value in reported],
+    }
+    metrics = [row.report_metrics.get(step, {}) for row, step, _ in reported]
+    return columns | {METRIC_PREFIX + name: [one.get(name) for one in metrics] for name in _first_seen(metrics)}
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:

@@ -74,6 +74,7 @@ class TrialRow:
     continuations: int = 0  # how often it was continued after a stop
     has_no_checkpoint: bool = False  # whether its checkpoint was removed after it was stopped
     reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
+    report_metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further numbers by name
     error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
 
     @property
@@ -314,6 +315,8 @@ def _record(history: History, event: Event) -> None:
             for trial, _attempt, step, value in event.reports:
                 row = history.reporting.setdefault(trial, history.trials[trial])
                 row.reports[step] = value
+            for trial, step, metrics in event.metrics:
+                history.trials[trial].report_metrics[step] = metrics
         case ExistingTaken():
             history.existing = event
         case ModelRefreshed():
@@ -385,6 +388,7 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         row.error = f"{failure}: {message}"
     if not isinstance(event, TrialFailed) and event.reports:
         row.reports.update(event.reports)
+        row.report_metrics.update(event.report_metrics)
         history.reporting.setdefault(row.trial, row)
     stopped_at = event.step if isinstance(event, TrialStopped) else None
     value = None if isinstance(event, TrialFailed) else event.value

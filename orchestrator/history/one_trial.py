@@ -30,6 +30,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "parameters": strict_json(dict(row.parameters)),
         "metrics": strict_json(dict(row.metrics)),
         "reports": [[step, strict_json(value)] for step, value in sorted(row.reports.items())][-MOST_REPORTS:],
+        "report_metrics": {step: strict_json(metrics) for step, metrics in sorted(row.report_metrics.items())},
         "attempts": [
             {
                 "attempt": attempt.attempt,

@@ -64,8 +64,8 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
                     child.file_writer.add_summary(summary)
                 for name, number in numbers.items():
                     child.add_scalar(name, number, 0, walltime=row.finished)
-                for step, value in sorted(row.reports.items()):
-                    child.add_scalar("reported", value, step)
+                for name, number, step in _reported(row):
+                    child.add_scalar(name, number, step)
             new += 1
         ended = sorted(row.trial for row in _ended_trials(history))
         (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": ended}), encoding="utf-8")
@@ -166,7 +166,7 @@ def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialR
     tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status}
     child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
     metrics = [Metric(name, number, _milliseconds(ended), 0) for name, number in _numbers(row).items()]
-    metrics += [Metric("reported", value, _milliseconds(ended), step) for step, value in sorted(row.reports.items())]
+    metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _reported(row)]
     parameters = [Param(name, str(value)) for name, value in _parameters(row)]
     client.log_batch(child, metrics=metrics[:1000], params=parameters[:100])
     for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
@@ -207,6 +207,14 @@ def _numbers(row: TrialRow) -> dict[str, float]:
     if row.value is not None:
         numbers["value"] = row.value
     return numbers
+
+
+def _reported(row: TrialRow) -> Iterator[tuple[str, float, int]]:
+    """Return the reported values and further numbers, each with its name and step."""
+    for step, value in sorted(row.reports.items()):
+        yield "reported", value, step
+    for step, metrics in sorted(row.report_metrics.items()):
+        yield from ((f"reported.{name}", number, step) for name, number in metrics.items())
 
 
 def _parameters(row: TrialRow) -> Iterator[tuple[str, str | float | int | bool]]:

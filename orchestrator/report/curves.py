@@ -1,15 +1,18 @@
-"""Learning curves: the intermediate values that the objective reports, one line for each trial."""
+"""Learning curves: the intermediate values and further numbers that the objective reports, one line
+for each trial."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.history.one_trial import training
-from orchestrator.report.figure import Figure, Spec, axis, layout, round_values
-from orchestrator.wording import plural
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
+from orchestrator.wording import one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
 _MOST_BANDS = 4
+_MOST_METRICS = 8
 
 
 def learning_curves(history: History) -> Figure | None:
@@ -21,7 +24,7 @@ def learning_curves(history: History) -> Figure | None:
     shown = _rows(history, rows)
     best = history.best
     steps = max(step for row in shown for step in row.reports)
-    lines = [_line(history, row, row is best) for row in sorted(shown, key=lambda row: row is best)]
+    lines = [_line(history, row, row.reports) for row in sorted(shown, key=lambda row: row is best)]
     caption = "Intermediate values by step; dashed lines are running, dotted ones were stopped early."
     caption += _decisions(history)
     expected = _forecasts(history, shown)
@@ -45,6 +48,27 @@ def learning_curves(history: History) -> Figure | None:
         layout=layout(
             axis("step", rangemode="tozero", **({"dtick": 1} if steps <= 12 else {})), axis("reported value")
         ),
+    )
+
+
+def metric_curves(history: History) -> list[Figure]:
+    """Return a picture for each of the further numbers that trials report, in the order in which
+    they appeared."""
+    rows = [row for row in history.reporting.values() if row.report_metrics]
+    names = dict.fromkeys(name for row in rows for metrics in row.report_metrics.values() for name in metrics)
+    shown = sorted(_rows(history, rows), key=lambda row: row is history.best)
+    return [_metric_curves(history, shown, name, place) for place, name in enumerate([*names][:_MOST_METRICS])]
+
+
+def _metric_curves(history: History, rows: list[TrialRow], name: str, place: int) -> Figure:
+    values = ((row, {step: one[name] for step, one in row.report_metrics.items() if name in one}) for row in rows)
+    return Figure(
+        name=f"curves-{place}",
+        title=f"Reported {one_line(printable(name), 60)}",
+        caption="By step, of the trials whose learning curves are drawn. Nothing is learned from it.",
+        traces=[_line(history, row, numbers) for row, numbers in values if numbers],
+        layout=layout(axis("step", rangemode="tozero"), axis(label(name))),
+        is_wide=False,
     )
 
 
@@ -132,8 +156,8 @@ def _decisions(history: History) -> str:
     return f" {'; '.join(parts)}."
 
 
-def _line(history: History, row: TrialRow, is_best: bool) -> Spec:
-    steps = sorted(row.reports)
+def _line(history: History, row: TrialRow, values: Mapping[int, float]) -> Spec:
+    steps, is_best = sorted(values), row is history.best
     facts = " (best)" if is_best else ""
     facts += "".join(f"<br>{fact}" for fact in [training(history, row)] if fact)
     dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
@@ -141,7 +165,7 @@ def _line(history: History, row: TrialRow, is_best: bool) -> Spec:
         "type": "scatter",
         "mode": "lines" if len(steps) > 1 else "markers",
         "x": steps,
-        "y": round_values((row.reports[step] for step in steps), digits=5),
+        "y": round_values((values[step] for step in steps), digits=5),
         "name": f"trial {row.trial}",
         "line": {"color": "--accent" if is_best else "--point", "width": 2.5 if is_best else 1, "dash": dash},
         "marker": {"color": "--accent" if is_best else "--point"},

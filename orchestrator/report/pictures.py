@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from orchestrator.history.fold import History
-from orchestrator.report.curves import learning_curves
+from orchestrator.report.curves import learning_curves, metric_curves
 from orchestrator.report.figure import Figure
 from orchestrator.report.front_pictures import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
@@ -25,7 +25,7 @@ def figures(history: History) -> list[Figure]:
     first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)
-    return [*fronts(history), *_draw(first, history), *model, *_draw(last, history)]
+    return [*fronts(history), *_draw(first, history), *metric_curves(history), *model, *_draw(last, history)]
 
 
 def internal_figures(history: History) -> list[Figure]:

@@ -329,7 +329,7 @@ async function showTrial(number) {
     }
     if (!trial.attempts.length) parts.push(element("p", "none has ended yet"));
     for (const output of trial.outputs) parts.push(element("h3", `Output of attempt ${output.attempt} (its end)`), element("pre", output.text, { tabIndex: 0 }));
-    if (trial.reports.length) parts.push(element("h3", "Reports"), element("pre", trial.reports.map(([step, value]) => `step ${step}: ${shown(value)}`).join("\n"), { tabIndex: 0 }));
+    if (trial.reports.length) parts.push(element("h3", "Reports"), element("pre", trial.reports.map(([step, value]) => [`step ${step}: ${shown(value)}`, ...Object.entries(trial.report_metrics[step] ?? {}).map(([name, number]) => `${name} ${shown(number)}`)].join(", ")).join("\n"), { tabIndex: 0 }));
     body.replaceChildren(...parts);
   } catch (error) {
     body.replaceChildren(element("p", error.message));

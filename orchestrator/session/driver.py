@@ -41,7 +41,6 @@ from orchestrator.campaign.events import (
     Event,
     ModelRefreshed,
     PlacesChanged,
-    ReportsArrived,
     SessionClosed,
     SessionOpened,
     StopRequested,
@@ -257,9 +256,8 @@ class Driver:
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
         """Record what running attempts reported; the trials that are stopped early."""
         known = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
-        kept = self._reports.take(known)
-        if kept:
-            self._log.record(ReportsArrived(time=self._executor.now(), reports=kept))
+        if known:
+            self._log.record(self._reports.take(known, self._executor.now()))
         causes = {value.trial: stop_cause(self._campaign, value.trial) for value in known}
         stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
         self._stop_causes.update(stopped)

@@ -1,7 +1,7 @@
 """The events that record an outcome of an attempt, and a batch."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from typing import TypedDict
 
@@ -11,7 +11,7 @@ from orchestrator.campaign.attempts import place_between
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.session.reports import RecordedReports
-from workers.messages import Failure, FailureKind, Outcome, Stopped, Success
+from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, Success
 
 
 class _Common(TypedDict):
@@ -23,6 +23,13 @@ class _Common(TypedDict):
     started: float
     finished: float
     worker: str
+
+
+class _FurtherReports(TypedDict):
+    """What the events of an outcome have that brings reports along."""
+
+    reports: tuple[tuple[int, float], ...]
+    report_metrics: tuple[tuple[int, Mapping[str, float]], ...]
 
 
 def event_of(
@@ -53,18 +60,27 @@ def event_of(
         case Success() if not isfinite(outcome.value):  # its process may have been changed by the objective
             message = f"value must be a finite number, got {outcome.value}"
             kind = FailureKind.INVALID_VALUE
-            reports.take_rest(outcome)
+            reports.forget(outcome)
             return TrialFailed(**common, failure=kind.value, message=message, is_final=True)
         case Stopped():
-            rest = reports.take_rest(outcome)
-            return TrialStopped(**common, value=outcome.value, step=outcome.step, reports=rest, cause=str(cause))
+            rest = _further_reports(reports.take_rest(outcome))
+            return TrialStopped(**common, **rest, value=outcome.value, step=outcome.step, cause=str(cause))
         case Success():
-            rest = reports.take_rest(outcome)
+            rest = _further_reports(reports.take_rest(outcome))
             remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
-            return TrialSucceeded(**common, value=outcome.value, metrics=outcome.metrics, reports=rest, remark=remark)
+            return TrialSucceeded(**common, **rest, value=outcome.value, metrics=outcome.metrics, remark=remark)
         case Failure():
+            reports.forget(outcome)
             final = is_final(campaign, outcome)
             return TrialFailed(**common, failure=outcome.kind.value, message=outcome.message, is_final=final)
+
+
+def _further_reports(rest: Sequence[Reported]) -> _FurtherReports:
+    """Return reports that came with an outcome as the fields of its event."""
+    return {
+        "reports": tuple(one[:2] for one in rest),
+        "report_metrics": tuple((one.step, dict(one.metrics)) for one in rest if one.metrics),
+    }
 
 
 def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:

@@ -29,7 +29,7 @@ class Formula:
 
 @pytest.fixture
 def silent() -> Report:
-    return lambda value, step=None: None
+    return lambda value, step=None, **_: None
 
 
 @pytest.fixture(scope="module")

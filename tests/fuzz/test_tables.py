@@ -62,7 +62,7 @@ def test_a_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, 
         except ObjectiveError as error:
             check_reason(error)
         else:
-            assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None: None).value)
+            assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None, **_: None).value)
         try:
             known = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
         except (ObjectiveError, UserError) as error:

@@ -22,6 +22,6 @@ def source() -> DataSource:
 
 @pytest.fixture
 def silent() -> Report:
-    def report(value: float, step: int | None = None) -> None: ...
+    def report(value: float, step: int | None = None, **metrics: float) -> None: ...
 
     return report

@@ -25,7 +25,7 @@ PYTHON = shlex.quote(sys.executable)
 REPOSITORY = Path(__file__).parents[2]
 
 
-def report(value: object, step: int | None = None) -> None: ...
+def report(value: object, step: int | None = None, **metrics: float) -> None: ...
 
 
 def run(command: str, parameters: dict[str, object] | None = None, seed: int = 0, **options: Any) -> Evaluation:

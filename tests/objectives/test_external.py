@@ -62,7 +62,7 @@ def test_the_seed_and_the_report_are_given_when_named(callable_named: Callable[[
     reports: list[Any] = []
     evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, reports.append))
     assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
-    callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None: reports.append((value, step)))
+    callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None, **_: reports.append((value, step)))
     assert reports == [(0.5, 4)]
 
 

@@ -27,8 +27,8 @@ from workers.evaluate import (
     summary_of,
     worker_name,
 )
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
-from workers.reporting import KEPT_REPORTS
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Stopped, Success
+from workers.reporting import RECORDED_WHOLE
 from workers.results import MOST_METRICS, NAME_CHARACTERS
 
 UNLIMITED = Limits()
@@ -86,8 +86,8 @@ def test_an_evaluation_becomes_a_success_with_all_it_reported() -> None:
     assert (outcome.trial, outcome.attempt, outcome.value) == (7, 4, 13.0)
     assert (outcome.started, outcome.finished, outcome.worker) == (100.0, 103.0, "here:1")
     assert outcome.metrics == {"noise_free": 1.5}
-    assert [step for step, _ in outcome.reports] == [0, 1, 10]
-    assert math.isnan(outcome.reports[1][1])
+    assert [reported.step for reported in outcome.reports] == [0, 1, 10]
+    assert math.isnan(outcome.reports[1].value)
     assert type(pickle.loads(pickle.dumps(outcome)).metrics["noise_free"]) is float
 
 
@@ -187,8 +187,9 @@ def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> No
             report(0.1 * step, step)
         return Evaluation(1.0)
 
-    def publish(step: int, _: float) -> bool:
-        published.append(step)
+    def publish(reported: Reported | None) -> bool:
+        assert reported is not None
+        published.append(reported.step)
         return False
 
     published: list[int] = []
@@ -199,15 +200,71 @@ def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> No
     assert published == [2, 4, 6]
 
 
-def test_only_the_last_reports_are_kept() -> None:
-    def action(parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        for step in range(KEPT_REPORTS + 5):
+def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_are_recorded() -> None:
+    count, published = 64 * RECORDED_WHOLE + 2, list[Reported | None]()
+
+    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        for step in range(count):
             report(float(step))
         return Evaluation(0.0)
 
-    outcome = outcome_of(action)
+    def publish(reported: Reported | None) -> bool:
+        published.append(reported)
+        return False
+
+    attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
+    outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
     assert isinstance(outcome, Success)
-    assert outcome.reports == tuple((step, float(step)) for step in range(5, KEPT_REPORTS + 5))
+    steps = [reported.step for reported in outcome.reports]
+    assert steps[:RECORDED_WHOLE] == list(range(RECORDED_WHOLE))
+    assert steps[-1] == count - 1
+    assert len(steps) == RECORDED_WHOLE * 7 + 2
+    assert [reported for reported in published if reported is not None] == list(outcome.reports[:-1])
+    assert len(published) == count, "each report asks whether the campaign stops the trial"
+
+
+def test_a_report_takes_further_numbers_by_name() -> None:
+    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
+        report(0.5, 1, loss=math.inf, rate=0.25)
+        report(0.75, 2, **{"val loss": 3})
+        return Evaluation(1.0)
+
+    outcome = outcome_of(trains)
+    assert isinstance(outcome, Success)
+    assert outcome.reports == (
+        Reported(1, 0.5, (("loss", math.inf), ("rate", 0.25))),
+        Reported(2, 0.75, (("val loss", 3.0),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
+        ({f"m{number}": 0.0 for number in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
+        ({"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
+    ],
+)
+def test_a_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
+    metrics: dict[str, float], message: str
+) -> None:
+    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
+        report(0.5, 1, **metrics)
+        return Evaluation(1.0)
+
+    outcome = outcome_of(trains)
+    assert isinstance(outcome, Failure)
+    assert message in outcome.message
+
+
+def test_a_mapping_in_place_of_the_reported_value_is_answered_with_how_to_write_it() -> None:
+    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
+        report({"accuracy": 0.5, "loss": 2.0}, 1)  # type: ignore[arg-type]
+        return Evaluation(1.0)
+
+    outcome = outcome_of(trains)
+    assert isinstance(outcome, Failure)
+    assert "as in report(0.9, step, loss=0.3)" in outcome.message
 
 
 class MuteError(Exception):

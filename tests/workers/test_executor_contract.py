@@ -12,7 +12,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Objective, Parameters, Report
 from workers.executor import Executor
 from workers.inline import InlineExecutor
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 from workers.output_files import output_file, read_end
@@ -33,7 +33,7 @@ class Arithmetic:
         time.sleep(parameters.get("sleep", 0.0))
         if parameters.get("raises", False):
             raise ValueError("on purpose")
-        report(parameters["x"])
+        report(parameters["x"], loss=0.5)
         if parameters.get("prints", False):
             print("evaluating", parameters["x"])
         return Evaluation(parameters["x"] + seed)
@@ -73,7 +73,7 @@ def test_every_attempt_gets_exactly_one_outcome_however_many_are_submitted(execu
     for outcome in outcomes:
         assert isinstance(outcome, Success)
         assert outcome.value == outcome.trial + 100.0
-        assert outcome.reports == ((0, float(outcome.trial)),)
+        assert outcome.reports == (Reported(0, float(outcome.trial), (("loss", 0.5),)),)
         assert outcome.worker
 
 

@@ -22,13 +22,11 @@ from ray.experimental.internal_kv import (
     _internal_kv_put,
 )
 
-from workers.messages import IntermediateValue
+from workers.messages import IntermediateValue, Reported
 from workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
 LOOK_SECONDS = 0.5
-
-_Points = tuple[tuple[int, float], ...]
 
 
 class ReportSender:
@@ -41,14 +39,16 @@ class ReportSender:
     def __init__(self, campaign: str, trial: int, attempt: int) -> None:
         self._key = f"{campaign}\nreport\n{trial}\n{attempt}"
         self._stop_key = f"{campaign}\nstop\n{trial}\n{attempt}"
-        self._points: deque[tuple[int, float]] = deque(maxlen=BUFFERED)
+        self._points: deque[Reported] = deque(maxlen=BUFFERED)
         self._is_stopped = False
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, step: int, value: float) -> bool:
-        """Take this value on its way. True: the campaign stops the trial."""
-        self._points.append((step, value))
+    def __call__(self, reported: Reported | None) -> bool:
+        """Take this report, if it is to be recorded, on its way. True: the campaign stops the
+        trial."""
+        if reported is not None:
+            self._points.append(reported)
         if self._thread is None:
             self._thread = threading.Thread(target=self._send, name="bbkb reports", daemon=True)
             self._thread.start()
@@ -61,7 +61,7 @@ class ReportSender:
             self._thread.join(LOOK_SECONDS)
 
     def _send(self) -> None:
-        sent: _Points = ()
+        sent: tuple[Reported, ...] = ()
         is_over = False
         while not is_over:
             is_over = self._over.wait(LOOK_SECONDS)
@@ -95,8 +95,8 @@ class ReportReceiver:
             _internal_kv_del(key, namespace=NAMESPACE)
             if written is not None:
                 _, _, trial, attempt = key.decode().split("\n")
-                points: _Points = pickle.loads(written)
-                values += [IntermediateValue(int(trial), int(attempt), step, value) for step, value in points]
+                points: tuple[Reported, ...] = pickle.loads(written)
+                values += [IntermediateValue(int(trial), int(attempt), reported) for reported in points]
         return values
 
     def stop(self, attempts: Iterable[tuple[int, int]]) -> None:

@@ -15,6 +15,7 @@ from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import UserError
 from orchestrator.history import trackers
 from orchestrator.history.export import Format as TableFormat
+from orchestrator.history.export import Table
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import History
 from orchestrator.history.optuna_study import to_optuna
@@ -54,6 +55,9 @@ def export(
     known: Annotated[
         bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
     ] = False,
+    reports: Annotated[
+        bool, typer.Option("--reports", help="Write one row for each reported step of a trial instead.")
+    ] = False,
     safe: Annotated[
         bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
     ] = True,
@@ -64,7 +68,10 @@ def export(
     if format_ not in _TABLES:
         _track(read_history(run), run.name, format_, output)
         return
-    rows = export_rows(read_tables(run), _TABLES[format_], known, safe)
+    if known and reports:
+        raise UserError("--existing and --reports are two tables: name one of them")
+    table: Table = "reports" if reports else "existing" if known else "trials"
+    rows = export_rows(read_tables(run), _TABLES[format_], table, safe)
     if output is None:
         write_output(rows)
     else:

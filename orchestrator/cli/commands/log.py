@@ -115,7 +115,7 @@ def _lines_of(trial: Plain) -> Iterator[str]:
             yield from (f"  {name}: {value}" for name, value in trial[title].items())
     if trial["reports"]:
         yield "reports:"
-        yield from _report_lines([f"  step {step}: {value}" for step, value in trial["reports"]])
+        yield from _report_lines([_report_line(trial, step, value) for step, value in trial["reports"]])
     for one in trial["attempts"]:
         where = one["worker"] or "an unknown worker"
         yield f"attempt {one['attempt']}: {one['ended']} after {one['seconds']} on {where}, begun {one['started']}"
@@ -123,6 +123,12 @@ def _lines_of(trial: Plain) -> Iterator[str]:
     if not trial["attempts"]:
         yield "no attempt has ended yet"
     yield from (f"note: {note}" for note in trial["notes"])
+
+
+def _report_line(trial: Plain, step: int, value: object) -> str:
+    """Return a report with its further numbers."""
+    metrics = trial["report_metrics"].get(step, {})
+    return f"  step {step}: {value}" + "".join(f", {name} {number}" for name, number in metrics.items())
 
 
 def _report_lines(lines: list[str]) -> list[str]:

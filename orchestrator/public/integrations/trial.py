@@ -1,12 +1,15 @@
 """What the callbacks of all libraries need of their trial: reporting, and checkpoints in its
 folder."""
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from objectives.objective import EvaluationStopped, HasFolder, Report
+from objectives.returned import number_of
+from workers.results import MOST_METRICS
 
 
 class Trial:
@@ -21,8 +24,8 @@ class Trial:
         """Find the trial's folder and its newest checkpoint.
 
         Args:
-            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value`,
-                as a command does.
+            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value
+                name=number …`, as a command does.
             folder: for checkpoints; None: that of `report`, else the one that BBKB_FOLDER names,
                 else none.
 
@@ -40,14 +43,15 @@ class Trial:
                 self.checkpoint, self.step = path, int(step)
 
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
-        """Report the metric `name`, counting steps from 1. True: the campaign stops the trial.
+        """Report the metric `name`, counting steps from 1, with the other numbers among `metrics`.
+        True: the campaign stops the trial.
 
         Raises KeyError when there is no such metric.
         """
         if name not in metrics:
             raise KeyError(f"metric {name!r} must be one that the training computes: {', '.join(metrics) or 'none'}")
         try:
-            self._report(float(metrics[name]), step)  # type: ignore[arg-type]  # a number or a tensor of one
+            self._report(float(metrics[name]), step, **_others(metrics, name))  # type: ignore[arg-type]  # a number
         except EvaluationStopped:
             return True
         return False
@@ -87,6 +91,15 @@ class Trial:
             shutil.rmtree(before) if before.is_dir() else before.unlink(missing_ok=True)
 
 
-def _print_report(value: float, step: int | None = None) -> None:
+def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
+    """Return the numbers beside the metric `name`, without spaces in their names, which separate
+    the words of a printed report."""
+    numbers = ((key, number_of(metric)) for key, metric in metrics.items() if key not in (name, "value", "step"))
+    others = {"_".join(str(key).split()): number for key, number in numbers if number is not None}
+    return dict(itertools.islice(others.items(), MOST_METRICS))
+
+
+def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
     """Print a report in a line of its own, also after a progress bar."""
-    print(f"\nBBKB_REPORT {step} {value!r}", flush=True)
+    named = "".join(f" {name}={number!r}" for name, number in metrics.items())
+    print(f"\nBBKB_REPORT {step} {value!r}{named}", flush=True)

@@ -20,8 +20,8 @@ def test_a_stopped_trial_continues_after_its_last_step(problem: CurveProblem) ->
     executor, steps = TrainingExecutor(problem, 1, is_timed=False), list[int]()
 
     def take(values: list[IntermediateValue]) -> set[int]:
-        steps.extend(value.step for value in values)
-        return {value.trial for value in values if value.step == 5 and value.attempt == 1}
+        steps.extend(value.reported.step for value in values)
+        return {value.trial for value in values if value.reported.step == 5 and value.attempt == 1}
 
     executor.listen(take)  # type: ignore[arg-type]
     executor.submit([attempt(problem, 0)])
@@ -39,8 +39,8 @@ def test_a_stopped_trial_without_a_checkpoint_begins_again(problem: CurveProblem
     executor, steps = TrainingExecutor(problem, 1, is_timed=False, has_checkpoints=False), list[int]()
 
     def take(values: list[IntermediateValue]) -> set[int]:
-        steps.extend(value.step for value in values)
-        return {value.trial for value in values if value.step == 5 and value.attempt == 1}
+        steps.extend(value.reported.step for value in values)
+        return {value.trial for value in values if value.reported.step == 5 and value.attempt == 1}
 
     executor.listen(take)  # type: ignore[arg-type]
     for number in (1, 2):

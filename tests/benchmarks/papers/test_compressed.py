@@ -32,7 +32,7 @@ def _request(out: Path, methods: tuple[str, ...] = METHODS, seeds: int = 1, eval
     return Request(seeds=seeds, evaluations=evaluations, methods=methods, out=out)
 
 
-def _silent(value: float, step: int | None = None) -> None: ...
+def _silent(value: float, step: int | None = None, **metrics: float) -> None: ...
 
 
 def test_lengthscale_1_on_the_domain_is_one_over_its_width() -> None:

@@ -86,6 +86,7 @@ def test_rosenbrocks_maximum_is_where_it_says(exponent: int) -> None:
 def test_the_two_formulas_differ_off_the_diagonal_by_the_square() -> None:
     parameters = {"x": 0.0, "y": 1.0}  # u = 0.8, v = 1.1
     values = [
-        Rosenbrock(0.0, exponent).evaluate(parameters, 0, lambda value, step=None: None).value for exponent in (1, 2)
+        Rosenbrock(0.0, exponent).evaluate(parameters, 0, lambda value, step=None, **_: None).value
+        for exponent in (1, 2)
     ]
     assert values == pytest.approx([10 - 100 * 0.3**2 - 0.04, 10 - 100 * (1.1 - 0.64) ** 2 - 0.04])

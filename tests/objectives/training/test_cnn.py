@@ -212,7 +212,7 @@ def test_momentum_and_every_parameter_matter(digits: ConvolutionalTraining, sile
 @with_torch
 def test_every_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
     reports = []
-    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: reports.append((step, value)))
+    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None, **_: reports.append((step, value)))
     assert [step for step, _ in reports] == [1, 2, 3]
     assert reports[-1][1] == evaluation.metrics["validation_accuracy"]
 
@@ -220,7 +220,9 @@ def test_every_epoch_is_reported_with_its_validation_accuracy(digits: Convolutio
 @with_torch
 def test_a_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
     reports = []
-    evaluation = digits.evaluate({**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None: reports.append(value))
+    evaluation = digits.evaluate(
+        {**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None, **_: reports.append(value)
+    )
     assert np.isnan([evaluation.value, *evaluation.metrics.values()]).all()
     assert reports == []
 

@@ -185,13 +185,13 @@ def test_existing_data_are_no_trials_and_are_written_on_request(format: Format, 
     without, history = fold(events), fold([events[0], known, *events[1:]])
     assert export(history, format) == export(without, format)
     path = tmp_path / f"known.{format}"
-    path.write_bytes(export(history, format, existing=True))
+    path.write_bytes(export(history, format, table="existing"))
     if format == "json":
         assert json.loads(path.read_text()) == [{"arm": 4, "reward": 0.5}, {"arm": 2, "reward": 0.1}]
     else:  # what is written can be read as existing data again
         read = {name: column.tolist() for name, column in read_columns(path).items()}
         assert read == {"arm": [4, 2], "reward": [0.5, 0.1]}
-    assert export(without, "csv", existing=True) == b"arm,reward\r\n"
+    assert export(without, "csv", table="existing") == b"arm,reward\r\n"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -9,6 +9,7 @@ import pytest
 from objectives.objective import EvaluationStopped
 from objectives.report_lines import ReportLines
 from orchestrator.public.integrations.trial import Trial
+from workers.messages import Reported
 from workers.reporting import Reports
 
 
@@ -17,11 +18,11 @@ def writes(text: str) -> Callable[[str], int]:
 
 
 def test_a_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> None:
-    reports = Reports(lambda step, value: step == 2)
+    reports = Reports(lambda reported: reported is not None and reported.step == 2)
     trial = Trial(reports, tmp_path)
     assert not trial.report({"loss": 0.5}, "loss", 1)
-    assert trial.report({"loss": 0.25}, "loss", 2)
-    assert reports.points() == ((1, 0.5), (2, 0.25))
+    assert trial.report({"loss": 0.25, "rate": 3, "step": 9, "name": "none"}, "loss", 2)
+    assert reports.points() == (Reported(1, 0.5), Reported(2, 0.25, (("rate", 3.0),)))
 
 
 def test_a_missing_metric_is_answered_with_those_there_are() -> None:
@@ -31,11 +32,10 @@ def test_a_missing_metric_is_answered_with_those_there_are() -> None:
 
 def test_without_a_report_a_trial_prints_the_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     print("a progress bar", end="")
-    Trial().report({"loss": 0.1 + 0.2}, "loss", 7)
-    seen: list[tuple[float, int | None]] = []
-    lines = ReportLines(lambda value, step=None: seen.append((value, step)), 0)
-    lines.take(capsys.readouterr().out.encode())
-    assert seen == [(0.1 + 0.2, 7)]
+    Trial().report({"loss": 0.1 + 0.2, "val accuracy": 0.5, "k=1": 2.0}, "loss", 7)
+    reports = Reports()
+    ReportLines(reports, 0).take(capsys.readouterr().out.encode())
+    assert reports.points() == (Reported(7, 0.1 + 0.2, (("val_accuracy", 0.5), ("k=1", 2.0))),)
 
 
 def test_the_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
@@ -85,7 +85,7 @@ def test_a_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_exception_of_another_kind_is_not_taken_for_a_stop() -> None:
-    def stop(step: int, value: float) -> bool:
+    def stop(reported: Reported | None) -> bool:
         raise EvaluationStopped
 
     assert Trial(Reports(stop)).report({"loss": 0.0}, "loss", 1)

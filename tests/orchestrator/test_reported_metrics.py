@@ -1,0 +1,126 @@
+"""Further numbers that trials report beside the value, from the objective to all that shows them."""
+
+import io
+import json
+import math
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from objectives.objective import Report
+from objectives.parameters import Range
+from orchestrator.api import Result, tune
+from orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of, event_of
+from orchestrator.history.export import export
+from orchestrator.history.fold import History
+from orchestrator.history.one_trial import describe_trial
+from orchestrator.history.trackers import _reported
+from orchestrator.report.curves import learning_curves, metric_curves
+
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
+
+STEPS = 3
+SCRIPT = """
+import sys
+x = float(sys.argv[1])
+for step in range(1, 4):
+    print("BBKB_REPORT", step, x * step, f"loss={1 / step!r}", "val/auc=nan", flush=True)
+print("BBKB_REPORT 9 0.5 loss")
+print("BBKB_REPORT 9 0.5 step=1")
+print("BBKB_REPORT 9 0.5 loss=low")
+print(x)
+"""
+
+
+def train(x: float, report: Report) -> float:
+    for step in range(1, STEPS + 1):
+        report(x * step, step, loss=1 / step, **{"val/auc": math.nan})
+    return x
+
+
+def run(objective: Any, folder: Path, executor: str = "inline") -> Result:
+    made = {"workers": {"executor": executor}, "runs": str(folder / "runs"), "strategy": {"name": "uniform"}}
+    space = {"x": Range(0.0, 1.0)}
+    return tune(objective, space, direction="maximize", evaluations=4, progress=False, settings=made)
+
+
+@pytest.fixture(params=["function inline", "function simulated", "command inline"])
+def result(request: pytest.FixtureRequest, tmp_path: Path) -> Result:
+    kind, executor = request.param.split()
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}}"}
+    return run(train if kind == "function" else command, tmp_path, executor)
+
+
+def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None:
+    for row in result._history.trials:
+        assert row.value is not None
+        assert row.reports == {step: row.value * step for step in range(1, STEPS + 1)}
+        assert {step: dict(metrics) for step, metrics in row.report_metrics.items()} == {
+            step: pytest.approx({"loss": 1 / step, "val/auc": math.nan}, nan_ok=True) for step in range(1, STEPS + 1)
+        }
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return run(train, tmp_path_factory.mktemp("runs"))._history
+
+
+def test_the_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tmp_path: Path) -> None:
+    folder = str(run(train, tmp_path).folder)
+    lines = bbkb(tmp_path, "status", folder, "--trial", "0").stdout.splitlines()
+    assert [line.partition(", ")[2] for line in lines if line.startswith("  step")] == [
+        f"loss {1 / step}, val/auc None" for step in range(1, STEPS + 1)
+    ]
+    shown = json.loads(bbkb(tmp_path, "status", folder, "--trial", "0", "--json").stdout)
+    assert shown["report_metrics"]["2"] == {"loss": 0.5, "val/auc": None}
+
+
+def test_the_page_gets_the_metrics_of_reports(history: History) -> None:
+    described = describe_trial(history, 1)
+    assert described is not None
+    assert described["report_metrics"] == {step: {"loss": 1 / step, "val/auc": None} for step in range(1, STEPS + 1)}
+
+
+def test_each_reported_metric_has_a_picture_of_its_curves(history: History) -> None:
+    assert learning_curves(history) is not None
+    loss, area = metric_curves(history)
+    assert (loss.title, area.title) == ("Reported loss", "Reported val/auc")
+    assert len(loss.traces) == len(history.trials)
+    assert all(line["x"] == [1, 2, 3] and line["y"] == [1.0, 0.5, 0.33333] for line in loss.traces)
+
+
+def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:
+    rows = json.loads(export(history, "json", "reports"))
+    assert len(rows) == STEPS * len(history.trials)
+    assert rows[1] == {"trial": 0, "step": 2, "value": rows[0]["value"] * 2, "metric.loss": 0.5, "metric.val/auc": None}
+    text = export(history, "csv", "reports").decode().splitlines()
+    assert text[0] == "trial,step,value,metric.loss,metric.val/auc"
+    table = pq.read_table(io.BytesIO(export(history, "parquet", "reports")))
+    assert [str(kind) for kind in table.schema.types] == ["int64", "int64", "double", "double", "double"]
+    assert ("reported.loss", 0.5, 2) in _reported(history.trials[0])
+
+
+def test_the_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:
+    folder = str(run(train, tmp_path).folder)
+    text = bbkb(tmp_path, "export", folder, "--reports").stdout
+    assert text.startswith("trial,step,value,metric.loss")
+    both = bbkb(tmp_path, "export", folder, "--reports", "--existing")
+    assert both.returncode == 2
+    assert "--existing and --reports are two tables" in both.stderr
+
+
+def test_events_without_metrics_are_written_as_before() -> None:
+    arrived = ReportsArrived(time=1.0, reports=((0, 1, 2, 0.5),))
+    assert body_of(arrived) == '{"time":1.0,"reports":[[0,1,2,0.5]]}'
+    ended = TrialSucceeded(time=1.0, trial=0, value=0.5, started=0.0, finished=1.0, worker="w", reports=((2, 0.5),))
+    assert "metrics" not in body_of(ended)
+    for event in (arrived, ended):
+        assert event_of(event.kind, body_of(event)) == event
