@@ -90,3 +90,8 @@ def size_text(size: float) -> str:
 def plural(count: int, noun: str, ending: str = "s") -> str:
     """Return `1 batch`, `2 batches`: the number and the noun that goes with it."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+def short_text(value: object) -> str:
+    """Return a parameter's value, short."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

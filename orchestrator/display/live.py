@@ -17,7 +17,7 @@ from orchestrator.campaign.status import Status, as_plain, gains_text, goals_tex
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.failures import FailureGroups
-from orchestrator.wording import duration, one_line
+from orchestrator.wording import duration, one_line, short_text
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -294,11 +294,6 @@ def _now(status: Status) -> str:
     if status.phase == "created":
         return "starting: the coordinator has not opened a session yet"
     return status.activity
-
-
-def short_text(value: object) -> str:
-    """Return a parameter's value, short."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def assignments(parameters: Mapping[str, object]) -> str:

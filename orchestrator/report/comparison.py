@@ -4,12 +4,10 @@ image file."""
 from collections.abc import Sequence
 from pathlib import Path
 
-import plotly.graph_objects as go
-
 from orchestrator import files
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History
-from orchestrator.report.figure import label
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
 
 IMAGES = (".png", ".svg", ".pdf")
 _TITLE = "Best value so far"
@@ -26,6 +24,30 @@ def best_steps(history: History) -> Steps:
         return [], []
     values = [step.item.value or 0.0 for step in steps]
     return [*(step.place for step in steps), history.trace.count], [*values, values[-1]]
+
+
+def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
+    """Return the best values so far of the runs under their names, a picture for each direction."""
+    found = []
+    for is_maximized, direction in ((True, "maximised"), (False, "minimised")):
+        curves = [(label(name), *best_steps(one)) for name, one in runs if one.is_maximized == is_maximized]
+        lines: list[Spec] = [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": x,
+                "y": round_values(y),
+                "line": {"width": 2.5, "shape": "hv"},
+            }
+            for name, x, y in curves
+        ]
+        if lines:
+            caption = f"The best value among the first evaluations of each run, {direction}."
+            axes = axis(_EVALUATIONS, rangemode="tozero"), axis("best value")
+            drawn = layout(*axes, height=420, showlegend=True)
+            found.append(Figure(name=f"best-{direction}", title=_TITLE, caption=caption, traces=lines, layout=drawn))
+    return found
 
 
 def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
@@ -53,6 +75,8 @@ def _axis(runs: Sequence[tuple[str, History]]) -> str:
 
 
 def _page(runs: Sequence[tuple[str, History]]) -> str:
+    import plotly.graph_objects as go  # here, because it takes a second to load
+
     curves = [(label(name), *best_steps(history)) for name, history in runs]
     lines = [go.Scatter(x=x, y=y, name=name, mode="lines", line={"shape": "hv"}) for name, x, y in curves]
     layout = go.Layout(
@@ -64,13 +88,13 @@ def _page(runs: Sequence[tuple[str, History]]) -> str:
 
 def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure as Canvas
     except ImportError:
         raise UserError(
             f"a picture {path.suffix} needs matplotlib, which is not installed: "
             'pip install "matplotlib>=3.8,<4", or write .html'
         ) from None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Canvas(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, history in runs:
         axes.step(*best_steps(history), where="post", label=name.replace("$", r"\$"))

@@ -40,13 +40,14 @@ HEARTBEAT_SECONDS = 15.0
 # pictures are drawn again after this time, and their drawing takes at most this share of the time
 PICTURES_SECONDS, PICTURES_SHARE = 3.0, 0.1
 _SHUTDOWN_SECONDS = 3.0
+MOST_COMPARED = 12
 _MOST_DIGITS = 15
 # in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 # the files of this folder that the server sends: pages by their path, other files by their name
 # below /static
-_PAGES = {"/": "page.html", "/campaign/{name}": "page.html"}
+_PAGES = {"/": "page.html", "/compare": "page.html", "/campaign/{name}": "page.html"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
 
@@ -81,6 +82,7 @@ class Server:
                 *(web.get(path, functools.partial(_send_page, file)) for path, file in _PAGES.items()),
                 web.get("/static/{file}", _send_static),
                 web.get("/events", self._overview_events),
+                web.get("/comparison", self._answer_comparison),
                 web.get("/campaign/{name}/events", self._campaign_events),
                 web.get("/campaign/{name}/pictures", self._answer_pictures),
                 web.get("/campaign/{name}/trials", self._answer_trials),
@@ -169,9 +171,12 @@ class Server:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     def _feed(self, request: web.Request) -> Feed:
-        feed = self._feeds.get(request.match_info["name"])
+        return self._feed_named(request.match_info["name"])
+
+    def _feed_named(self, name: str) -> Feed:
+        feed = self._feeds.get(name)
         if feed is None:
-            raise web.HTTPNotFound(text=f"there is no campaign {request.match_info['name']}\n")
+            raise web.HTTPNotFound(text=f"there is no campaign {name}\n")
         return feed
 
     async def _overview_events(self, request: web.Request) -> web.StreamResponse:
@@ -230,6 +235,14 @@ class Server:
                 self._pictures[name] = (position, time.monotonic() + pause, body)
         return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
 
+    async def _answer_comparison(self, request: web.Request) -> web.Response:
+        names = list(dict.fromkeys(request.query.getall("campaign", [])))
+        if len(names) > MOST_COMPARED:
+            raise web.HTTPBadRequest(text=f"at most {MOST_COMPARED} campaigns can be compared, got {len(names)}\n")
+        feeds = [self._feed_named(name) for name in names]
+        compared = await asyncio.to_thread(_compare, feeds)
+        return web.json_response(compared, dumps=_to_json)
+
     async def _answer_trials(self, request: web.Request) -> web.Response:
         page, order = _number(request.query.get("page", "")) or 0, request.query.get("order", "trial")
         is_descending, text = request.query.get("descending") == "1", request.query.get("text", "").strip()
@@ -280,6 +293,11 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
         return None
     drawn = views.pictures(history)  # not under the lock: the fold continues meanwhile
     return int(drawn["position"]), gzip.compress(_to_json(drawn).encode(), compresslevel=5)
+
+
+def _compare(feeds: list[Feed]) -> Plain:
+    read = ((feed.source.name, feed.read(History.copy)) for feed in feeds)
+    return views.comparison([(name, history) for name, history in read if history is not None])
 
 
 async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Response:

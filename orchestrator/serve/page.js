@@ -95,10 +95,44 @@ function showProblem(text) {
 
 // ---- all campaigns
 
+const chosen = new Set(); // names of campaigns that are compared
+
+function chooser(campaign) {
+  const box = element("input", "", { type: "checkbox", checked: chosen.has(campaign), ariaLabel: `compare ${campaign}` });
+  box.addEventListener("change", () => {
+    if (box.checked) chosen.add(campaign);
+    else chosen.delete(campaign);
+    byId("compare").disabled = chosen.size < 2;
+  });
+  return box;
+}
+
+function openComparison() {
+  location.href = `/compare?${new URLSearchParams([...chosen].map((campaign) => ["campaign", campaign]))}`;
+}
+
+async function showComparison() {
+  byId("title").textContent = "Comparison";
+  try {
+    const sent = await ask(`/comparison${location.search}`);
+    for (const figure of sent.figures) await drawFigure(figure);
+    const links = sent.names.map((campaign) => element("a", campaign, { href: `/campaign/${encodeURIComponent(campaign)}` }));
+    table(byId("differences"), [["", ""], ...sent.names.map(() => ["", ""])], sent.rows.map(([label, values]) => [[label], ...values.map((value) => [value, "wrap"])]), "no campaign has been read yet");
+    byId("differences").tHead.rows[0].replaceChildren(element("th", ""), ...links.map((link) => {
+      const head = element("th", "", { scope: "col" });
+      head.append(link);
+      return head;
+    }));
+    connected("as of now: reload the page for newer results");
+  } catch (error) {
+    showProblem(error.message);
+  }
+}
+
 function showCampaigns({ campaigns }) {
   byId("no-campaigns").hidden = campaigns.length > 0;
   byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
-    [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
+    [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
     [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? ""],
     [one.done === undefined ? "" : `${one.done}/${one.evaluations}`, "number"],
     [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximised" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
@@ -349,14 +383,19 @@ async function stop(now) {
 }
 
 function redraw() {
-  if (name === null) return;
-  drawBest();
+  if (name !== null) drawBest();
   for (const plot of document.querySelectorAll(".plot[data-spec]")) draw(plot, plot.dataset.spec, hasWebGL);
 }
 
 function begin() {
-  byId("main").append(byId(name === null ? "overview-template" : "campaign-template").content);
-  if (name === null) return listen("/events", showCampaigns);
+  const isComparison = location.pathname === "/compare";
+  byId("main").append(byId(isComparison ? "comparison-template" : name === null ? "overview-template" : "campaign-template").content);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  if (isComparison) return showComparison();
+  if (name === null) {
+    byId("compare").addEventListener("click", openComparison);
+    return listen("/events", showCampaigns);
+  }
   byId("title").textContent = name;
   byId("drain").addEventListener("click", () => stop(false));
   byId("stop").addEventListener("click", () => stop(true));
@@ -364,7 +403,6 @@ function begin() {
   byId("previous-page").addEventListener("click", () => turn(-1));
   byId("next-page").addEventListener("click", () => turn(1));
   byId("find").addEventListener("submit", (event) => { event.preventDefault(); showTrial(Number.parseInt(byId("number").value, 10) || 0); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   listen(`${base}/events`, take);
 }
 

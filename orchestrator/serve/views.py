@@ -12,10 +12,12 @@ import numpy as np
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.status import as_plain, idle_text
+from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import AttemptRow, History, TrialRow
 from orchestrator.history.one_trial import Plain, describe_trial, training
+from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure, visible_range
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
@@ -204,6 +206,16 @@ def pictures(history: History) -> Plain:
         + [_picture(figure, "internals") for figure in internal_figures(history)],
         "model": model_facts(history),
         "configuration": as_yaml(history.settings.shown),
+    }
+
+
+def comparison(runs: list[tuple[str, History]]) -> Plain:
+    """Return several campaigns side by side: their names, rows of what they found and where their
+    files differ, and the courses of their best values."""
+    return {
+        "names": [name for name, _ in runs],
+        "rows": side_by_side([history for _, history in runs]),
+        "figures": [_picture(figure, "results") for figure in best_courses(runs)],
     }
 
 

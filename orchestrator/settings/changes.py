@@ -19,7 +19,7 @@ class Change:
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
     """Return the keys that differ, in the order of `old`, then those only in `new`. Lists are
     compared whole."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
+    before, after = dict(leaves(old)), dict(leaves(new))
     return [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
@@ -33,9 +33,10 @@ def may_change(key: str) -> bool:
     return key.partition(".")[0] in CHANGEABLE
 
 
-def _leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each dotted key of a tree with its value."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,20 +13,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.live import short_text
 from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import RunError, UserError
+from orchestrator.history.comparing import best_text, side_by_side, trials_text
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
 from orchestrator.store import limited, snapshots
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import Run, open_run
-from orchestrator.wording import duration, moment
+from orchestrator.wording import moment
 
 
 class BestFormat(StrEnum):
@@ -93,7 +91,7 @@ def list_(
         return
     table = Table("run", "began", "state", "trials", "best", "tags", box=None, pad_edge=False)
     for path, history in found:
-        cells = (moment(history.created.time), str(history.state), _trials(history.status()), _best(history))
+        cells = (moment(history.created.time), str(history.state), trials_text(history.status()), best_text(history))
         table.add_row(Text(path.name), *cells, Text(" ".join(history.tags)))
     for name in unreadable:
         table.add_row(Text(name), "", "unreadable")
@@ -110,7 +108,7 @@ def compare(
     """Compare runs: strategy, evaluations, best value and where it was found, time, utilisation."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
     table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
-    for label, cells in _comparison([history for _, history in histories]):
+    for label, cells in side_by_side([history for _, history in histories]):
         table.add_row(label, *(Text(cell) for cell in cells))
     console = SafeConsole()
     console.print(table)
@@ -175,35 +173,3 @@ def _read_limited(folder: Path) -> History:
     length = limited.call(lambda: length_of(run), OPEN_SECONDS)
     seconds = min(OPEN_SECONDS + _SECONDS_PER_EVENT * length, _MOST_SECONDS)
     return limited.call(lambda: read_history(run), seconds)
-
-
-def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
-    now = [history.status() for history in histories]
-    rows: list[tuple[str, list[str]]] = [
-        ("strategy", [history.settings.strategy for history in histories]),
-        ("state", [str(history.state) for history in histories]),
-        ("trials", [_trials(status) for status in now]),
-        ("best value", [_best(history) for history in histories]),
-        ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
-        ("time", [duration(status.elapsed_seconds) for status in now]),
-        ("utilisation", [f"{status.utilization:.0%}" for status in now]),
-    ]
-    names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
-    return rows + [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
-
-
-def _parameter(best: Best | None, name: str) -> str:
-    value = None if best is None else best.parameters.get(name)
-    return "" if value is None else short_text(value)
-
-
-def _trials(status: Status) -> str:
-    failed = f", {status.failed} failed" if status.failed else ""
-    return f"{status.done} of {status.evaluations}{failed}"
-
-
-def _best(history: History) -> str:
-    now = history.status().goals
-    if now is not None and len(now.objectives) > 1:
-        return goals_text(now)
-    return "" if history.best_known is None else f"{history.best_known.value:.6g}"

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.serve.access import read_token
-from orchestrator.serve.app import _to_json
+from orchestrator.serve.app import MOST_COMPARED, _to_json
 from orchestrator.serve.sources import Sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -72,6 +72,27 @@ def test_only_the_token_under_a_name_of_the_server_is_admitted(begin_log: BeginL
         assert status_of_refusal(address, "/campaign/none/trials") == 404
         first_update_with(address, "one", len(SyntheticLog(trials=5).events()))
         assert ask(address, "/campaign/one/trials")["total"] == 5
+
+
+def test_campaigns_are_compared_by_their_courses_and_where_they_differ(begin_log: BeginLog) -> None:
+    events = SyntheticLog(trials=20, sessions=1).events()
+    begin_log("one", events)
+    log = begin_log("<two>", events[: len(events) // 2])
+    with running_server(log.url) as address:
+        first_update_with(address, "one", len(events))
+        first_update_with(address, "%3Ctwo%3E", len(events) // 2)
+        compared = ask(address, "/comparison?campaign=one&campaign=%3Ctwo%3E&campaign=one")
+        assert compared["names"] == ["one", "<two>"]
+        rows = dict(compared["rows"])
+        assert rows["trials"][0] != rows["trials"][1]
+        assert rows["best value"][0]
+        (figure,) = compared["figures"]
+        assert [line["name"] for line in json.loads(figure["spec"])["data"]] == ["one", "&lt;two&gt;"]
+        assert status_of_refusal(address, "/comparison?campaign=none") == 404
+        many = "&".join(f"campaign=c{number}" for number in range(MOST_COMPARED + 1))
+        assert status_of_refusal(address, f"/comparison?{many}") == 400
+        assert status_of_refusal(address, "/comparison?campaign=one", token="wrong") == 401
+        assert ask(address, "/comparison")["figures"] == []
 
 
 def raw_answer(address: str, request: bytes) -> tuple[int, str]:

@@ -87,3 +87,21 @@ def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page
         page.wait_for_selector("#trial-dialog:not([open])", state="attached")
         assert page.evaluate("window.harmed === undefined")
         assert page.locator("main img").count() == 0
+
+
+def test_chosen_campaigns_are_compared_in_one_picture_and_a_table(page: "Page", begin_log: BeginLog) -> None:
+    events = SyntheticLog(trials=20, sessions=1).events()
+    begin_log("one", events)
+    log = begin_log(HOSTILE, events[: len(events) // 2])
+    with running_server(log.url) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_role("checkbox", name="compare one").check()
+        assert page.locator("#compare").is_disabled()
+        page.get_by_role("checkbox", name=f"compare {HOSTILE}").check()
+        page.locator("#compare").click()
+        page.wait_for_selector("#results-figures .main-svg")
+        page.wait_for_selector("#differences tbody tr")
+        assert page.locator("#differences thead a").all_inner_texts() == ["one", HOSTILE]
+        assert "best value" in page.locator("#differences tbody").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("window.harmed === undefined")

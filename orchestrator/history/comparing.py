@@ -1,0 +1,58 @@
+"""Runs side by side: what they found, and where their campaign files differ. For `bbkb compare` and
+the live page."""
+
+from collections.abc import Sequence
+
+from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.status import Status, goals_text
+from orchestrator.history.fold import History
+from orchestrator.settings.changes import leaves
+from orchestrator.wording import duration, one_line, short_text
+
+MOST_SETTINGS = 40
+_PLACES = ("run", "runs", "store")  # differ without a meaning
+_LONGEST = 60  # characters of a setting
+
+
+def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    """Return rows of a table: a name, and one cell for each run. First the results, then the best
+    parameters, then the settings that are not the same in all runs."""
+    now = [history.status() for history in histories]
+    rows: list[tuple[str, list[str]]] = [
+        ("strategy", [history.settings.strategy for history in histories]),
+        ("state", [str(history.state) for history in histories]),
+        ("trials", [trials_text(status) for status in now]),
+        ("best value", [best_text(history) for history in histories]),
+        ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
+        ("time", [duration(status.elapsed_seconds) for status in now]),
+        ("utilisation", [f"{status.utilization:.0%}" for status in now]),
+    ]
+    names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
+    rows += [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
+    return rows + _different_settings(histories)
+
+
+def trials_text(status: Status) -> str:
+    """Return how many trials have ended, and how many of them failed."""
+    failed = f", {status.failed} failed" if status.failed else ""
+    return f"{status.done} of {status.evaluations}{failed}"
+
+
+def best_text(history: History) -> str:
+    """Return the best value, or what several objectives have reached."""
+    now = history.status().goals
+    if now is not None and len(now.objectives) > 1:
+        return goals_text(now)
+    return "" if history.best_known is None else f"{history.best_known.value:.6g}"
+
+
+def _parameter(best: Best | None, name: str) -> str:
+    value = None if best is None else best.parameters.get(name)
+    return "" if value is None else short_text(value)
+
+
+def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    settings = [dict(leaves(history.settings.shown)) for history in histories]
+    keys = dict.fromkeys(key for one in settings for key in one if key.partition(".")[0] not in _PLACES)
+    rows = [(key, [one_line(str(one[key]), _LONGEST) if key in one else "" for one in settings]) for key in keys]
+    return [(key, cells) for key, cells in rows if len(set(cells)) > 1][:MOST_SETTINGS]

@@ -1,0 +1,39 @@
+"""Runs side by side: results, best parameters, and the settings that differ."""
+
+from dataclasses import replace
+
+from orchestrator.campaign.events import Event, SessionOpened
+from orchestrator.history.comparing import side_by_side
+from orchestrator.history.fold import History, fold
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+def history_with(**settings: object) -> History:
+    def changed(event: Event) -> Event:
+        return replace(event, settings={**event.settings, **settings}) if isinstance(event, SessionOpened) else event
+
+    return fold(map(changed, SyntheticLog(trials=12, sessions=1).events()))
+
+
+def test_only_settings_that_differ_have_a_row() -> None:
+    one, two = history_with(tags=["a"], note="x" * 500), history_with(tags=["b"], note="x" * 500)
+    rows = dict(side_by_side([one, two]))
+    assert rows["tags"] == ["['a']", "['b']"]
+    assert "note" not in rows
+    assert rows["strategy"][0] == rows["strategy"][1] != ""
+    assert dict(side_by_side([one, one])).keys() == rows.keys() - {"tags"}
+
+
+def test_where_a_run_was_stored_is_no_difference_and_a_missing_setting_is_empty() -> None:
+    rows = dict(side_by_side([history_with(store="sqlite", runs="a"), history_with(runs="b", note="long " * 100)]))
+    assert not {"store", "runs"} & rows.keys()
+    assert rows["note"][0] == ""
+    assert len(rows["note"][1]) <= 60
+
+
+def test_best_parameters_are_shown_for_each_run() -> None:
+    history = history_with()
+    assert history.best is not None
+    rows = dict(side_by_side([history]))
+    assert set(history.best.parameters) <= rows.keys()
+    assert rows["found by"] == [f"trial {history.best.trial}"]
