@@ -136,7 +136,7 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
     if problem.is_deterministic or not isinstance(problem.strategy, Recommends):
         return None
     arm = problem.strategy.recommend(model)
-    if arm is None or not (finished := int(model.pulls.finished_counts[arm])):  # else the best finished one remains
+    if arm is None or not (finished := int(model.pulls.finished.counts[arm])):  # else the best finished one remains
         return None
     mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)

@@ -78,7 +78,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
         return pulls
     sums = np.zeros(len(pulls.counts))
     sums[pulls.arms] = scores_of(mean_rewards(pulls), outputs) * pulls.counts[pulls.arms]
-    return Pulls(pulls.counts, freeze(sums))
+    return Pulls.of(pulls.counts, freeze(sums))
 
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:

@@ -251,7 +251,7 @@ class GPThreDS:
         rewards."""
         visit = state.progress.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
-        local = Pulls(visit.pulls.counts[points], visit.pulls.reward_sums[points])
+        local = Pulls.of(visit.pulls.counts[points], visit.pulls.reward_sums[points])
         mean, variance = exact_posterior(self.kernel, state.arms[points], local, self.regularization)
         rows = np.searchsorted(points, visit.grid)
         return mean[rows], variance[rows]

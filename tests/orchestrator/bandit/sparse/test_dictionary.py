@@ -47,7 +47,7 @@ def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(
 def test_an_arm_as_a_whole_is_at_least_as_likely_and_within_the_expected_size(
     rows: list[tuple[int, float]], oversampling: float
 ) -> None:
-    pulls = Pulls(np.array([count for count, _ in rows]), np.zeros(len(rows)))
+    pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
     variance = np.array([value for _, value in rows])
     single = inclusion_probabilities(pulls, variance, oversampling, "pulls")
     whole = inclusion_probabilities(pulls, variance, oversampling, "arms")
@@ -70,7 +70,7 @@ def test_arms_are_drawn_as_often_as_their_probability_says(resampling: Resamplin
 def test_a_limit_lowers_the_expected_size_to_it_and_no_further(
     resampling: Resampling, rows: list[tuple[int, float]], limit: int
 ) -> None:
-    pulls = Pulls(np.array([count for count, _ in rows]), np.zeros(len(rows)))
+    pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
     variance = np.array([value for _, value in rows])
     free = inclusion_probabilities(pulls, variance, 2.0, resampling)
     limited = _within(limit, pulls, variance, 2.0, resampling)
@@ -83,11 +83,11 @@ def test_a_limit_lowers_the_expected_size_to_it_and_no_further(
 def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_atom_or_not(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(0.5), rng.random((12, 2)), float(10 ** rng.uniform(-2, 0)))
-    pulls = Pulls(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
+    pulls = Pulls.of(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
     for arm in pulls.arms:
         others = pulls.counts.copy()
         others[arm] = 0
-        _, expected, _ = model.fit(Pulls(others, np.zeros(12)), pulls.arms).moments(np.array([arm]))
+        _, expected, _ = model.fit(Pulls.of(others, np.zeros(12)), pulls.arms).moments(np.array([arm]))
         for dictionary in (pulls.arms, np.setdiff1d(pulls.arms, [arm])):
             _, variance, rows = model.fit(pulls, dictionary).moments(np.array([arm]))
             found = without_own_pulls(pulls.counts[[arm]], variance, np.vecdot(rows, rows))
@@ -95,7 +95,7 @@ def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_a
 
 
 def test_a_stable_draw_changes_with_the_probabilities_only() -> None:
-    pulls, rng = Pulls(np.ones(400, np.intp), np.zeros(400)), np.random.default_rng(0)
+    pulls, rng = Pulls.of(np.ones(400, np.intp), np.zeros(400)), np.random.default_rng(0)
     less, more = (resparsify(pulls, np.full(400, share), 1.0, "stable", rng) for share in (0.3, 0.35))
     assert set(less.tolist()) < set(more.tolist())
     assert len(less) == pytest.approx(120, abs=40)

@@ -3,7 +3,6 @@ after a refit most arms need no new moments.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
         )
     if relation == "nudged":
         sums = pulls.reward_sums * (1 + 10.0 ** rng.uniform(-14, -5) * rng.normal(size=count))
-        return old, model.fit(replace(pulls, reward_sums=sums), old.basis)
+        return old, model.fit(Pulls.of(pulls.counts, sums), old.basis)
     return old, model.fit(pulls, old.basis)
 
 

@@ -89,7 +89,7 @@ def test_every_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean
         width = 2 * (0.1 * math.sqrt(gain + 2 * math.log(100)) + math.sqrt(0.05) * 0.5)
         counts, product = state.pulls.counts.copy(), []
         for pick in decision.picks:
-            _, variance = exact_posterior(strategy.kernel, ARMS, Pulls(counts, np.zeros(40)), 0.05)
+            _, variance = exact_posterior(strategy.kernel, ARMS, Pulls.of(counts, np.zeros(40)), 0.05)
             ucb = mean + width * np.sqrt(variance)
             assert ucb[pick.arm] >= ucb.max() - 1e-9
             assert (pick.mean, pick.variance, pick.width) == pytest.approx((mean[pick.arm], variance[pick.arm], width))

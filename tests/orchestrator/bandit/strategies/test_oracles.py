@@ -76,7 +76,7 @@ def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better
         for pick in decision.picks:
             assert dense_drift_budget(rule, fb, covariance, batch) <= 2 * (1 + 1e-9)
             counts = state.pulls.counts + np.bincount(batch, minlength=40)
-            _, variance = exact_posterior(Matern52(0.5), ARMS, Pulls(counts, np.zeros(40)), 0.1)
+            _, variance = exact_posterior(Matern52(0.5), ARMS, Pulls.of(counts, np.zeros(40)), 0.1)
             ucb = mean + width * np.sqrt(variance)
             assert ucb[pick.arm] >= ucb.max() - 1e-7
             batch.append(pick.arm)
