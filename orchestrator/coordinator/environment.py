@@ -3,10 +3,11 @@ it writes.
 
 `deploy/ray.env` holds the same and explains each of them. `require_token` adds the token of a Ray
 that this process starts, in a file that only this user can read and that is removed with the
-process.
+process; if that was killed, by the next one.
 """
 
 import atexit
+import contextlib
 import os
 import secrets
 import shutil
@@ -14,6 +15,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from orchestrator.store.lease import Identity
+
+_PREFIX, _TOKEN, _OWNER = "bbkb-token-", "token", "owner"
 # A node that stops answering is noticed soon, output is bounded, no usage reports.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -38,12 +42,38 @@ def require_token() -> Path | None:
     return Path(os.environ["RAY_AUTH_TOKEN_PATH"])
 
 
+def _remove_leftovers() -> None:
+    """Remove the folders of processes that were killed, and whose Ray has ended, too."""
+    here, used = Identity.of_this_process().space, _named_tokens()
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))
+        except OSError:  # another user's, or one that is being made
+            continue
+        if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _named_tokens() -> set[str]:
+    """Return the token files that running processes of this user were started with: a Ray may
+    outlive the process that started it."""
+    found = set()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # another user's, or it has just ended
+            variables = environment.read_bytes().split(b"\0")
+            prefix = b"RAY_AUTH_TOKEN_PATH="
+            found |= {os.fsdecode(one.removeprefix(prefix)) for one in variables if one.startswith(prefix)}
+    return found
+
+
 @cache
 def _token_file() -> Path:
     """Create the file, once per process: Ray's own processes read it again and again."""
-    folder = Path(tempfile.mkdtemp(prefix="bbkb-token-"))  # mode 0700
+    _remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
+    (folder / _OWNER).write_text(Identity.of_this_process().written(), encoding="utf-8")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    file = folder / "token"
+    file = folder / _TOKEN
     with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as opened:
         opened.write(secrets.token_hex(32))
     return file

@@ -6,6 +6,7 @@ Rules of the operator that its schema does not contain are checked here: names a
 
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -17,6 +18,7 @@ from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
 from orchestrator.launchers.writing import Setting, check_node, places_of
+from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
 
@@ -29,6 +31,7 @@ _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
     rf"([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?/)?{_COMPONENT}(/{_COMPONENT})*(:\w[\w.-]{{0,127}})?(@[a-z0-9]+:[0-9a-f]{{32,}})?"
 )
+_SECRET_KEY = re.compile(r"(password|passwd|secret|(api|auth|access|bearer)[_-]?(key|token))$", re.IGNORECASE)
 _RUNS, _CAMPAIGN = "/runs", "/campaign"
 
 
@@ -88,6 +91,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
             f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
         )
     _refuse_secrets(settings, campaign, run)
+    refuse_secret_options(settings.resolved())
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{run}-token"}, "type": "Opaque"}
     secret["stringData"] = {"auth_token": token}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{run}-campaign"}}
@@ -110,6 +114,17 @@ def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
             f"{places[0]} must not hold a secret on Kubernetes, where the file is a ConfigMap that many can read: "
             f"write ${{VAR}} in its place, and VAR into the Secret {run}-store"
         )
+
+
+def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
+    """Raise UserError when an option of the objective looks like a secret by its name, for the same
+    reason."""
+    for key, value in leaves(resolved["objective"].get("options") or {}):
+        if _SECRET_KEY.search(key) and isinstance(value, str) and value:
+            raise UserError(
+                f"objective.options.{key} must not hold a secret on Kubernetes, where the file is a ConfigMap that "
+                "many can read: let the objective read it from an environment variable or a file of the image"
+            )
 
 
 def _needs_variables(settings: Settings) -> bool:

@@ -13,8 +13,10 @@ from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_
 from orchestrator.wording import plural
 from workers.messages import FailureKind
 
+_STOPPED = "stopped early"
 _COLORS = {
     "": "--success",
+    _STOPPED: "--stopped",
     FailureKind.ERROR: "--error",
     FailureKind.INVALID_VALUE: "--invalid",
     FailureKind.TIMEOUT: "--timeout",
@@ -71,7 +73,7 @@ class _Bar:
     """Consecutive attempts of one worker with the same outcome. Times in seconds in session."""
 
     worker: str
-    failure: str
+    kind: str  # empty for a success
     started: float
     finished: float
     trials: tuple[int, int]  # first and last
@@ -88,7 +90,7 @@ def gantt(history: History) -> Figure | None:
         {bar.worker for bar in bars}, key=_natural, reverse=True
     )  # plotly draws the first lane at the bottom
     seconds, unit = clock.unit
-    counts = Counter(attempt.failure for attempt in history.attempts)
+    counts = Counter(_ended_as(attempt) for attempt in history.attempts)
     kinds = sorted(counts, key=lambda kind: (list(_COLORS).index(kind) if kind in _COLORS else len(_COLORS), kind))
     lanes = axis(
         "worker", type="category", categoryarray=[label(worker, 28) for worker in workers], categoryorder="array"
@@ -102,7 +104,7 @@ def gantt(history: History) -> Figure | None:
         name="workers",
         title="Workers",
         caption=caption,
-        traces=[_lane_trace([bar for bar in bars if bar.failure == kind], kind, counts[kind], unit) for kind in kinds],
+        traces=[_lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit) for kind in kinds],
         layout=layout(
             axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
             lanes,
@@ -113,6 +115,11 @@ def gantt(history: History) -> Figure | None:
             shapes=_resumes(clock, seconds),
         ),
     )
+
+
+def _ended_as(attempt: AttemptRow) -> str:
+    """Return the kind of a bar: that of a failure, or a stop; empty for a success."""
+    return attempt.failure or ("" if attempt.stopped_at is None else _STOPPED)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -128,7 +135,7 @@ def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
     finished = clock([attempt.finished for attempt in attempts]) / seconds
     lanes = [attempt.worker for attempt in attempts]
     bars = (
-        _Bar(worker, attempts[place].failure, start, end, (attempts[place].trial, attempts[place].trial))
+        _Bar(worker, _ended_as(attempts[place]), start, end, (attempts[place].trial, attempts[place].trial))
         for worker, start, place, end in sorted(
             zip(lanes, started.tolist(), range(len(attempts)), finished.tolist(), strict=True)
         )
@@ -143,7 +150,7 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     `resolution`."""
     current = next(bars)
     for bar in bars:
-        is_alike = (bar.worker, bar.failure) == (current.worker, current.failure)
+        is_alike = (bar.worker, bar.kind) == (current.worker, current.kind)
         if is_alike and bar.finished - current.started <= resolution:
             current.trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
             current.finished = max(current.finished, bar.finished)
@@ -172,7 +179,7 @@ def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
 def _bar_label(bar: _Bar, unit: str) -> str:
     first, last = bar.trials
     who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
-    ended = label(bar.failure or "success")
+    ended = label(bar.kind or "success")
     return f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
 
 

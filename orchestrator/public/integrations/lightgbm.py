@@ -22,20 +22,15 @@ class TrialCallback:
     before_iteration = False
 
     def __init__(
-        self,
-        metric: str,
-        report: Report | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        every: int = 1,
+        self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None, every: int = 1
     ) -> None:
         """Find the trial's checkpoint.
 
         Args:
             metric: data and metric, such as `valid_0-l2`.
-            report: the argument `report` of the objective; None in a command, which prints its
-                reports.
+            report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
-            every: rounds between two reports and checkpoints.
+            every: rounds between two reports and checkpoints; the last round is reported, too.
 
         """
         self._trial, self._metric, self._every = Trial(report, folder), metric, every
@@ -45,7 +40,7 @@ class TrialCallback:
     def __call__(self, env: CallbackEnv) -> None:
         """Save, report, and raise EarlyStopException when the campaign stops the trial."""
         step, results = env.iteration + 1, env.evaluation_result_list or []
-        if step % self._every:
+        if step % self._every and step != env.end_iteration:
             return
         self._trial.save(env.model.save_model, step, ".txt")
         values = {f"{data}-{name}": value for data, name, value, *_ in results}

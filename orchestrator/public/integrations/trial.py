@@ -78,7 +78,7 @@ class Trial:
 
     def keep(self, draft: Path, step: int, suffix: str = "") -> None:
         """Move a complete checkpoint, a file or a folder on the same disk, and remove the one
-        before."""
+        before, with drafts of attempts that ended while they saved."""
         if self.folder is None:
             return
         before, complete = self.checkpoint, self.folder / f"step-{step}{suffix}"
@@ -87,8 +87,9 @@ class Trial:
         self.folder.mkdir(parents=True, exist_ok=True)
         draft.rename(complete)
         self.checkpoint, self.step = complete, step
-        if before is not None and before != complete:
-            shutil.rmtree(before) if before.is_dir() else before.unlink(missing_ok=True)
+        replaced = [before] if before is not None and before != complete else []
+        for path in [*replaced, *self.folder.glob("draft-*")]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:

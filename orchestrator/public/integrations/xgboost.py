@@ -22,34 +22,39 @@ class TrialCallback(TrainingCallback):
     """
 
     def __init__(
-        self,
-        metric: str,
-        report: Report | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        every: int = 1,
+        self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None, every: int = 1
     ) -> None:
         """Find the trial's checkpoint.
 
         Args:
             metric: data and metric as XGBoost prints them, such as `validation-rmse`.
-            report: the argument `report` of the objective; None in a command, which prints its
-                reports.
+            report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
-            every: rounds between two reports and checkpoints.
+            every: rounds between two reports and checkpoints; the last round is reported, too.
 
         """
         self._trial, self._metric, self._every = Trial(report, folder), metric, every
+        self._values: dict[str, float] = {}  # of the last round, until they are reported
         self.step = self._trial.step
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Save, report, and say whether the training ends."""
-        step = model.num_boosted_rounds()
-        if step % self._every:
+        self._values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
+        if model.num_boosted_rounds() % self._every:
             return False
-        stops = False
+        return self._report(model)
+
+    def after_training(self, model: Any) -> Any:
+        """Save and report after the last round, if that was not done."""
+        if self._values:
+            self._report(model)
+        return model
+
+    def _report(self, model: Any) -> bool:
+        stops, values, self._values = False, self._values, {}
         if collective.get_rank() == 0:
+            step = model.num_boosted_rounds()
             self._trial.save(model.save_model, step, ".ubj")
-            values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
             stops = self._trial.report(values, self._metric, step)
         return bool(collective.broadcast(stops, 0))

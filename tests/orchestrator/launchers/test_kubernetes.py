@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.kubernetes import Pods, as_yaml, manifests_for, workers_on
+from orchestrator.launchers.kubernetes import Pods, as_yaml, manifests_for, refuse_secret_options, workers_on
 from orchestrator.settings.model import Settings, from_mapping, load
 from tests.orchestrator.launchers.operators_rules import check
 
@@ -202,6 +202,15 @@ def test_a_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(l
     ) as error:
         manifests_for(Pods(image="i"), settings, f"name: sine\n{line}\n", "first", "a token")
     assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["password", "db_password", "api_key", "access-token"])
+def test_a_secret_among_the_options_of_an_objective_is_refused(key: str) -> None:
+    resolved = from_mapping(TREE).resolved()
+    with pytest.raises(UserError, match=rf"^objective\.options\.judge\.{key} must not hold a secret") as error:
+        refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})
+    assert "geheim" not in str(error.value)
+    refuse_secret_options({**resolved, "objective": {"options": {"stop_token": "</s>", key: ""}}})
 
 
 def test_a_webhook_gets_its_variable_from_the_secret() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from objectives.objective import Report
 from orchestrator.public import integrations
-from tests.orchestrator.public.integrations.trainings import STEPS, TRAININGS
+from tests.orchestrator.public.integrations.trainings import STEPS, TRAININGS, train_lightgbm, train_xgboost
 from workers.reporting import Reports
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
@@ -57,6 +57,21 @@ def test_without_a_report_the_same_training_prints_the_lines_of_a_command(
     training(None, None)
     printed = re.findall(r"^BBKB_REPORT (\d+) (\S+)", capfd.readouterr().out, re.MULTILINE)
     assert [(int(step), float(value)) for step, value in printed] == [reported[:2] for reported in expected.points()]
+
+
+@pytest.mark.parametrize("train", [train_xgboost, train_lightgbm])
+def test_the_last_round_is_reported_and_kept_whatever_the_distance_of_reports(
+    train: Callable[..., None], tmp_path: Path
+) -> None:
+    reports, whole = Reports(folder=tmp_path), Reports()
+    train(reports, None, every=4)
+    train(whole, None)
+    assert [reported.step for reported in reports.points()] == [4, STEPS]
+    assert reports.points()[-1] == whole.points()[-1]
+    assert [path.name.partition(".")[0] for path in tmp_path.iterdir()] == [f"step-{STEPS}"]
+    stopped = Reports(lambda reported: reported is not None and reported.step == 4)
+    train(stopped, None, every=4)
+    assert [reported.step for reported in stopped.points()] == [4]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.stem)

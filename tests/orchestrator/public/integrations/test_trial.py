@@ -62,6 +62,14 @@ def test_the_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"step-10.json", "draft-11.json", "output-1.txt"}
 
 
+def test_drafts_of_an_attempt_that_was_killed_are_removed_with_the_next_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "draft-4.json").write_text("incomplete")
+    (tmp_path / "draft-5").mkdir()
+    (tmp_path / "draft-5" / "weights").write_text("incomplete")
+    Trial(folder=tmp_path).save(writes("complete"), 6, ".json")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-6.json"]
+
+
 def test_a_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path: Path) -> None:
     trial = Trial(folder=tmp_path)
     for content in ("first", "second"):

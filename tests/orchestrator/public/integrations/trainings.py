@@ -15,11 +15,11 @@ INPUTS = _RNG.normal(size=(64, 4)).astype(np.float32)
 TARGETS = (2.0 * INPUTS[:, :1] + INPUTS[:, 1:2]).astype(np.float32)
 
 
-def train_xgboost(report: Report | None, folder: Path | None) -> None:
+def train_xgboost(report: Report | None, folder: Path | None, every: int = 1) -> None:
     xgboost = pytest.importorskip("xgboost")
     from orchestrator.public.integrations.xgboost import TrialCallback
 
-    trial = TrialCallback("valid-rmse", report, folder)
+    trial = TrialCallback("valid-rmse", report, folder, every)
     data = xgboost.DMatrix(INPUTS, TARGETS)
     xgboost.train(
         {"nthread": 1},
@@ -32,11 +32,11 @@ def train_xgboost(report: Report | None, folder: Path | None) -> None:
     )
 
 
-def train_lightgbm(report: Report | None, folder: Path | None) -> None:
+def train_lightgbm(report: Report | None, folder: Path | None, every: int = 1) -> None:
     lightgbm = pytest.importorskip("lightgbm")
     from orchestrator.public.integrations.lightgbm import TrialCallback
 
-    trial = TrialCallback("valid-l2", report, folder)
+    trial = TrialCallback("valid-l2", report, folder, every)
     data = lightgbm.Dataset(INPUTS, TARGETS[:, 0], free_raw_data=False)
     lightgbm.train(
         {"metric": "l2", "num_threads": 1, "verbosity": -1, "min_data_in_leaf": 5},

@@ -1,0 +1,65 @@
+"""The token of a Ray that this process starts: whose files are removed, and whose are kept."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from orchestrator.coordinator.environment import _token_file
+from orchestrator.store.lease import Identity
+
+MAKE = """
+import os, signal
+from orchestrator.coordinator.environment import require_token
+print(require_token(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    return tmp_path
+
+
+def token_of_a_killed_process(folder: Path) -> Path:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE], env={**kept, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
+    )
+    return Path(done.stdout.strip())
+
+
+def test_the_token_of_a_process_that_was_killed_is_removed_by_the_next_one(folder: Path) -> None:
+    token = token_of_a_killed_process(folder)
+    assert token.is_file()
+    made = _token_file.__wrapped__()
+    assert not token.parent.exists()
+    assert made.is_file()
+    assert made.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_token_that_a_running_process_names_is_kept(folder: Path) -> None:
+    token = token_of_a_killed_process(folder)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "RAY_AUTH_TOKEN_PATH": str(token)}) as ray_that_lives:
+        _token_file.__wrapped__()
+        assert token.is_file()
+        ray_that_lives.kill()
+
+
+def test_folders_of_living_and_unknown_owners_are_kept(folder: Path) -> None:
+    written = {
+        "alive": Identity.of_this_process().written(),
+        "elsewhere": Identity("another", 1, "1", "another boot").written(),
+        "damaged": "{",
+    }
+    for name, text in written.items():
+        (folder / f"bbkb-token-{name}").mkdir()
+        (folder / f"bbkb-token-{name}" / "owner").write_text(text)
+    (folder / "bbkb-token-of-an-older-version").mkdir()
+    _token_file.__wrapped__()
+    assert len(list(folder.glob("bbkb-token-*"))) == len(written) + 2
