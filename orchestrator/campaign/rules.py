@@ -7,9 +7,7 @@ of that version.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import Any
 
 from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
@@ -66,85 +64,6 @@ class AttemptFailures:
         return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Budget:
-    evaluations: int
-    steps: int | None = None
-    hours: float | None = None
-    target: float | None = None
-    stop_when: StopWhen | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Strategy:
-    name: str = ""
-    mode: object = "batch"  # a user's strategy may give the option another meaning
-    refresh_overhead: float = 0.0
-    refresh_growth: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Workers:
-    executor: str = "ray"
-    count: int | None = None
-    machines: int = 1
-    cpus: float = 1.0
-    gpus: float = 0.0
-    memory_gb: float | None = None
-    retries: int | None = RECORDED_RETRIES
-    retry_memory_factor: float | None = None
-    timeout_seconds: float | None = None
-    timeout_factor: float | None = None
-
-    def needs(self) -> str:
-        """Say what one evaluation needs: `2 machines with 3 CPUs and 1 GPU each`."""
-        amounts = [f"{self.cpus:g} CPU{'s' * (self.cpus != 1)}"]
-        if self.gpus:
-            amounts.append(f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}")
-        if self.memory_gb is not None:
-            amounts.append(f"{self.memory_gb:g} GB")
-        listed = " and ".join([", ".join(amounts[:-1]), amounts[-1]]) if len(amounts) > 1 else amounts[0]
-        return listed if self.machines == 1 else f"{self.machines} machines with {listed} each"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asha:
-    rule: Literal["asha"]
-    reduction: float
-    first_step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Median:
-    rule: Literal["median"]
-    after: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ModelStopping:
-    rule: Literal["model"]
-    after: int
-    finish: int
-    continues: bool | Literal["anew"] | None = None  # None: the session decides, in the settings that it opens with
-    first_trials: int | None = None
-    first_steps: int | None = None
-    last_step: int | None = None
-    keep_checkpoints: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """The settings that are rules of a campaign."""
-
-    budget: _Budget
-    strategy: _Strategy = field(default_factory=_Strategy)
-    workers: _Workers = field(default_factory=_Workers)
-    early_stopping: Annotated[_Asha | _Median | _ModelStopping, Field(discriminator="rule")] | None = None
-
-
-_SETTINGS = TypeAdapter(_Settings)
-
-
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign
@@ -172,31 +91,31 @@ class Rules:
     goals: CampaignGoals = field(default_factory=CampaignGoals)
 
     @classmethod
-    def of(cls, settings: Mapping[str, object], slots: int) -> "Rules":
-        """Read them from a resolved campaign file. Raises a ValueError when it is none."""
-        read = _SETTINGS.validate_python(settings)
-        budget, workers, strategy = read.budget, read.workers, read.strategy
+    def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
+        """Read the rules from a resolved campaign file, which was checked before it was recorded."""
+        budget, workers, strategy = settings["budget"], settings.get("workers", {}), settings.get("strategy", {})
+        hours, stop_when, stopping = budget.get("hours"), budget.get("stop_when"), settings.get("early_stopping")
         goals = CampaignGoals.of(settings)
         return cls(
-            evaluations=budget.evaluations,
-            steps=budget.steps,
-            seconds=None if budget.hours is None else budget.hours * 3600.0,
-            target=budget.target,
-            stop_when=budget.stop_when,
+            evaluations=budget["evaluations"],
+            steps=budget.get("steps"),
+            seconds=None if hours is None else hours * 3600.0,
+            target=budget.get("target"),
+            stop_when=None if stop_when is None else StopWhen(**stop_when),
             is_maximized=goals.objectives[0].is_maximized,
-            workers=workers.count if workers.executor == "ray" else None,
-            needs=workers.needs(),
-            retries=workers.retries,
+            workers=workers.get("count") if workers.get("executor", "ray") == "ray" else None,
+            needs=_needs(workers),
+            retries=workers.get("retries", RECORDED_RETRIES),
             failures_before_giving_up=max(10, 2 * slots),
-            memory_factor=workers.retry_memory_factor,
-            timeout_seconds=workers.timeout_seconds,
-            timeout_factor=None if workers.timeout_seconds else workers.timeout_factor,
-            is_asynchronous=strategy.mode == "async",
-            has_own_strategy=":" in strategy.name,
-            stopping=_stopping(read.early_stopping),
-            training=_training(read.early_stopping),
-            refresh_overhead=strategy.refresh_overhead,
-            refresh_growth=strategy.refresh_growth,
+            memory_factor=workers.get("retry_memory_factor"),
+            timeout_seconds=workers.get("timeout_seconds"),
+            timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
+            is_asynchronous=strategy.get("mode") == "async",
+            has_own_strategy=":" in strategy.get("name", ""),
+            refresh_overhead=strategy.get("refresh_overhead", 0.0),
+            refresh_growth=strategy.get("refresh_growth", 0.0),
+            stopping=None if stopping is None else _stopping(stopping),
+            training=_training(stopping) if stopping is not None and stopping["rule"] == "model" else None,
             goals=goals,
         )
 
@@ -235,25 +154,32 @@ class Rules:
                 return 1 if self.retries is None else min(1, self.retries)  # it rarely helps and is expensive
 
 
-def _training(settings: _Asha | _Median | _ModelStopping | None) -> TrainingRule | None:
-    if not isinstance(settings, _ModelStopping):
-        return None
+def _needs(workers: Mapping[str, Any]) -> str:
+    """Say what one evaluation needs: `2 machines with 3 CPUs and 1 GPU each`."""
+    cpus, gpus, memory_gb = workers.get("cpus", 1.0), workers.get("gpus"), workers.get("memory_gb")
+    amounts = [f"{cpus:g} CPU{'s' * (cpus != 1)}"]
+    if gpus:
+        amounts.append(f"{gpus:g} GPU{'s' * (gpus != 1)}")
+    if memory_gb is not None:
+        amounts.append(f"{memory_gb:g} GB")
+    listed = " and ".join([", ".join(amounts[:-1]), amounts[-1]]) if len(amounts) > 1 else amounts[0]
+    machines = workers.get("machines", 1)
+    return listed if machines == 1 else f"{machines} machines with {listed} each"
+
+
+def _stopping(settings: Mapping[str, Any]) -> StoppingRule:
+    if settings["rule"] == "asha":
+        return StoppingRule.asha(settings["reduction"], settings["first_step"])
+    return StoppingRule.median(settings["after"])
+
+
+def _training(settings: Mapping[str, Any]) -> TrainingRule:
     return TrainingRule(
-        first_trials=settings.first_trials or 0,
-        first_steps=settings.first_steps or 1,
-        continues=settings.continues is True,
-        restarts=settings.continues == "anew",
-        finish=settings.finish,
-        last_step=settings.last_step,
-        keep_checkpoints=settings.keep_checkpoints,
+        first_trials=settings.get("first_trials") or 0,
+        first_steps=settings.get("first_steps") or 1,
+        continues=settings.get("continues") is True,
+        restarts=settings.get("continues") == "anew",
+        finish=settings["finish"],
+        last_step=settings.get("last_step"),
+        keep_checkpoints=settings.get("keep_checkpoints"),
     )
-
-
-def _stopping(settings: _Asha | _Median | _ModelStopping | None) -> StoppingRule | None:
-    match settings:
-        case None:
-            return None
-        case _Median() | _ModelStopping():
-            return StoppingRule.median(settings.after)
-        case _Asha():
-            return StoppingRule.asha(settings.reduction, settings.first_step)
