@@ -7,14 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.api.result import Parameters, TrialResult
-from orchestrator.campaign.events import (
-    BatchChosen,
-    Event,
-    TrialFailed,
-    TrialsReopened,
-    TrialStopped,
-    TrialSucceeded,
-)
+from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
+from orchestrator.store import snapshots
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run
 
 _LOOK_SECONDS = 0.5
@@ -36,14 +33,15 @@ class ResultDelivery:
         self._on_result = on_result
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._known = 0  # the events of earlier sessions
-        self._parameters: dict[int, Parameters] = {}  # of the trials that are open
+        self._earlier = 0  # how many events are of earlier sessions
+        self._folded = 0, CampaignState()  # how many events are folded, and the state after them
         self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
 
     def __enter__(self) -> Self:
         if self._on_result is not None:
             with self._run.store() as store:
-                self._known = store.length(self._run.name)
+                self._earlier = store.length(self._run.name)
+                self._folded = snapshots.load(store, self._run.name)
             self._thread.start()
         return self
 
@@ -60,28 +58,28 @@ class ResultDelivery:
     def _follow(self) -> None:
         try:
             with self._run.store() as store:
-                position, is_over = 0, False
+                is_over = False
                 while not is_over:
                     is_over = self._over.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
-                    for event in store.read(self._run.name, after=position):
-                        position += 1
-                        self._deliver(event, is_new=position > self._known)
+                    self._catch_up(store)
         except BaseException as error:  # raised again in the thread that started the campaign
             self._error = error
 
-    def _deliver(self, event: Event, is_new: bool) -> None:
-        if isinstance(event, BatchChosen):
-            self._parameters.update((pick.trial, pick.parameters) for pick in event.picks)
-        if isinstance(event, TrialsReopened):
-            self._parameters.update((one.trial, one.parameters) for one in event.trials)
-        result = _result(event, self._parameters, self._metric)
-        if result is not None and is_new and self._on_result is not None:
-            self._on_result(result)
+    def _catch_up(self, store: EventStore) -> None:
+        position, state = self._folded
+        for event in store.read(self._run.name, after=position):
+            position += 1
+            is_new = position > self._earlier
+            if isinstance(event, AttemptEnded) and is_new and self._on_result is not None:
+                result = _result(event, state.running[event.trial].parameters, self._metric)
+                if result is not None:
+                    self._on_result(result)
+            state = apply(state, event)
+            self._folded = position, state
 
 
-def _result(event: Event, parameters: dict[int, Parameters], metric: str | None) -> TrialResult | None:
-    """Return the trial that has ended with this event, taken out of `parameters`; None with any
-    other event.
+def _result(event: AttemptEnded, parameters: Parameters, metric: str | None) -> TrialResult | None:
+    """Return the trial that has ended with this event; None when another attempt follows.
 
     `metric`: the name of the first of several objectives."""
     value: float | None
@@ -92,13 +90,13 @@ def _result(event: Event, parameters: dict[int, Parameters], metric: str | None)
             metrics = {**({} if metric is None else {metric: event.value}), **event.metrics}
         case TrialStopped():
             value, status, error, metrics = event.value, "stopped", "", {}
-        case TrialFailed(is_final=True):
+        case TrialFailed():
+            if not event.is_final:
+                return None
             value, status, error, metrics = None, "failed", f"{event.failure}: {event.message}", {}
-        case _:
-            return None
     return TrialResult(
         trial=event.trial,
-        parameters=parameters.pop(event.trial),
+        parameters=parameters,
         value=value,
         status=status,
         metrics=metrics,

@@ -1,0 +1,49 @@
+"""`orchestrator.api.following`: results are delivered once, with the parameters of their trials."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.api.following import ResultDelivery
+from orchestrator.api.result import TrialResult
+from orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
+from orchestrator.store.runs import Run
+from tests.orchestrator.campaign.short_logs import batch, dispatch, session, success
+
+OPENED = session(slots=1)
+WITH_TRAININGS = replace(
+    OPENED,
+    settings={**OPENED.settings, "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}},
+)
+STOPPED = TrialStopped(
+    time=1.0, trial=0, attempt=1, value=0.5, step=3, reports=((3, 0.5),), started=0.0, finished=1.0, worker="w"
+)
+
+
+def delivered(folder: Path, earlier: Sequence[Event], events: Sequence[Event]) -> list[tuple[int | None, str]]:
+    run, results = Run(folder, f"sqlite:///{folder / 'c.sqlite'}", "c"), list[TrialResult]()
+    with run.store() as store:
+        store.create("c", earlier)
+        writer = store.claim("c", "test")
+        with ResultDelivery(run, results.append):
+            writer.append(events)
+    return [(result.trial, result.status) for result in results]
+
+
+def test_a_trial_that_is_stopped_and_continued_is_delivered_at_both_ends(tmp_path: Path) -> None:
+    continued = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
+    events = (
+        STOPPED,
+        TrialsContinued(time=2.0, trials=(continued,), reason="finish"),
+        dispatch((0, 2), time=2.0),
+        success(0, attempt=2, time=3.0),
+    )
+    assert delivered(tmp_path, (WITH_TRAININGS, batch(0, [5]), dispatch((0, 1))), events) == [
+        (0, "stopped"),
+        (0, "succeeded"),
+    ]
+
+
+def test_results_of_earlier_sessions_are_not_delivered(tmp_path: Path) -> None:
+    earlier = (OPENED, batch(0, [5, 6]), dispatch((0, 1)), success(0))
+    assert delivered(tmp_path, earlier, (dispatch((1, 1)), success(1))) == [(1, "succeeded")]
