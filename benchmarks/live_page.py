@@ -32,8 +32,7 @@ from orchestrator.history.fold import History
 from orchestrator.serve import views
 from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import Source
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import EventStore, Writer
 
 T = TypeVar("T")
 

@@ -15,9 +15,10 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.display.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch, describe_holder, watch_holder
 from orchestrator.store.runs import Run
-from orchestrator.store.store import Holding, Stop, Store
+from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
 RESTART_SECONDS = 60.0  # for the restart of a coordinator that died, which loads its data again
@@ -38,7 +39,7 @@ class Follower:
     """A log folded so far. `status` is the same snapshot that the run itself would give, as of its
     last event."""
 
-    def __init__(self, run: Run, store: Store) -> None:
+    def __init__(self, run: Run, store: EventStore) -> None:
         self._run = run
         self._store = store
         self._name = run.name
@@ -80,7 +81,7 @@ class Follower:
 
 def follow(
     run: Run,
-    store: Store,
+    store: EventStore,
     view: View,
     stop: Stop = "",
     sleep: Callable[[float], None] = time.sleep,
@@ -121,7 +122,7 @@ def follow(
 
 def reason_not_to_follow(
     run: Run,
-    store: Store,
+    store: EventStore,
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -156,14 +157,14 @@ def _is_on_ray(run: Run) -> bool:
     return bool(read(run.settings_file).tree["workers"]["executor"] == "ray")
 
 
-def check_held(run: Run, store: Store, say: Callable[[str], None]) -> Holding:
+def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
     """Return the lease of the process that runs it. Raises RunError when there is none."""
     if (why := reason_not_to_follow(run, store, say)) is not None:
         raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 
 
-def last_ending(run: Run, store: Store) -> SessionEnd | None:
+def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
     """Return how the run's last session ended; None when it has none, or its end was not
     recorded."""
     follower = Follower(run, store)

@@ -21,7 +21,7 @@ from orchestrator.session.checkpoints import Checkpoints, checkpoints_in
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
 from orchestrator.store.limited import reason_of
-from orchestrator.store.store import Holding, Stop, Store
+from orchestrator.store.store import Holding, Stop
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Feed:
         self.checkpoints = Checkpoints(0, 0)  # what trials keep in their folders, counted now and then
         self._next_count = 0.0
         self._arrivals = array("q")  # the log's position after each result
-        self._store: Store | None = None
+        self._store: EventStore | None = None
         self._watch = Watch()
         self._lock = threading.Lock()
 
@@ -109,12 +109,12 @@ class Feed:
         if self._store is not None:
             self._store.close()
 
-    def _open(self) -> Store:
+    def _open(self) -> EventStore:
         if self._store is None:
             self._store = EventStore(self.source.url)
         return self._store
 
-    def _fold(self, store: Store) -> bool:
+    def _fold(self, store: EventStore) -> bool:
         """Read first, and fold then: a database that does not answer must not hold the lock."""
         holding = store.holding(self.source.name)
         length = store.length(self.source.name)

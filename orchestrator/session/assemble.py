@@ -40,10 +40,9 @@ from orchestrator.session.resources import check_timeout, limits_of, resources_o
 from orchestrator.session.training import check_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
-from orchestrator.store.event_store import EventStore
+from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, digest, write_settings
-from orchestrator.store.store import Store, Writer
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.simulated import Durations, Failures, SimulatedExecutor
@@ -293,13 +292,13 @@ def open_session(
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 
 
-def _open_store(run: Run, held: ExitStack) -> Store:
+def _open_store(run: Run, held: ExitStack) -> EventStore:
     store = EventStore(run.store_url)
     held.callback(store.close)
     return store
 
 
-def _claim(store: Store, run: Run, settings: Settings) -> Writer:
+def _claim(store: EventStore, run: Run, settings: Settings) -> Writer:
     return take(store, run.name, settings=json.dumps(settings.resolved()))
 
 
@@ -337,7 +336,7 @@ def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Proble
     return problem
 
 
-def _replay(run: Run, store: Store, parts: Parts, problem: Problem, settings: Settings) -> Progress:
+def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
     """Return both states, rebuilt from the log of the same candidates and objective."""
     created, rest = run.stream(store)
     _check_unchanged(run, parts, created)

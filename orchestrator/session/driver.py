@@ -71,7 +71,7 @@ from orchestrator.session.problem import (
 )
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import Writer
 from workers.executor import Executor
 from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Stopped
 

@@ -14,7 +14,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
 from orchestrator.session.event_lines import log_event
 from orchestrator.store import snapshots
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import Writer
 
 _LOGGER = logging.getLogger("bbkb.session")
 

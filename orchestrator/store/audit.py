@@ -28,8 +28,9 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
-from orchestrator.store.store import Extent, Store
+from orchestrator.store.store import Extent
 from orchestrator.wording import moment
 
 
@@ -89,7 +90,7 @@ class Audit:
     """The bookkeeping. `problems` are collected on the way; `state` is the fold of the same events
     by `campaign.apply`."""
 
-    store: Store
+    store: EventStore
     campaign: str
     problems: list[str]
     notes: list[str] = field(default_factory=list)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from orchestrator.errors import RunError
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
-from orchestrator.store.store import Store
 
 _PAGE = 1000
 
@@ -45,7 +45,7 @@ class LogComparison:
         return f"compared: {self.events} events are those of the copy, and {self.newer} came after it was made"
 
 
-def compare(log: Store, copy: Store, campaign: str) -> LogComparison:
+def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
     """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has
     no such campaign."""
     position = 0

@@ -1,12 +1,13 @@
-"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
-`store.Store` has the contract. SQLite runs with a write-ahead log and `synchronous=FULL`,
-PostgreSQL with its default synchronous commit.
+"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL. The
+docstring of `store.store` has its contract. SQLite runs with a write-ahead log and
+`synchronous=FULL`, PostgreSQL with its default synchronous commit.
 """
 
 import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from orchestrator.store.database import connect, file_of, safe_url, translate_er
 from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of, tables_version
 from orchestrator.store.notes import Note, insert_note, select_notes
 from orchestrator.store.rows import Row, Snapshot, decode, encode
-from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
+from orchestrator.store.store import PAGE, Extent, Holding, Stop
 from orchestrator.store.tables import ADVANCE, CAMPAIGNS, END, EVENTS, HOLDERS, INSERT, LOCK, SNAPSHOTS
 from orchestrator.wording import moment
 
@@ -72,7 +73,7 @@ class EventStore:
 
     def claim(
         self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
-    ) -> Writer:
+    ) -> "Writer":
         """Become the campaign's only writer, from now on; `holder` names this process to the one
         that is fenced off.
 
@@ -408,6 +409,42 @@ class EventStore:
             f"{row.holder} has taken over campaign {campaign!r} (epoch {row.epoch}, since {moment(row.since)}); this "
             f"process held epoch {epoch} and writes nothing more"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The right to append to one campaign, until another process claims it.
+
+    Attributes:
+        store: where its log is.
+        campaign: its name there.
+        epoch: the number of the claim.
+        length: how many events the log had when it was claimed.
+    """
+
+    store: EventStore
+    campaign: str
+    epoch: int
+    length: int
+
+    def append(self, events: Sequence[Event], position: int | None = None) -> None:
+        """Write these events in one transaction; they are durable on return. Raises FencedError,
+        StoreError.
+
+        `position`: see `EventStore.append`.
+        """
+        if events:
+            self.store.append(self.campaign, self.epoch, events, position)
+
+    def beat(self) -> Stop:
+        """Return a heartbeat; returns the request to this session. Raises FencedError,
+        StoreError."""
+        return self.store.beat(self.campaign, self.epoch)
+
+    def release(self) -> None:
+        """Release the claim, so that the next session need not check whether this one lives. Raises
+        StoreError."""
+        self.store.release(self.campaign, self.epoch)
 
 
 def _columns(holding: Holding) -> dict[str, object]:

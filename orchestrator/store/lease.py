@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import FencedError, HeldError, StoreError
-from orchestrator.store.store import Holding, Stop, Store, Writer
+from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
@@ -113,7 +114,7 @@ class Watch:
 
 
 def watch_holder(
-    store: Store,
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -137,7 +138,7 @@ def watch_holder(
 
 
 def find_free(
-    store: Store,
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -154,7 +155,7 @@ def find_free(
 
 
 def take(
-    store: Store,
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     me: Identity | None = None,

@@ -36,7 +36,6 @@ from orchestrator.settings import file as campaign_file
 from orchestrator.settings.file import Tree
 from orchestrator.store import trusted
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.store import Store
 
 if TYPE_CHECKING:  # only for types: reading a run imports no strategy and no model of the campaign file
     from orchestrator.settings.model import Settings
@@ -80,7 +79,7 @@ class Run:
         return f"bbkb resume {shlex.quote(str(self.folder))}"
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[EventStore]:
         """The store, open."""
         store = EventStore(self.store_url)
         try:
@@ -94,17 +93,17 @@ class Run:
         with self.store() as store:
             return self.read(store)
 
-    def read(self, store: Store) -> list[Event]:
+    def read(self, store: EventStore) -> list[Event]:
         """Return the whole log from its open store; raises as `events` does."""
         created, rest = self.stream(store)
         return [created, *rest]
 
-    def stream(self, store: Store) -> tuple[CampaignCreated, Iterator[Event]]:
+    def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
         """Return the first event, and the others a page at a time, so that a long log need not fit
         into memory; raises as `events` does."""
         return self.first(store), store.read(self.name, after=1)
 
-    def first(self, store: Store) -> CampaignCreated:
+    def first(self, store: EventStore) -> CampaignCreated:
         """Return the first event. Raises RunError when there is none."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
@@ -113,7 +112,7 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: Store) -> Tree:
+    def recorded_settings(self, store: EventStore) -> Tree:
         """Return the campaign file as the newest session used it."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings

@@ -17,9 +17,9 @@ from pydantic import ConfigDict, TypeAdapter
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
+from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
-from orchestrator.store.store import Store, Writer
 from orchestrator.version import __version__
 
 SNAPSHOT_EVENTS = 20_000  # written in a session between two snapshots; the last one is written when it closes
@@ -64,7 +64,7 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
         writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
 
 
-def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
+def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     """Return the number of events in the newest valid snapshot, and their state; 0 and the empty
     state when there is none.
 
@@ -80,7 +80,7 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
     return snapshot.position, state
 
 
-def current(run: Run, store: Store) -> tuple[CampaignCreated, CampaignState]:
+def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
     """Return the log's first event, and the state after all of it. Raises RunError, StoreError."""
     created = run.first(store)
     position, state = load(store, run.name)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator.errors import StoreError
 from orchestrator.store.audit import Audit, Findings
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
-from orchestrator.store.store import Extent, Store
+from orchestrator.store.store import Extent
 
 _PAGE = 1000
 
 
-def verify(store: Store, campaign: str) -> Findings:
+def verify(store: EventStore, campaign: str) -> Findings:
     """Check a campaign's log. Damage is among the findings; raises StoreError when the database
     cannot be used at all, RunError when there is no such campaign."""
     holding = store.holding(campaign)
@@ -37,7 +38,7 @@ def verify(store: Store, campaign: str) -> Findings:
     return audit.findings(holding.holder)
 
 
-def _extent(store: Store, campaign: str, problems: list[str]) -> Extent:
+def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:
     length = store.length(campaign)
     try:
         return store.extent(campaign)
@@ -46,7 +47,7 @@ def _extent(store: Store, campaign: str, problems: list[str]) -> Extent:
         return Extent(length, length, length - 1)
 
 
-def _damages(store: Store) -> list[str]:
+def _damages(store: EventStore) -> list[str]:
     try:
         return store.damages()
     except StoreError as error:
@@ -57,7 +58,7 @@ def _missing(first: int, last: int) -> str:
     return f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
 
 
-def _rows(store: Store, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
+def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
     """Yield all rows that can be read, a page at a time; one by one where a page cannot."""
     salvaged: dict[int, Row] | None = None
     for start in range(0, length, _PAGE):
@@ -71,7 +72,7 @@ def _rows(store: Store, campaign: str, length: int, problems: list[str]) -> Iter
 
 
 def _one_by_one(
-    store: Store, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
+    store: EventStore, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
 ) -> list[Row]:
     salvageable = []
     for position in positions:

@@ -23,7 +23,6 @@ from orchestrator.session.checkpoints import checkpoints_in
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.store import Store
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration, is_wall_clock
 from workers.output_files import written_attempts
@@ -51,7 +50,7 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _compare_with(store: Store, name: str, against: Path) -> LogComparison:
+def _compare_with(store: EventStore, name: str, against: Path) -> LogComparison:
     file = against / "campaign.sqlite" if against.is_dir() else against
     with contextlib.closing(EventStore(f"sqlite:///{file.resolve()}", is_salvage=True)) as copy:
         return compare(store, copy, name)

@@ -13,8 +13,7 @@ from orchestrator.campaign.events import Event
 from orchestrator.serve.access import Access
 from orchestrator.serve.app import Server
 from orchestrator.serve.running import bind, run_until
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import EventStore, Writer
 
 TOKEN = "a-token-of-these-tests"
 

@@ -15,7 +15,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.status import Status
 from orchestrator.history.fold import fold
 from orchestrator.session.problem import Progress, replay
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
 

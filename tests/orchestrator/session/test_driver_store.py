@@ -16,7 +16,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.status import Status
 from orchestrator.errors import FencedError, StoreError
 from orchestrator.history.fold import fold
-from orchestrator.store.store import Writer
+from orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import Campaign
 from workers.executor import Executor
 

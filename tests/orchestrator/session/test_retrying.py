@@ -16,9 +16,9 @@ from orchestrator.history.fold import fold
 from orchestrator.session.retrying import failed_trials, reopen
 from orchestrator.settings.model import load
 from orchestrator.store.audit import Findings
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import Run, open_run
-from orchestrator.store.store import Store
 from orchestrator.store.verify import verify
 from workers.messages import FailureKind
 
@@ -66,7 +66,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @contextlib.contextmanager
-def open_store(run: Run) -> Iterator[Store]:
+def open_store(run: Run) -> Iterator[EventStore]:
     with run.store() as store:
         yield store
 

@@ -15,9 +15,9 @@ import pytest
 from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import StopRequested
 from orchestrator.errors import FencedError, HeldError, RunError
-from orchestrator.store.event_store import EventStore
+from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
-from orchestrator.store.store import Holding, Writer
+from orchestrator.store.store import Holding
 
 HERE = Identity.of_this_process()
 ELSEWHERE = Identity("far", 1, "1", "another boot")

@@ -4,7 +4,6 @@ import functools
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -17,7 +16,6 @@ from orchestrator.errors import StoreError
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import from_mapping
 from orchestrator.store import runs, snapshots
-from orchestrator.store.event_store import EventStore
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -74,7 +72,7 @@ def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
 def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(session=Session(slots=99)))
-        with cast(EventStore, store)._engine.begin() as connection:
+        with store._engine.begin() as connection:
             connection.exec_driver_sql(damage)
         assert snapshots.current(run, store)[1] == fold(log)
 
@@ -87,7 +85,7 @@ def test_a_log_whose_end_was_removed_is_not_read_as_a_shorter_one(
         snapshots.save(
             store.claim("c", "test"), len(log) if has_snapshot else 1, fold(log if has_snapshot else log[:1])
         )
-        with cast(EventStore, store)._engine.begin() as connection:
+        with store._engine.begin() as connection:
             connection.exec_driver_sql(f"DELETE FROM bbkb_events WHERE position >= {len(log) - 3}")
         with pytest.raises(StoreError, match=f"event {len(log) - 3} of 'c' is missing"):
             snapshots.current(run, store)
