@@ -211,7 +211,8 @@ def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
     is not finite."""
     after = sums.copy()
     with np.errstate(over="ignore"):
-        np.add.at(after, (..., arms), rewards.T)
+        for row, values in zip(np.atleast_2d(after), np.atleast_2d(rewards.T), strict=True):  # views
+            np.add.at(row, arms, values)
     if not np.isfinite(after).all():
         arm = int(np.argwhere(~np.isfinite(after))[0, -1])
         raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
