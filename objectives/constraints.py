@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from objectives import coding
 from objectives.coding import Codes
 from objectives.conditions import Clause, Operand, names_in, operands
-from objectives.parameters import Parameter, Space, conditions
+from objectives.parameters import Constant, Parameter, Space, conditions
 from objectives.reference import did_you_mean
 
 Mask = NDArray[np.bool_]
@@ -41,13 +41,16 @@ class Mistake:
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
-    """Return all mistakes between the parameters of `space` and in `forbid`; keys begin with either
+    """Return all mistakes in the parameters of `space` and in `forbid`; keys begin with either
     word."""
     problems = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()
         for clause in conditions(parameter)
         for keys, rule in _wrong(space, clause)
+    ]
+    problems += [
+        Mistake(("space", name, "prior"), rule) for name, parameter in space.items() for rule in _wrong_prior(parameter)
     ]
     for number, clause in enumerate(forbid):
         problems += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
@@ -61,6 +64,15 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
             Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}")
         )
     return problems
+
+
+def _wrong_prior(parameter: Parameter) -> Iterator[str]:
+    if isinstance(parameter, Constant) or parameter.prior is None:
+        return
+    try:
+        coding.code_of(parameter, parameter.prior)
+    except ValueError as error:
+        yield str(error)
 
 
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -107,6 +107,8 @@ class Candidates:
         is_sequence: whether the first arms cover the space, as those of a low-discrepancy sequence
             do.
         remark: what a person should know of how they were made; empty when there is nothing.
+        log_prior: (A,), how good each is expected to be, relative to the best: 0 or below; None
+            where nothing is expected.
 
     Raises:
         ObjectiveError: when a shape does not fit, or a feature is not finite.
@@ -120,6 +122,7 @@ class Candidates:
     conditional: frozenset[str] = frozenset()
     is_sequence: bool = False
     remark: str = ""
+    log_prior: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         features = np.ascontiguousarray(self.features, dtype=np.float64)

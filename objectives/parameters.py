@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, get_args
 
 from typing_extensions import Doc
 
@@ -20,6 +20,13 @@ from objectives.conditions import Clause, Scalar, When, clauses_of
 
 WhenOption = Annotated[
     When | None, Doc("The conditions under which the parameter exists, such as {model: svm}; None: always.")
+]
+Confidence = Literal["low", "medium", "high"]
+PriorOption = Annotated[
+    Scalar, Doc("The value that you expect to be good: the search begins near it; None: no value is expected.")
+]
+ConfidenceOption = Annotated[
+    Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, where there is a prior.")
 ]
 _SHOWN = 8  # values of a parameter that its wording lists
 _WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
@@ -43,6 +50,8 @@ class Range:
         float | None, Doc("Leaves only low, low + step, low + 2 step, …; None: every number, or every whole one.")
     ] = None
     when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
 
     def __post_init__(self) -> None:
         for name in ("low", "high") if self.step is None else ("low", "high", "step"):
@@ -65,6 +74,7 @@ class Range:
         if self.step is not None:
             self._check_step(self.step)
         _set_when(self)
+        _set_prior(self)
 
     def _check_step(self, step: float) -> None:
         if not (math.isfinite(step) and step > 0):
@@ -94,7 +104,8 @@ class Range:
         """The values as text."""
         kind = "integers" if self.integer else "real numbers"
         step = f" in steps of {self.step:g}" if self.step is not None else ""
-        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{', logarithmic' if self.log else ''}"
+        log = ", logarithmic" if self.log else ""
+        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{log}{_expected(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,8 @@ class Choice:
         Doc("How often each is drawn into the initial design, relative to the others; None: equally often."),
     ] = None
     when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", _as_tuple("choices", self.choices))
@@ -124,6 +137,7 @@ class Choice:
             object.__setattr__(self, "weights", numbers)
             _check_weights(self.choices, self.weights)
         _set_when(self, self.choices)
+        _set_prior(self)
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
@@ -134,7 +148,7 @@ class Choice:
     def wording(self) -> str:
         """The values as text."""
         weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
-        return f"one of {_list_values(self.choices)}{weights}"
+        return f"one of {_list_values(self.choices)}{weights}{_expected(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +162,14 @@ class Ordered:
 
     ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbours are alike, steps count as equal.")]
     when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ordered", _as_tuple("ordered", self.ordered))
         _require_distinct("ordered", self.ordered)
         _set_when(self, self.ordered)
+        _set_prior(self)
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
@@ -162,7 +179,7 @@ class Ordered:
     @property
     def wording(self) -> str:
         """The values as text."""
-        return f"one of {_list_values(self.ordered)}, in this order"
+        return f"one of {_list_values(self.ordered)}, in this order{_expected(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +214,30 @@ def conditions(parameter: Parameter) -> tuple[Clause, ...]:
     """Return the clauses of `when`, of which one must hold for `parameter` to exist; empty for
     always."""
     return () if parameter.when is None else clauses_of(parameter.when)
+
+
+def has_prior(space: Space) -> bool:
+    """Return whether a value is expected to be good for any of the parameters."""
+    return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
+
+
+def _expected(parameter: Range | Choice | Ordered) -> str:
+    if parameter.prior is None:
+        return ""
+    return f", {parameter.prior} expected with {parameter.confidence} confidence"
+
+
+def _set_prior(parameter: Range | Choice | Ordered) -> None:
+    """Check `prior` and `confidence`; whether the parameter can take the value is checked with the
+    space."""
+    plain = getattr(parameter.prior, "item", lambda: parameter.prior)()
+    object.__setattr__(parameter, "prior", plain)
+    if plain is None and parameter.confidence is not None:
+        raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
+    if plain is not None:
+        object.__setattr__(parameter, "confidence", parameter.confidence or "medium")
+    if parameter.confidence not in (None, *get_args(Confidence)):
+        raise ValueError(f"confidence must be low, medium or high, got {parameter.confidence!r}")
 
 
 def _list_values(values: Sequence[object]) -> str:

@@ -23,12 +23,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives import coding
+from objectives import coding, priors
 from objectives.coding import Codes
 from objectives.conditions import Clause, Scalar, clauses_of, names_in
 from objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions, has_prior
 
 __all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "Sampler", "SearchSpace", "Space", "make_candidates"]
 
@@ -178,12 +178,15 @@ class SearchSpace:
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
         """Return arms of these values (A,) a parameter, None where one does not exist: the same
         bits for the same values."""
-        widths = [coding.width(parameter) for parameter in self.parameters.values()]
-        features = np.empty((len(next(iter(columns.values()))), self.width))
-        for (name, parameter), end, width in zip(self.parameters.items(), np.cumsum(widths), widths, strict=True):
-            features[:, end - width : end] = coding.features(parameter, coding.encode(parameter, columns[name]))
+        widths, codes = [coding.width(parameter) for parameter in self.parameters.values()], self.encode(columns)
+        features = np.empty((len(codes), self.width))
+        for column, parameter, end, width in zip(
+            codes.T, self.parameters.values(), np.cumsum(widths), widths, strict=True
+        ):
+            features[:, end - width : end] = coding.features(parameter, column)
         numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
-        return Candidates(features, columns, numbers, self.is_finite, self.conditional)
+        density = priors.log_density(self.parameters, codes)
+        return Candidates(features, columns, numbers, self.is_finite, self.conditional, log_prior=density)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
         """Make the arms again from the values of each parameter, as JSON lists them: with the same
@@ -370,11 +373,17 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
     """Return the first `size` allowed configurations (≤ size, P) that the sampler draws; fewer
     where hardly any is allowed."""
     varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
-    most, codes, filled = size, np.empty((size, len(space.parameters))), 0
+    most, codes, filled, is_informed = size, np.empty((size, len(space.parameters))), 0, has_prior(space.parameters)
     while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
         most *= 2
-    for positions in _positions(len(varying), size, most, sampler, seed):
-        valid = space.existing(_draw(space.parameters, dict(zip(varying, positions.T, strict=True)), len(positions)))
+    for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
+        drawn = _draw(space.parameters, dict(zip(varying, positions.T, strict=False)), len(positions))
+        if is_informed:
+            _draw_near_priors(space.parameters, drawn, dict(zip(varying, positions.T, strict=False)), positions[:, -1])
+            if not filled:
+                expected = priors.expected(space.parameters)
+                drawn[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())
+        valid = space.existing(drawn)
         valid = valid[space.allowed(valid)][: size - filled]
         codes[filled : filled + len(valid)] = valid
         filled += len(valid)
@@ -388,6 +397,17 @@ def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size:
     they exist or not."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
+
+
+def _draw_near_priors(
+    parameters: Space, codes: Codes, positions: Mapping[str, NDArray[np.float64]], shares: NDArray[np.float64]
+) -> None:
+    """Draw about half of the points `codes` (size, P) near the values that are expected to be good:
+    those whose position in `shares` (size,) is below ½."""
+    near = np.flatnonzero(shares < 0.5)
+    for column, (name, parameter) in enumerate(parameters.items()):
+        if name in positions:
+            codes[near, column] = priors.draw(parameter, positions[name][near])
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from benchmarks.peers import bbob, mixed, trainings
+from benchmarks.peers import bbob, expected, mixed, trainings
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -24,8 +24,9 @@ SETS: Mapping[str, tuple[str, ...]] = {
     **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
     "lcbench": trainings.NAMES,
     "mixed": mixed.NAMES,
+    **{f"lcbench-{suffix}": tuple(f"{name}-{suffix}" for name in trainings.NAMES) for suffix in expected.SUFFIXES},
 }
-SUITES = ("bbob", "lcbench", "mixed")  # not in `all`
+SUITES = ("bbob", "lcbench", "mixed", "lcbench-expected", "lcbench-misled")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return load_table(name, source)
     if name in trainings.NAMES:
         return trainings.load_training(name, source)
+    inner, _, suffix = name.rpartition("-")
+    if suffix in expected.SUFFIXES:
+        return expected.Expected(make_problem(inner, seed, source), seed, suffix == "misled")
     if name in mixed.NAMES:
         return mixed.Mixed(name, seed)
     if name in SETS["bbob"]:

@@ -101,7 +101,13 @@ class SpaceSearch:
         self._pool = setup.pool()
         known = self._pool.candidates
         repeats = known.repeats or model_of(strategy) is None
-        arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
+        arms = Arms.of(
+            known.features,
+            known.parameter_of,
+            repeats=repeats,
+            is_sequence=known.is_sequence,
+            log_prior=known.log_prior,
+        )
         state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
         trainings = Trainings(setup.steps, setup.first_trials)
         self.learner = CurveLearner(strategy, state, setup.seed, self._record, trainings)
@@ -249,10 +255,10 @@ class SpaceSearch:
     def _extend(self, appended: Appended) -> None:
         first, strategy = len(self._pool.candidates), self.setup.strategy
         full = Pool(self._pool.candidates, self.setup.space, self.setup.candidate_limit)
-        larger, features = full.grown(appended)
+        larger, features, log_prior = full.grown(appended)
         self._pool = Pool(larger.candidates, self._pool.space, self.setup.candidate_limit)
         if isinstance(strategy, Grows):
-            self.learner.change(strategy.extend(self.learner.state, features, appended.retired))
+            self.learner.change(strategy.extend(self.learner.state, features, appended.retired, log_prior))
         self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
         columns = {name: list(column) for name, column in appended.columns.items()}
         self.log.append({"appended": columns, "retired": list(appended.retired)})

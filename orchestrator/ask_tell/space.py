@@ -35,7 +35,7 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves, Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue
+from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
@@ -122,6 +122,8 @@ class Optimizer:
         if objectives and direction not in (None, given["objectives"][0]["direction"]):
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
         full = space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid))
+        if problems := prior_problems(full.parameters, chosen):
+            raise ObjectiveError(str(problems[0]))
         setup = SearchSetup(
             space=full,
             goals=CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}}),

@@ -67,11 +67,14 @@ class Arms:
             array.
         layout: what is known about the arms besides their features.
         goals: the numbers of objectives and constraints of a pull's rewards.
+        log_prior: (A,), how good each arm is expected to be, relative to the best: 0 or below; None
+            where nothing is expected.
     """
 
     features: Any
     layout: Layout
     goals: Goals = SINGLE
+    log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -110,6 +113,7 @@ class Arms:
         *,
         repeats: bool = True,
         is_sequence: bool = False,
+        log_prior: Floats | None = None,
     ) -> "Arms":
         """Return arms with `features` (A, d), finite; every feature is a parameter of its own
         unless `parameters` (d,) says otherwise. Raises ValueError when `features` is empty, of
@@ -120,7 +124,7 @@ class Arms:
             raise ValueError(f"parameters must be one number a feature, {rows.shape[1]}, got shape {numbers.shape}")
         extents = feature_extents(rows, numbers)
         layout = Layout(parameters=numbers, extents=extents, repeats=repeats, is_sequence=is_sequence)
-        return Arms(rows, layout)
+        return Arms(rows, layout, log_prior=None if log_prior is None else read_only(log_prior, np.float64))
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:

@@ -44,10 +44,10 @@ class Grows(Protocol[S]):
     def growth(self, state: S) -> Growth | None:
         """Return the request for new arms at `state`; None for none."""
 
-    def extend(self, state: S, features: Floats, retired: Sequence[int]) -> S:
+    def extend(self, state: S, features: Floats, retired: Sequence[int], log_prior: Floats | None = None) -> S:
         """Return the state with new arms after the others, `features` (n, d), n ≥ 0, and without
         the `retired` ones, which are never chosen again. Growth is due again only after further
-        results."""
+        results. `log_prior` (n,): see `Arms`."""
 
     def arms_to_retire(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """Return arms to retire so that at most `most` are left: those of least upper bound among

@@ -254,6 +254,15 @@ class Multiobjective(Protocol):
 
 
 @runtime_checkable
+class Informed(Protocol):
+    """A strategy that uses how good arms are expected to be (`Arms.log_prior`)."""
+
+    @property
+    def takes_prior(self) -> bool:
+        """Whether it does, with the options it has."""
+
+
+@runtime_checkable
 class Recommends(Protocol[S_contra]):
     """A strategy that may recommend another arm than that of the largest mean reward."""
 

@@ -67,10 +67,11 @@ class Pool:
         retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
         return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
-    def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:
-        """Return the pool with the appended candidates, and the features (n, d) of these."""
+    def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the pool with the appended candidates, and the features (n, d) and the `log_prior`
+        (n,) of these."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
-            return self, nothing
+            return self, nothing, None
         rebuilt = self.space.rebuild(appended.columns)
-        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features
+        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, rebuilt.log_prior

@@ -2,7 +2,7 @@
 campaign's and the strategy's."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +61,13 @@ class Problem:
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
         repeats = may_repeat and not self.is_deterministic
         known = Arms.of(
-            candidates.features, candidates.parameter_of, repeats=repeats, is_sequence=candidates.is_sequence
+            candidates.features,
+            candidates.parameter_of,
+            repeats=repeats,
+            is_sequence=candidates.is_sequence,
+            log_prior=candidates.log_prior,
         )
-        placed = known if self.sharded_arms is None else Arms(self.sharded_arms, known.layout)
+        placed = known if self.sharded_arms is None else replace(known, features=self.sharded_arms)
         return placed.with_goals(self.goals)
 
     @property
@@ -198,8 +202,8 @@ def with_growth(
     """
     if not isinstance(problem.strategy, Grows):
         raise CampaignError("the log appends candidates, which the strategy in its settings does not do")
-    pool, features = pool.grown(Appended(event.columns, event.retired))
-    return problem.strategy.extend(model, features, event.retired), pool
+    pool, features, log_prior = pool.grown(Appended(event.columns, event.retired))
+    return problem.strategy.extend(model, features, event.retired, log_prior), pool
 
 
 def replay(problem: Problem, events: Iterable[Event]) -> Progress:

@@ -69,6 +69,7 @@ from orchestrator.settings.spaces import (
     dump_enqueue,
     dump_forbid,
     dump_space,
+    prior_problems,
     read_space,
     space_problems,
 )
@@ -281,7 +282,7 @@ def _space_problems(settings: Settings) -> list[Refusal]:
     most, number = settings.budget.evaluations, len(settings.enqueue)
     if number > most:
         return [Refusal(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
-    return space_problems(settings.space, settings.forbid)
+    return space_problems(settings.space, settings.forbid) or prior_problems(settings.space, settings.strategy)
 
 
 def _budget_problems(settings: Settings) -> list[Refusal]:

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from objectives.conditions import Clause, Scalar, clauses_of
 from objectives.constraints import mistakes
 from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, has_prior
 from objectives.space import SearchSpace
+from orchestrator.bandit.strategy import Informed
 from orchestrator.settings.file import Plain
 from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure, meaning
 from orchestrator.settings.options import as_mapping, build, dump
@@ -138,6 +139,16 @@ def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -
     except ObjectiveError as error:
         return [align(("space",), str(error))]
     return problems
+
+
+def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Refusal]:
+    """Return a refusal where a value is expected to be good and the strategy does not use that."""
+    if isinstance(strategy, Informed) and strategy.takes_prior:
+        return []
+    rule = "needs the strategy bbkb with its default preset: this one does not use it"
+    return [
+        Refusal(("space", name, "prior"), rule) for name, parameter in space.items() if has_prior({name: parameter})
+    ]
 
 
 def _build_parameter(options: object) -> Parameter:

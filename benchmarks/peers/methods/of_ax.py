@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.exceptions.core import DataRequiredError
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.conditions import Scalar
@@ -29,10 +30,14 @@ class OfAx:
         self._client.configure_optimization(objective="reward")
         self._running: dict[int, int] = {}
 
-    def ask(self, number: int) -> Point:
+    def ask(self, number: int) -> Point | None:
+        """None while all points of its first design are running."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numerical warnings of its fits
-            ((trial, values),) = self._client.get_next_trials(_ALL_AT_ONCE).items()
+            try:
+                ((trial, values),) = self._client.get_next_trials(_ALL_AT_ONCE).items()
+            except DataRequiredError:
+                return None
         self._running[number] = trial
         return {name: _value(self._space[name], values[name]) for name in self._space}
 
@@ -50,6 +55,8 @@ def _config(name: str, parameter: Parameter) -> object:
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return RangeParameterConfig(name, (low, high), "float", scaling="log" if log else "linear")
+        case Range(low=low, high=high, log=log, integer=True, step=None):
+            return RangeParameterConfig(name, (int(low), int(high)), kind, scaling="log" if log else "linear")
         case Ordered(ordered=levels) if len(levels) > 2:
             return RangeParameterConfig(name, (0, len(levels) - 1), kind)
         case Ordered(ordered=levels):
@@ -62,4 +69,6 @@ def _config(name: str, parameter: Parameter) -> object:
 def _value(parameter: Parameter, value: Any) -> Scalar:
     if isinstance(parameter, Ordered):
         return parameter.ordered[int(value)]
-    return float(value) if isinstance(parameter, Range) else value
+    if isinstance(parameter, Range):
+        return int(value) if parameter.integer else float(value)
+    return str(value)

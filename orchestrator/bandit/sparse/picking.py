@@ -23,6 +23,7 @@ class Picking:
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
     width: float
+    bonus: Floats | None = None  # of each arm (A,), 0 or below, so that `bounds` hold with it too
 
     @staticmethod
     def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
@@ -34,7 +35,7 @@ class Picking:
         wanted = bounds_of(state.goals, width)
         bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, wanted, blocked)
         posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
-        return Picking(posterior, bounds, width)
+        return Picking(posterior, bounds, width, state.prior_bonus)
 
     def queue(self, blocked: Indices, is_lazy: bool = True) -> ArgmaxQueue:
         """Return the arms but `blocked`, by u; `is_lazy`: looking at few of them."""
@@ -51,10 +52,12 @@ class Picking:
         return self.posterior.tie
 
     def scores(self) -> Floats:
-        """Return u = μ̃_fb + width · σ̃_t (n,)."""
+        """Return u = μ̃_fb + width · σ̃_t (n,), with the arms' `bonus`."""
         scores: Floats = np.sqrt(self.posterior.variance)
         scores *= self.width
         scores += self.posterior.mean
+        if self.bonus is not None:
+            scores += self.bonus[self.arms]
         return scores
 
     @property
@@ -82,7 +85,8 @@ class Picking:
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was looked at."""
-        return self.bounds.tighten(arms)
+        bounds = self.bounds.tighten(arms)
+        return bounds if self.bonus is None else bounds + self.bonus[arms]
 
     def pick(self, arm: int) -> Pick:
         """Return a pick of `arm` with its present numbers."""

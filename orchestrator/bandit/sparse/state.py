@@ -39,6 +39,8 @@ S = TypeVar("S", bound="SparseState")
 MOST_CURVE_VALUES = 6000  # of learning curves in a fit, besides the latest value of each trial
 NO_NOISE = 0.01  # variance of a score among the arms around the best one
 LEAST_RISE = 0.02  # of (best − median) of the mean rewards, above which a rise of the best one counts
+PRIOR_RESULTS = 10.0  # at so many results the log density of the user's prior counts as scores, later less
+LEAST_PRIOR = -2.0  # of the log density, however far an arm is from the expected values
 NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
 
@@ -82,7 +84,8 @@ class SparseState:
     pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
     from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were
     stopped and can be continued, ascending. `told`: the curves that the next `tell` learns; None
-    where they are those of now. `peak`: when the best mean reward rose last.
+    where they are those of now. `peak`: when the best mean reward rose last. `log_prior` (A,): how
+    good the user expects each arm to be, relative to the best; None where nothing is expected.
     """
 
     model: SparseModel
@@ -101,6 +104,7 @@ class SparseState:
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
     told: Curves | None = None
     peak: Peak = field(default_factory=Peak)
+    log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -258,9 +262,9 @@ class SparseState:
                 remaining.append(arm)
         return remaining
 
-    def extend(self, features: Floats, retired: Sequence[int] = ()) -> Self:
-        """Return the state with n ≥ 0 further arms, `features` (n, d), after its own, which were
-        not pulled yet, and with the `retired` arms set aside.
+    def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
+        """Return the state with n ≥ 0 further arms, `features` (n, d) and `log_prior` (n,), after
+        its own, which were not pulled yet, and with the `retired` arms set aside.
 
         Raises ValueError when they are not finite, or when d is another than that of the arms there
         are.
@@ -269,7 +273,17 @@ class SparseState:
         after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
         if not len(features):
             return after
+        if self.log_prior is not None and log_prior is not None:
+            after = replace(after, log_prior=read_only(np.concatenate((self.log_prior, log_prior)), np.float64))
         return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
+
+    @cached_property
+    def prior_bonus(self) -> Floats | None:
+        """What the user's expectation adds to the score of each arm (A,), 0 or below; it decays
+        with the number of results."""
+        if self.log_prior is None or not self.goals.is_single:
+            return None
+        return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
     def prospect(self, bound: float) -> Prospect | None:
         """Return what further evaluations promise when `bound` is the largest upper bound on a
@@ -318,11 +332,14 @@ def initial_state(
     layout: Layout | None = None,
     calibration: Calibration | None = None,
     goals: Goals = SINGLE,
+    log_prior: Floats | None = None,
 ) -> SparseState:
     """Return the state before any pull."""
     nothing = read_only((), np.intp)
     pulls = Pulls.none(len(model.arms), goals.further)
-    return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals)
+    return SparseState(
+        model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals, log_prior=log_prior
+    )
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:

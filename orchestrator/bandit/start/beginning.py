@@ -46,7 +46,7 @@ def begin_state(
     else:
         sparse, calibration = begin_model(model, features, layout)
     initial = () if warm_start is None else warm_start.draw(sparse, rng, layout)
-    goals = arms.goals if isinstance(arms, Arms) else SINGLE
+    goals, log_prior = (arms.goals, arms.log_prior) if isinstance(arms, Arms) else (SINGLE, None)
     if not goals.is_single and model is None:
         raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
-    return initial_state(sparse, initial, layout, calibration, goals)
+    return initial_state(sparse, initial, layout, calibration, goals, log_prior)

@@ -291,6 +291,11 @@ class BBKB(SparseStrategy[SparseState]):
         return self.model is not None
 
     @property
+    def takes_prior(self) -> bool:
+        """See `Informed`: with the calibrated model, on whose scores the prior counts."""
+        return self.model is not None
+
+    @property
     def grows(self) -> bool:
         """See `Grows`: with the calibrated model, whose lengthscales new arms follow."""
         return self.model is not None
@@ -306,9 +311,11 @@ class BBKB(SparseStrategy[SparseState]):
         around = tuple(best.tolist()) if state.goals.is_single else leaders(state, AROUND)
         return Growth(around=around, lengthscales=state.calibration.fitted.lengthscales)
 
-    def extend(self, state: SparseState, features: Floats, retired: Sequence[int]) -> SparseState:
+    def extend(
+        self, state: SparseState, features: Floats, retired: Sequence[int], log_prior: Floats | None = None
+    ) -> SparseState:
         """See `Grows`. The posterior is that of the same pulls and dictionary."""
-        return state.extend(features, retired)
+        return state.extend(features, retired, log_prior)
 
     def arms_to_retire(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """See `Grows`."""
@@ -318,6 +325,7 @@ class BBKB(SparseStrategy[SparseState]):
         kept = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
         never = np.setdiff1d(np.arange(len(state.model.arms)), kept, assume_unique=True)
         bounds = self.posterior(state).ucb if state.goals.is_single else potentials(state, self.width_at(state))
+        bounds = bounds if state.prior_bonus is None else bounds + state.prior_bonus
         order = np.argsort(bounds[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
 

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from bbkb import CandidateOptimizer, Choice, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
+from objectives.parameters import Space
 from orchestrator.bandit.arms import Arms
 
 Search: Any = Optimizer  # called as its signature forbids, too
 
 X = np.linspace(0, 1, 40)[:, None]
-SPACE = {
+SPACE: Space = {
     "x": Range(0.0, 1.0),
     "lr": Range(1e-4, 1.0, log=True),
     "model": Choice(("svm", "forest")),
@@ -345,3 +346,26 @@ def test_numbers_of_numpy_are_numbers_of_a_space_and_of_a_configuration() -> Non
     optimizer = Search(space={"x": Range(low, 1), "n": Range(1, 9, integer=True)})
     optimizer.tell([{"x": np.float32(0.5), "n": np.int64(3)}], np.array([1.0]))
     assert optimizer.best() == ({"x": 0.5, "n": 3}, 1.0)
+
+
+def test_a_search_near_expected_values_continues_after_a_save_as_it_would_have(tmp_path: Path) -> None:
+    space: Space = {
+        **SPACE,
+        "x": Range(0.0, 1.0, prior=0.3, confidence="high"),
+        "model": Choice(("svm", "forest"), prior="svm"),
+    }
+    optimizer = Optimizer(space, direction="minimize")
+    first = optimizer.ask(1)[0]
+    assert first["x"] == pytest.approx(0.3)
+    assert first["model"] == "svm"
+    optimizer.tell(first, loss(first))
+    advance(optimizer, 10)
+    optimizer.save(tmp_path / "search.json")
+    loaded = Optimizer.load(tmp_path / "search.json")
+    assert len(optimizer.candidates) > 1024
+    assert advance(loaded, 3) == advance(optimizer, 3)
+
+
+def test_expected_values_need_a_strategy_that_uses_them() -> None:
+    with pytest.raises(ObjectiveError, match=r"space\.x\.prior needs the strategy bbkb"):
+        Search(space={"x": Range(0.0, 1.0, prior=0.3)}, strategy="uniform")

@@ -106,6 +106,18 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: 
             "x.yaml:6: space.p.weights must be one number a choice, got 1 for 2 choices",
         ),
         (
+            "{low: 0, high: 1, prior: 2}",
+            "x.yaml:6: space.p.prior must be from 0 to 1, got 2",
+        ),
+        (
+            "{low: 0, high: 1, confidence: high}",
+            "x.yaml:6: space.p.confidence needs prior, the value that is expected to be good, got 'high'",
+        ),
+        (
+            "{low: 0, high: 1, prior: 0.5, confidence: sure}",
+            "x.yaml:6: space.p.confidence must be 'low', 'medium' or 'high', got",
+        ),
+        (
             "{choices: [a, null], when: {m: svm}}",
             "x.yaml:6: space.p.when: its parameter must not have the value null",
         ),
@@ -206,3 +218,9 @@ def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_reco
     assert optimizer.ask(1)[0]["rate"] == 0.25
     with pytest.raises(ObjectiveError, match=r"^enqueue\.0\.rate must be from 0 to 1, got 7$"):
         Optimizer(space=settings.space, enqueue=[{"rate": 7}])
+
+
+def test_a_prior_is_refused_where_the_strategy_does_not_use_it(tmp_path: Path) -> None:
+    tail = "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n"
+    (line,) = error_lines(tmp_path, HEAD + tail)
+    assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")

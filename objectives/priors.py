@@ -1,0 +1,75 @@
+"""Values that a user expects to be good: configurations drawn near them, and their log density.
+
+The density of a number or of an ordered value is a Gaussian on the parameter's scale around its
+`prior`; the `prior` of a choice has `RATIOS` times the probability of each other value. Parameters
+are independent of each other, as in πBO (Hvarfner et al. 2022).
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives import coding
+from objectives.coding import Codes
+from objectives.parameters import Choice, Confidence, Constant, Ordered, Parameter, Range, Space, has_prior
+
+DEVIATIONS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}  # of a scale of length 1
+RATIOS: Mapping[Confidence, float] = {"low": 2.0, "medium": 4.0, "high": 8.0}
+
+
+def draw(parameter: Parameter, positions: Codes) -> Codes:
+    """Return codes (A,) at `positions` (A,) in [0, 1] of the distribution around the prior; those
+    of `coding.draw` without one."""
+    if isinstance(parameter, Constant) or parameter.prior is None or parameter.confidence is None:
+        return coding.draw(parameter, positions)
+    code = coding.code_of(parameter, parameter.prior)
+    if isinstance(parameter, Choice):
+        weights = np.array(parameter.weights or (1.0,) * len(parameter.choices))
+        weights[int(code)] *= RATIOS[parameter.confidence]
+        ends = np.cumsum(weights) / weights.sum()
+        return np.minimum(np.searchsorted(ends, positions, side="right"), len(weights) - 1).astype(np.float64)
+    from scipy.special import ndtr, ndtri  # imported here: few searches have priors
+
+    centre, deviation = coding.places(parameter, np.array([code]))[0], DEVIATIONS[parameter.confidence]
+    low, high = ndtr(-centre / deviation), ndtr((1.0 - centre) / deviation)
+    places = centre + deviation * ndtri(low + (high - low) * positions)
+    return coding.nearest(parameter, np.clip(places, 0.0, 1.0))
+
+
+def expected(space: Space) -> dict[str, float]:
+    """Return the codes of the values that are expected to be good, by their parameters."""
+    return {
+        name: coding.code_of(parameter, parameter.prior)
+        for name, parameter in space.items()
+        if not isinstance(parameter, Constant) and parameter.prior is not None
+    }
+
+
+def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
+    """Return the logarithm (A,) of the density at configurations `codes` (A, P), relative to its
+    largest value: 0 or below; None for a space without priors. A parameter that does not exist
+    counts with its mean."""
+    if not has_prior(space):
+        return None
+    total = np.zeros(len(codes))
+    for parameter, column in zip(space.values(), codes.T, strict=True):
+        if isinstance(parameter, Choice | Ordered | Range) and parameter.prior is not None:
+            total += _log_density(parameter, column)
+    return total
+
+
+def _log_density(parameter: Range | Choice | Ordered, codes: Codes) -> NDArray[np.float64]:
+    code, exists = coding.code_of(parameter, parameter.prior), ~np.isnan(codes)
+    confidence = parameter.confidence or "medium"
+    if isinstance(parameter, Choice):
+        ratio, others = RATIOS[confidence], len(parameter.choices) - 1.0
+        less = -math.log(ratio)
+        density = np.full(len(codes), less * others / (others + ratio))
+        density[exists] = np.where(codes[exists] == code, 0.0, less)
+        return density
+    density = np.full(len(codes), -0.5)
+    steps = coding.places(parameter, codes[exists]) - coding.places(parameter, np.array([code]))
+    density[exists] = -0.5 * (steps / DEVIATIONS[confidence]) ** 2
+    return density

@@ -1,0 +1,78 @@
+"""What the user expects of arms: it counts in the choice, less with each result, and not in the
+model."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Observation
+
+GRID = np.random.default_rng(0).random((400, 2))
+EXPECTED = -0.5 * ((GRID - 0.8) ** 2).sum(axis=1) / 0.25**2
+CHOOSER = BBKB(**with_preset(BBKB, {"coverage": 0.0}))
+
+
+def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) -> tuple[Any, list[int]]:
+    """The state after so many results, and the arms chosen, one at a time; the best arm is at
+    (.2, .2)."""
+    rewards = -((GRID - 0.2) ** 2).sum(axis=1)
+    arms, chosen = Arms.of(GRID, repeats=False, log_prior=log_prior), list[int]()
+    state = chooser.init(arms, np.random.default_rng(0))
+    for number in range(results):
+        decision = chooser.ask(state, [], 1)
+        assert isinstance(decision, Choose)
+        chosen.append(decision.picks[0].arm)
+        told = [Observation(chosen[-1], float(rewards[chosen[-1]]))]
+        state = chooser.tell(state, told, np.random.default_rng([1, number]))
+    return state, chosen
+
+
+def test_each_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
+    differing = 0
+    for results in (10, 12, 14, 20):
+        state, _ = search(CHOOSER, EXPECTED, results)
+        belief = CHOOSER.posterior(state)
+        bounds = belief.ucb + PRIOR_RESULTS / results * np.maximum(EXPECTED, LEAST_PRIOR)
+        bounds[state.blocked()] = -np.inf
+        decision = CHOOSER.ask(state, [], 1)
+        assert isinstance(decision, Choose)
+        assert decision.picks[0].arm == np.argmax(bounds)
+        differing += int(np.argmax(np.where(np.isinf(bounds), -np.inf, belief.ucb)) != np.argmax(bounds))
+    assert differing
+
+
+def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 20)
+    picked = []
+    for chooser in (CHOOSER, replace(CHOOSER, lazy=False)):
+        decision = chooser.ask(state, [3, 5], 16)
+        assert isinstance(decision, Choose)
+        picked.append([pick.arm for pick in decision.picks])
+    assert picked[0] == picked[1]
+
+
+def test_the_belief_about_rewards_is_the_one_without_a_prior() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 12)
+    plain = replace(state, log_prior=None)
+    assert np.array_equal(CHOOSER.posterior(state).mean, CHOOSER.posterior(plain).mean)
+    assert CHOOSER.recommend(state) == CHOOSER.recommend(plain)
+
+
+def test_a_wrong_prior_is_overcome() -> None:
+    _, chosen = search(CHOOSER, EXPECTED, 60)
+    late = GRID[chosen[40:]]
+    assert np.median(np.abs(late - 0.2).max(axis=1)) < 0.3
+
+
+def test_new_arms_bring_their_prior() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 9)
+    after = CHOOSER.extend(state, np.array([[0.5, 0.5]]), [], np.array([-3.0]))
+    assert after.prior_bonus is not None
+    assert after.prior_bonus.shape == (401,)
+    assert after.prior_bonus[400] == pytest.approx(PRIOR_RESULTS / 9 * LEAST_PRIOR)
