@@ -43,7 +43,8 @@ class Attempt:
     """One execution of a trial. It may use `memory_factor` times the memory that the limits say.
     `share`: its resources if its parameters give them; None for those that all trials have.
     `step_limit`: the worker stops it at its report of this step, or of the first one beyond it,
-    without asking; None where only the campaign stops it."""
+    without asking; None where only the campaign stops it. `can_be_stopped`: whether the campaign has
+    a rule that stops trials early, so that a worker waits briefly for its answer to a report."""
 
     trial: int
     arm: int
@@ -55,6 +56,7 @@ class Attempt:
     share: Share | None = None
     trials: Path | None = None  # of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
     step_limit: int | None = None
+    can_be_stopped: bool = False
 
 
 class Reported(NamedTuple):

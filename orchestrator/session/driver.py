@@ -237,7 +237,11 @@ class Driver:
     def _attempt(self, assignment: QueuedAttempt) -> Attempt:
         state, trial = self._campaign, assignment.trial
         return self._problem.attempt(
-            assignment, self._pool.candidates, state.memory_factor(trial), first_steps(state, trial)
+            assignment,
+            self._pool.candidates,
+            state.memory_factor(trial),
+            first_steps(state, trial),
+            can_be_stopped=state.rules.stopping is not None,
         )
 
     def _await(self) -> None:
@@ -258,7 +262,7 @@ class Driver:
         known = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
         if known:
             self._log.record(self._reports.take(known, self._executor.now()))
-        causes = {value.trial: stop_cause(self._campaign, value.trial) for value in known}
+        causes = {trial: stop_cause(self._campaign, trial) for trial in {value.trial for value in known}}
         stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
         self._stop_causes.update(stopped)
         return frozenset(stopped)

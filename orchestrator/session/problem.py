@@ -85,6 +85,7 @@ class Problem:
         candidates: Candidates,
         memory_factor: float = 1.0,
         step_limit: int | None = None,
+        can_be_stopped: bool = False,
     ) -> Attempt:
         """Return the message to a worker. All attempts of a trial share their seed, so a repeat
         gives the same result."""
@@ -103,6 +104,7 @@ class Problem:
             share,
             self.outputs,
             step_limit,
+            can_be_stopped,
         )
 
 

@@ -303,7 +303,11 @@ def _goal_problems(settings: Settings) -> list[Refusal]:
     excluded: dict[tuple[str, ...], tuple[object, str]] = {
         ("budget", "target"): (settings.budget.target, "no single value is good enough"),
         ("budget", "stop_when"): (settings.budget.stop_when, "no single value shows a gain"),
-        ("early_stopping",): (settings.early_stopping, "a trial that is stopped has none of its metrics"),
+        ("early_stopping",): (
+            settings.early_stopping,
+            "a trial that is stopped has none of its metrics. Remove early_stopping (reports are shown without it), or "
+            "tune one objective without constraints",
+        ),
         ("strategy", "warm_start"): (
             start if isinstance(start, DataStart) else None,
             "existing data have one value each",

@@ -134,6 +134,7 @@ class RayExecutor:
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Hand these attempts to Ray, as far as there are slots."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
+        self._reports.is_awaited |= any(attempt.can_be_stopped for attempt in attempts)
         self._start()
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
@@ -190,8 +191,9 @@ class RayExecutor:
     def _relay_reports(self) -> None:
         if self._listener is None or (values := self._reports.take()) == []:
             return
+        stopped = self._listener(values)
         attempts = {attempt.trial: attempt.attempt for attempt in self._running.values()}
-        self._reports.stop((trial, attempts[trial]) for trial in self._listener(values) if trial in attempts)
+        self._reports.answer((trial, attempts[trial]) for trial in stopped if trial in attempts)
 
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
@@ -393,9 +395,11 @@ class RayExecutor:
         self._start()
 
     def _patience_seconds(self, deadline: float | None) -> float:
-        """Return how long to wait for a result: until `deadline`, or the next look at the nodes or
-        for late attempts."""
+        """Return how long to wait for a result: until `deadline`, or the next look at the nodes, for
+        late attempts or for reports."""
         patience = [self._nodes.patience_seconds, self._deadlines.patience_seconds]
+        if self._listener is not None:
+            patience.append(self._reports.patience_seconds)
         if deadline is not None:
             patience.append(deadline - time.monotonic())
         return max(0.0, min(patience))

@@ -119,7 +119,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
     objective = get_objective(box)
     campaign, submission = _campaign_of(pickled_campaign), pickle.loads(pickled_submission)
     attempt = submission.attempt
-    sender = ReportSender(campaign.ledger.campaign, attempt.trial, attempt.attempt)
+    sender = ReportSender(campaign.ledger.campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
     with _EVALUATING, contextlib.closing(sender):
         if _RETIRING.is_set():
             campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())

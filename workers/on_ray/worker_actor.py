@@ -61,7 +61,8 @@ class WorkerActor:
         for durable in acknowledged:
             self._tell(functools.partial(self._ledger.forget, *durable))
         self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
-        with contextlib.closing(ReportSender(self._campaign, attempt.trial, attempt.attempt)) as sender:
+        sender = ReportSender(self._campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
+        with contextlib.closing(sender):
             if attempt.share is not None and attempt.share.machines > 1:
                 last_words = functools.partial(self._write, attempt)
                 outcome = self._gang.evaluate(boxed_objective, attempt, limits, attempt.share, sender, last_words)

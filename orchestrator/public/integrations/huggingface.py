@@ -46,14 +46,15 @@ class TrialCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Move the checkpoint into the trial's folder, and report."""
         if self._metrics is not None:
-            if state.is_world_process_zero:
-                self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step + 1)
+            self._trial.is_first = state.is_world_process_zero
+            self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step + 1)
             self._report(state, control)
 
     def _report(self, state: TrainerState, control: TrainerControl) -> None:
         """Report in the first process, and stop all when the campaign stops the trial."""
         self.step, metrics, self._metrics = self.step + 1, self._metrics, None
-        stops = [state.is_world_process_zero and self._trial.report(metrics or {}, self._metric, self.step)]
+        self._trial.is_first = state.is_world_process_zero
+        stops = [self._trial.report(metrics or {}, self._metric, self.step)]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.broadcast_object_list(stops)
         control.should_training_stop = control.should_training_stop or stops[0]

@@ -39,8 +39,9 @@ class TrialCallback(Callback):
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         self.step += 1
-        self._trial.save(trainer.save_checkpoint, self.step, ".ckpt", renames=trainer.is_global_zero)
-        stops = trainer.is_global_zero and self._trial.report(trainer.callback_metrics, self._metric, self.step)
+        self._trial.is_first = trainer.is_global_zero
+        self._trial.save(trainer.save_checkpoint, self.step, ".ckpt", all_write=True)
+        stops = self._trial.report(trainer.callback_metrics, self._metric, self.step)
         trainer.should_stop = trainer.should_stop or bool(trainer.strategy.broadcast(stops))
 
     def state_dict(self) -> dict[str, Any]:

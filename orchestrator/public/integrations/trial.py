@@ -11,13 +11,16 @@ from objectives.objective import EvaluationStopped, HasFolder, Report
 from objectives.returned import number_of
 from workers.results import MOST_METRICS
 
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of this process: torchrun, Open MPI, MPICH
+
 
 class Trial:
     """The trial in which a training runs.
 
     `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the
     newest complete checkpoint in it, and `step` the step after which it was saved; None and 0 when
-    there is none.
+    there is none. `is_first`: whether this process is the first one of the training, which alone
+    reports and keeps checkpoints; by the variables of torchrun and mpirun, until a library knows.
     """
 
     def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
@@ -34,6 +37,7 @@ class Trial:
             given = report.folder if isinstance(report, HasFolder) else None
             folder = given or os.environ.get("BBKB_FOLDER") or None
         self._report = report or _print_report
+        self.is_first = all(int(os.environ.get(name) or 0) == 0 for name in _RANKS)
         self.folder = None if folder is None else Path(folder)
         self.checkpoint: Path | None = None
         self.step = 0
@@ -44,10 +48,12 @@ class Trial:
 
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
         """Report the metric `name`, counting steps from 1, with the other numbers among `metrics`.
-        True: the campaign stops the trial.
+        True: the campaign stops the trial; always False in another process than the first one.
 
         Raises KeyError when there is no such metric.
         """
+        if not self.is_first:
+            return False
         if name not in metrics:
             raise KeyError(f"metric {name!r} must be one that the training computes: {', '.join(metrics) or 'none'}")
         try:
@@ -56,7 +62,7 @@ class Trial:
             return True
         return False
 
-    def save(self, write: Callable[[str], object], step: int, suffix: str = "", renames: bool = True) -> None:
+    def save(self, write: Callable[[str], object], step: int, suffix: str = "", all_write: bool = False) -> None:
         """Let `write` save a checkpoint at a path, rename it when it is complete, and remove the
         one before.
 
@@ -65,21 +71,20 @@ class Trial:
                 has no folder.
             step: the step after which the checkpoint is saved.
             suffix: by which the library chooses a format.
-            renames: False in the processes of a training beside the first one.
+            all_write: whether all processes of a training call `write`, not only the first one.
 
         """
-        if self.folder is None:
+        if self.folder is None or not (self.is_first or all_write):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / f"draft-{step}{suffix}"
         write(str(draft))
-        if renames:
-            self.keep(draft, step, suffix)
+        self.keep(draft, step, suffix)
 
     def keep(self, draft: Path, step: int, suffix: str = "") -> None:
         """Move a complete checkpoint, a file or a folder on the same disk, and remove the one
         before, with drafts of attempts that ended while they saved."""
-        if self.folder is None:
+        if self.folder is None or not self.is_first:
             return
         before, complete = self.checkpoint, self.folder / f"step-{step}{suffix}"
         if complete.is_dir():  # left by an attempt that ended before it removed what it had replaced

@@ -52,9 +52,8 @@ class TrialCallback(TrainingCallback):
         return model
 
     def _report(self, model: Any) -> bool:
-        stops, values, self._values = False, self._values, {}
-        if collective.get_rank() == 0:
-            step = model.num_boosted_rounds()
-            self._trial.save(model.save_model, step, ".ubj")
-            stops = self._trial.report(values, self._metric, step)
+        values, self._values = self._values, {}
+        self._trial.is_first, step = collective.get_rank() == 0, model.num_boosted_rounds()
+        self._trial.save(model.save_model, step, ".ubj")
+        stops = self._trial.report(values, self._metric, step)
         return bool(collective.broadcast(stops, 0))

@@ -1,6 +1,7 @@
 """A small training with each library: six steps on the same data, continued from a checkpoint where
 there is one."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +101,7 @@ def train_lightning(report: Report | None, folder: Path | None) -> None:
     trainer = lightning.Trainer(
         max_epochs=STEPS,
         accelerator="cpu",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # of torchrun
         callbacks=[trial],
         logger=False,
         enable_checkpointing=False,
@@ -130,7 +132,7 @@ def train_huggingface(report: Report | None, folder: Path | None) -> None:
     rows = zip(torch.tensor(INPUTS), torch.tensor(TARGETS), strict=True)
     data = [{"inputs": row, "labels": target} for row, target in rows]
     arguments = transformers.TrainingArguments(
-        output_dir=str(Path(getattr(report, "folder", None) or ".") / "trainer"),
+        output_dir=str(Path(getattr(report, "folder", None) or os.environ.get("BBKB_FOLDER") or ".") / "trainer"),
         num_train_epochs=STEPS,
         learning_rate=0.05,
         per_device_train_batch_size=16,

@@ -1,0 +1,197 @@
+"""`workers.on_ray.reports`: Carries intermediate values from workers to the coordinator, and its
+answers back, over Ray's key-value store.
+"""
+
+import contextlib
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import ray
+
+from workers.messages import IntermediateValue, Reported
+from workers.on_ray import reports
+from workers.on_ray.reports import BUFFERED, ReportReceiver, ReportSender
+
+
+class Store:
+    """Ray's key-value store in memory, with the largest number of entries that it had at a time."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, bytes] = {}
+        self.most = self.written = 0
+        self.is_away = False
+        self._lock = threading.Lock()
+
+    def put(self, key: str, value: bytes, overwrite: bool, namespace: str) -> None:
+        if self.is_away:
+            raise ray.exceptions.RaySystemError("the head is away")
+        with self._lock:
+            self.entries[key] = value
+            self.most = max(self.most, len(self.entries))
+            self.written += 1
+
+    def get(self, key: bytes, namespace: str) -> bytes | None:
+        return self.entries.get(key.decode())
+
+    def exists(self, key: str, namespace: str) -> bool:
+        return key in self.entries
+
+    def delete(self, key: str | bytes, namespace: str) -> None:
+        self.entries.pop(key if isinstance(key, str) else key.decode(), None)
+
+    def list(self, prefix: str, namespace: str) -> list[bytes]:
+        return [key.encode() for key in tuple(self.entries) if key.startswith(prefix)]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    made = Store()
+    for name, function in (
+        ("put", made.put),
+        ("get", made.get),
+        ("exists", made.exists),
+        ("del", made.delete),
+        ("list", made.list),
+    ):
+        monkeypatch.setattr(reports, f"_internal_kv_{name}", function)
+    return made
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that wait for an answer however long it takes, after every report."""
+    monkeypatch.setattr(reports, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(reports, "WAIT_SHARE", 1e9)
+    monkeypatch.setattr(reports, "SEND_SECONDS", 0.0)
+
+
+class Coordinator:
+    """Takes reports in a thread, and stops each trial at its report of the step `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.values: list[IntermediateValue] = []
+        self._limit = limit
+        self._over = threading.Event()
+        self._receiver = ReportReceiver("c")
+        self._receiver.is_awaited = True
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Coordinator":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._receiver.patience_seconds):
+            if values := self._receiver.take():
+                self.values += values
+                self._receiver.answer((one.trial, one.attempt) for one in values if one.reported.step >= self._limit)
+
+
+@contextlib.contextmanager
+def sender(trial: int = 1, attempt: int = 1, *, waits: bool) -> Iterator[ReportSender]:
+    with contextlib.closing(ReportSender("c", trial, attempt, waits)) as made:
+        yield made
+
+
+@pytest.mark.usefixtures("patient", "store")
+def test_trial_that_waits_is_stopped_at_the_report_that_decides() -> None:
+    with Coordinator(limit=4) as coordinator, sender(waits=True) as first, sender(trial=2, waits=True) as second:
+        assert [first(Reported(step, 0.5 * step)) for step in range(1, 5)] == [False, False, False, True]
+        assert [second(Reported(step, 0.0)) for step in range(3, 5)] == [False, True]
+    of_first = [(one.reported.step, one.reported.value) for one in coordinator.values if one.trial == 1]
+    assert of_first == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
+
+
+@pytest.mark.usefixtures("patient", "store")
+def test_trial_that_does_not_wait_is_stopped_at_a_later_report() -> None:
+    with Coordinator(limit=1), sender(waits=False) as report:
+        while not report(Reported(1, 0.0)):
+            time.sleep(0.001)
+
+
+def test_trial_waits_once_for_a_coordinator_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "WAIT_SHARE", 1e9)
+    monkeypatch.setattr(reports, "WAIT_SECONDS", 0.01)
+    waits = 0
+
+    with sender(waits=True) as report:
+        original = report._changed.wait_for
+
+        def count(condition: Callable[[], bool], timeout: float | None = None) -> bool:
+            nonlocal waits
+            waits += threading.current_thread() is threading.main_thread()
+            return original(condition, timeout)
+
+        monkeypatch.setattr(report._changed, "wait_for", count)
+        assert not any(report(Reported(step, 0.0)) for step in range(100))
+    assert waits == 1
+
+
+def test_trial_waits_for_a_share_of_its_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "WAIT_SHARE", 0.0)
+    monkeypatch.setattr(reports, "WAIT_SECONDS", 60.0)
+    with sender(waits=True) as report:  # would not return
+        report(Reported(1, 0.0))
+        report._latency = 1e-9
+        report(Reported(2, 0.0))
+
+
+def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
+    count = 200_000
+    with sender(waits=True) as report:
+        for step in range(count):
+            report(Reported(step, 0.0))
+    assert store.most <= 2
+    assert store.written <= 2
+    assert all(len(pickle.loads(entry)) <= BUFFERED for entry in store.entries.values())
+    values = ReportReceiver("c").take()
+    assert values[-1] == IntermediateValue(1, 1, Reported(count - 1, 0.0))
+    assert [one.reported.step for one in values] == sorted(one.reported.step for one in values)
+
+
+def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None:
+    receiver = ReportReceiver("c")
+    store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+    assert [one.reported.step for one in receiver.take()] == [1]
+    store.put("c\nreport\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
+    receiver.answer([])
+    receiver._next_look = 0.0
+    assert [one.reported.step for one in receiver.take()] == [2]
+
+
+def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
+    for number in (9, 10, 100):
+        store.put(f"c\nreport\n1\n1\n{number}", pickle.dumps((Reported(number, 0.0),)), overwrite=True, namespace="")
+    assert [one.reported.step for one in ReportReceiver("c").take()] == [9, 10, 100]
+
+
+def test_what_a_session_took_and_did_not_answer_comes_to_the_next_one(store: Store) -> None:
+    store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+    assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
+
+
+@pytest.mark.usefixtures("patient")
+def test_evaluation_goes_on_when_the_store_is_away(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+    store.is_away = True
+    with sender(waits=False) as report:
+        assert not report(Reported(1, 0.0))
+    assert "intermediate values could not be sent" in capfd.readouterr().err
+
+
+def test_coordinator_looks_more_often_where_workers_wait(store: Store) -> None:
+    patience = {}
+    for is_awaited in (False, True):
+        receiver = ReportReceiver("c")
+        receiver.is_awaited = is_awaited
+        store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+        receiver.take()
+        receiver.answer([])
+        patience[is_awaited] = receiver._next_look - receiver._began
+    assert patience[True] < patience[False]
