@@ -86,8 +86,9 @@ class TerminalView:
         self._live.update(_Clock(what))
 
     def update(self, status: Status) -> None:
-        """Redraw."""
+        """Redraw. After the end of the session the block is removed: a summary follows."""
         self._live.update(render(status))
+        self._live.transient = status.phase == "closed"
 
     def say(self, line: str) -> None:
         """Print above the block."""

@@ -159,22 +159,23 @@ def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[
 
 
 def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialRow) -> None:
-    from mlflow.entities import Metric, Param
+    from mlflow.entities import Metric, Param, RunTag
 
     began = row.started if row.started is not None else 0.0
     ended = row.finished if row.finished is not None else began
     tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status}
+    if row.error:
+        tags["bbkb.error"] = row.error[:_LONGEST_TEXT]
     child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
     metrics = [Metric(name, number, _milliseconds(ended), 0) for name, number in _numbers(row).items()]
     metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _reported(row)]
     parameters = [Param(name, str(value)) for name, value in _parameters(row)]
-    client.log_batch(child, metrics=metrics[:1000], params=parameters[:100])
+    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
     for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
         client.log_batch(child, metrics=metrics[first : first + 1000])
-    if row.error:
-        client.set_tag(child, "bbkb.error", row.error[:_LONGEST_TEXT])
-    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
-    client.set_tag(child, _TRIAL_TAG, str(row.trial))  # last, so that it marks a complete child
+    # a batch's tags come after its metrics and parameters: this one marks a complete child
+    is_complete = RunTag(_TRIAL_TAG, str(row.trial))
+    client.log_batch(child, metrics=metrics[:1000], params=parameters[:100], tags=[is_complete])
 
 
 def _read_exported(folder: Path, run: str) -> set[int]:

@@ -350,6 +350,13 @@ function pairs(object) {
   return list;
 }
 
+function drawReports(plot, reports) {
+  const axis = { gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true };
+  const lines = [{ type: "scatter", mode: "lines+markers", x: reports.map(([step]) => step), y: reports.map(([, value]) => value), line: { color: "--accent" } }];
+  const layout = { height: 220, margin: { l: 40, r: 10, t: 10, b: 30 }, paper_bgcolor: "--card", plot_bgcolor: "--card", font: { color: "--ink" }, xaxis: axis, yaxis: axis };
+  draw(plot, JSON.stringify({ data: lines, layout }), hasWebGL);
+}
+
 async function showTrial(number) {
   const body = byId("trial-body");
   byId("trial-title").textContent = `Trial ${number}`;
@@ -363,8 +370,11 @@ async function showTrial(number) {
     }
     if (!trial.attempts.length) parts.push(element("p", "none has ended yet"));
     for (const output of trial.outputs) parts.push(element("h3", `Output of attempt ${output.attempt} (its end)`), element("pre", output.text, { tabIndex: 0 }));
-    if (trial.reports.length) parts.push(element("h3", "Reports"), element("pre", trial.reports.map(([step, value]) => [`step ${step}: ${shown(value)}`, ...Object.entries(trial.report_metrics[step] ?? {}).map(([name, number]) => `${name} ${shown(number)}`)].join(", ")).join("\n"), { tabIndex: 0 }));
+    const curve = trial.reports.length > 1 ? element("div", "", { className: "plot", role: "img", ariaLabel: "Reported values by step" }) : null;
+    if (trial.reports.length) parts.push(element("h3", "Reports"), ...(curve ? [curve] : []), element("pre", trial.reports.map(([step, value]) => [`step ${step}: ${shown(value)}`, ...Object.entries(trial.report_metrics[step] ?? {}).map(([name, number]) => `${name} ${shown(number)}`)].join(", ")).join("\n"), { tabIndex: 0 }));
     body.replaceChildren(...parts);
+    if (!byId("trial-dialog").open) byId("trial-dialog").showModal(); // first, because a picture takes the width that it has
+    if (curve) drawReports(curve, trial.reports);
   } catch (error) {
     body.replaceChildren(element("p", error.message));
   }

@@ -35,6 +35,7 @@ class BestFormat(StrEnum):
     ARGS = "args"
 
 
+_TO_THE_MINUTE = len("2026-03-01 14:05")
 OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
 _SECONDS_PER_EVENT, _MOST_SECONDS = 0.002, 1800.0  # for its log to be read, ten times as long as it takes
 
@@ -89,10 +90,13 @@ def list_(
         tagged = f" with the tag {', '.join(sorted(wanted))}" if wanted else ""
         say(console, f"{folder} has no runs{tagged}")
         return
-    table = Table("run", "began", "state", "trials", "best", "tags", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "began (UTC)", "state", "trials", "best", "tags"):
+        table.add_column(name, no_wrap=name not in ("run", "best", "tags"), overflow="fold")
     for path, history in found:
-        cells = (moment(history.created.time), str(history.state), trials_text(history.status()), best_text(history))
-        table.add_row(Text(path.name), *cells, Text(" ".join(history.tags)))
+        cells = (moment(history.created.time)[:_TO_THE_MINUTE], str(history.state), trials_text(history.status()))
+        best_cell = best_text(history) if len(history.goals.objectives) == 1 else f"front of {len(history.front)}"
+        table.add_row(Text(path.name), *cells, best_cell, Text(" ".join(history.tags)))
     for name in unreadable:
         table.add_row(Text(name), "", "unreadable")
     console.print(table)

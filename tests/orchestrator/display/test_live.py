@@ -4,6 +4,7 @@ JSON, a clock."""
 import io
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -98,3 +99,12 @@ def test_a_wait_has_a_clock_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print(shown._live.renderable)
     assert isinstance(console.file, io.StringIO)
     assert "starting Ray on this machine (7 s)" in console.file.getvalue()
+
+
+def test_the_block_is_removed_at_the_end_of_a_session_which_a_summary_follows_and_stays_before() -> None:
+    for is_closed in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=True, width=100)
+        history = fold([event for event in EVENTS if is_closed or event.kind != "session_closed"])
+        with TerminalView(console) as shown:
+            shown.update(replace(history.status(), phase="closed" if is_closed else "running"))
+        assert shown._live.transient == is_closed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.campaign.events import ReportsArrived
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -87,6 +88,23 @@ def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page
         page.wait_for_selector("#trial-dialog:not([open])", state="attached")
         assert page.evaluate("window.harmed === undefined")
         assert page.locator("main img").count() == 0
+
+
+def test_reports_of_a_trial_are_drawn_as_a_curve_with_their_metrics_beside_them(
+    page: "Page", begin_log: BeginLog
+) -> None:
+    log = begin_log("one", SyntheticLog(trials=3, sessions=1, is_closed=False).events())
+    reports = tuple((0, 1, step, 0.5 * step) for step in range(1, 6))
+    log.append([ReportsArrived(time=1e9, reports=reports, metrics=((0, 2, {HOSTILE: 0.25}),))])
+    with running_server(log.url) as address:
+        page.goto(f"{address}/campaign/one?token={TOKEN}")
+        page.locator("#number").fill("0")
+        page.locator("#find button").click()
+        page.wait_for_selector("#trial-body .plot .main-svg")
+        assert f"step 2: 1, {HOSTILE} 0.25" in page.locator("#trial-body").inner_text()
+        width = "document.querySelector('#trial-body .main-svg').clientWidth <= innerWidth"
+        assert page.evaluate(width)
+        assert page.evaluate("window.harmed === undefined")
 
 
 def test_chosen_campaigns_are_compared_in_one_picture_and_a_table(page: "Page", begin_log: BeginLog) -> None:

@@ -29,8 +29,8 @@ def run(tmp_path: Path, name: str, **workers: Any) -> Result:
     )
 
 
-def output_of(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
+def output_of(*arguments: str, columns: int = 200) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": str(columns)})
     assert result.exit_code == 0, result.output
     return result.stdout if arguments[0] == "best" else result.output  # notes about it are on standard error
 
@@ -109,3 +109,23 @@ def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(
     assert values == sorted(values)
     assert values[-1] == made.best.value
     assert places[-1] == 5
+
+
+def test_a_list_of_runs_fits_into_80_columns(tmp_path: Path) -> None:
+    goals = [{"metric": "value", "direction": "maximize"}, {"metric": "size", "direction": "minimize"}]
+    made = run(tmp_path, "classifier")
+    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    several = tune(
+        lambda x: {"value": x, "size": x},
+        {"x": Range(0.0, 1.0)},
+        objectives=goals,
+        evaluations=5,
+        progress=False,
+        name="several",
+        settings=settings,
+    )
+    lines = output_of("list", str(tmp_path / "runs"), columns=80).splitlines()
+    assert len(lines) == 3
+    assert made.folder.name in lines[1]
+    assert several.folder.name in lines[2]
+    assert lines[2].rstrip().endswith("front of 5")
