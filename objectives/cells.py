@@ -74,8 +74,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellSet:
-    """n cells with equally many vertices V: `adjacency` (n, V, V) bool, strictly upper triangular,
-    and `operations` (n, V − 2), numbers of `names`."""
+    """n cells with equally many vertices V.
+
+    Attributes:
+        adjacency: (n, V, V) bool, strictly upper triangular.
+        operations: (n, V − 2), numbers of `names`.
+        names: of the operations.
+    """
 
     adjacency: NDArray[np.bool_]
     operations: NDArray[np.intp]

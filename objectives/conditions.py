@@ -86,8 +86,13 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One test of a clause: `name` is compared by `operator` with `bound`; `in` has a tuple of
-    values as bound."""
+    """One test of a clause.
+
+    Attributes:
+        name: what is compared.
+        operator: how it is compared.
+        bound: what it is compared with; a tuple of values for `in`.
+    """
 
     name: str
     operator: str

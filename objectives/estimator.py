@@ -111,8 +111,13 @@ class SklearnEstimator:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """`numbers` (n, p), NaN where one is missing, `texts` (n, q), None where one is missing, and
-    `target` (n,)."""
+    """Rows with what is to be predicted of them.
+
+    Attributes:
+        numbers: (n, p), NaN where one is missing.
+        texts: (n, q), None where one is missing.
+        target: (n,).
+    """
 
     numbers: NDArray[np.float64]
     texts: NDArray[np.object_]

@@ -31,11 +31,16 @@ ROW = "row"  # the parameter that says which row of the table an arm is
 class Table:
     """A finite table of known rewards.
 
-    `features` (A, d) are the arms, `columns` (A,) their values for display. `target` is (A,), or
-    (A, repeats) where evaluations were repeated (NaN where one is missing): the seed then picks the
-    repeat. N(0, `noise_std`²) drawn from the seed is added. `seconds` (A,) is how long the
-    evaluation took when the table was recorded. `remark`: a note on how the table was read, for
-    display.
+    Attributes:
+        features: (A, d), the arms.
+        columns: (A,) each, the arms' values for display.
+        target: (A,), or (A, repeats) where evaluations were repeated (NaN where one is missing):
+            the seed then picks the repeat.
+        noise_std: N(0, noise_std²) drawn from the seed is added.
+        seconds: (A,), how long the evaluation took when the table was recorded.
+        description: of the table, for display.
+        parameter_of: for each feature the number of the parameter that it belongs to.
+        remark: a note on how the table was read, for display.
 
     Raises ObjectiveError when shapes differ, a row has no finite target or a column is called
     `row`; ValueError when `noise_std` is negative.

@@ -36,10 +36,14 @@ Suggestion = Start | Continue
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Simulated `workers`, a budget of so many full `trainings`, and the `seed` of the method.
+    """The conditions of a search.
 
-    `durations`: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on
-    record.
+    Attributes:
+        workers: simulated workers.
+        trainings: the budget, in full trainings.
+        seed: of the method.
+        durations: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on
+            record.
     """
 
     workers: int
@@ -79,13 +83,23 @@ class Method(Protocol):
 class Record:
     """A finished search.
 
-    `used`, `times`, `regrets`: at each change of the recommendation the budget that was used, the
-    simulated time (in trainings where durations are equal, else seconds) and the regret of the
-    configuration recommended, at the last step. `finished_regret`: of the best training that
-    reached the last step; None when none did. `starts`, `continuations`, `finished`: numbers of
-    trials started, of continuations, of trials that reached the last step. `seconds`: CPU seconds
-    of the method. `forecasts`, `held`: the number of trials whose end a model forecast before it
-    was known, and of those whose end was within the first forecast's band μ ± 2σ.
+    Attributes:
+        problem: its name.
+        method: its name.
+        workers: simulated workers.
+        trainings: the budget, in full trainings.
+        durations: see `Setting`.
+        seed: of the method.
+        used: for each change of the recommendation the share of the budget that was used.
+        times: the simulated time of each, in trainings where durations are equal, else seconds.
+        regrets: of each configuration recommended, at the last step.
+        finished_regret: of the best training that reached the last step; None when none did.
+        starts: how many trials were started.
+        continuations: how many times a paused trial was continued.
+        finished: how many trials reached the last step.
+        seconds: CPU seconds of the method.
+        forecasts: how many trials had an end that a model forecast before it was known.
+        held: how many of these ends were within the first forecast's band μ ± 2σ.
     """
 
     problem: str

@@ -31,12 +31,15 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the
-    problem's own units; None when the evaluation failed.
+    """The result of an evaluation.
 
-    `expected` is the reward without its noise, `regret` the same in units of (best − median) from
-    the best one. `duration` is relative: its mean over the problem is 1; None when the problem has
-    no recorded durations.
+    Attributes:
+        reward: passed to the method; maximised, in the problem's own units; None when the
+            evaluation failed.
+        expected: the reward without its noise.
+        regret: the same from the best one, in units of (best − median).
+        duration: relative, with a mean of 1 over the problem; None when the problem has no recorded
+            durations.
     """
 
     reward: float | None

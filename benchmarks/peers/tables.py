@@ -38,11 +38,15 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # encoded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """`levels` (A, p): indices of the values of the p parameters of `space`; `rewards` (A,
-    repeats), NaN where missing.
+    """A table of recorded configurations.
 
-    `durations` (A,) have mean 1. `is_whole`: the rows are the whole space; else `evaluate` takes
-    the nearest row, by the number of parameters that differ, the first of them on a tie.
+    Attributes:
+        space: its p parameters.
+        levels: (A, p), indices of their values.
+        rewards: (A, repeats), NaN where one is missing.
+        durations: (A,), with a mean of 1; None where none were recorded.
+        is_whole: whether the rows are the whole space; else `evaluate` takes the nearest row, by
+            the number of parameters that differ, the first of them on a tie.
     """
 
     space: Space

@@ -42,8 +42,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Row:
-    """`what` was measured, the result `found`, and its `goal`; `numbers` are all measured
-    numbers."""
+    """A row of the table.
+
+    Attributes:
+        what: what was measured.
+        found: the result, in words.
+        goal: what it should be.
+        numbers: all measured numbers.
+    """
 
     what: str
     found: str

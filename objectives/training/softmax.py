@@ -102,8 +102,13 @@ class SoftmaxRegression:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Images as rows of `pixels` (n, d) uint8, to be multiplied by `scale`, with classes `labels`
-    (n,)."""
+    """Images as rows.
+
+    Attributes:
+        pixels: (n, d) uint8, to be multiplied by `scale`.
+        labels: (n,), their classes.
+        scale: the value of one step of a pixel.
+    """
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.intp]

@@ -46,13 +46,17 @@ WaitOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set
-    aside.
+    """A pull that has ended.
 
-    `further`: rewards of further objectives, then margins of constraints, where there are any
-    (`goals`). `is_existing`: whether it comes from existing data, which may contain copies, and not
-    from this search. `is_stopped`: whether it was stopped early; its reward is then that of an
-    unfinished evaluation.
+    Attributes:
+        arm: the arm pulled.
+        reward: larger is better; None when the arm could not be evaluated: it is then set aside.
+        further: rewards of further objectives, then margins of constraints, where there are any
+            (`goals`).
+        is_existing: whether it comes from existing data, which may contain copies, and not from
+            this search.
+        is_stopped: whether it was stopped early; its reward is then that of an unfinished
+            evaluation.
     """
 
     arm: int
@@ -64,11 +68,18 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`,
-    confidence `width` (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where
-    a strategy has none. `trial`: the stopped trial that is to be continued; None: a new one.
-    `reason`: `"coverage"` where the arm is not the one of the largest upper bound, but one of a
-    level that lacks evaluations."""
+    """A chosen arm with the numbers that explain the choice, as they were before it; NaN where a
+    strategy has none.
+
+    Attributes:
+        arm: the arm.
+        mean: its posterior mean.
+        width: the confidence width, a factor on the standard deviation.
+        variance: its posterior variance on the 1/λ scale.
+        trial: the stopped trial that is to be continued; None: a new one.
+        reason: `"coverage"` where the arm is not the one of the largest upper bound, but one of a
+            level that lacks evaluations.
+    """
 
     arm: int
     mean: float = float("nan")
@@ -116,9 +127,13 @@ Decision = Choose | Wait
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """The belief over all arms, for display: `mean`, `variance` and `ucb`, each (A,) and read-only.
+    """The belief over all arms, for display. All arrays are read-only.
 
-    `unit`: λ of the model, in which `variance` is counted: a deviation is √(unit · variance).
+    Attributes:
+        mean: (A,).
+        variance: (A,), in units of `unit`: a deviation is √(unit · variance).
+        ucb: (A,), the upper confidence bounds.
+        unit: λ of the model.
     """
 
     mean: NDArray[np.float64]
@@ -275,11 +290,13 @@ class Recommends(Protocol[S_contra]):
 class TrialForecast:
     """What a strategy expects of the final value of a trial that has reported.
 
-    `trial`: the trial's number.
-    `mean`: the expected final reward.
-    `low`, `high`: the reward two standard deviations below and above it.
-    `score`: the expected final score, in the model's units.
-    `deviation`: its standard deviation, noise included, in the model's units.
+    Attributes:
+        trial: the trial's number.
+        mean: the expected final reward.
+        low: the reward two standard deviations below it.
+        high: the reward two standard deviations above it.
+        score: the expected final score, in the model's units.
+        deviation: its standard deviation, noise included, in the model's units.
     """
 
     trial: int

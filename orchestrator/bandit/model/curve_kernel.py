@@ -32,12 +32,17 @@ from orchestrator.bandit.kernels import AnyKernel
 class CurveNumbers:
     """The fitted numbers of the model over steps, besides the lengthscales of the parameters.
 
-    `lasting`: s_g, variance of the part of a configuration's quality that does not change with the
-    step. `bending`: s_h, variance of the part that changes with the step. `shared`: s_m, variance
-    of the curve that all trials share. `own`: s_r, variance of what belongs to a single trial.
-    `noise`: v, variance of a single value. `step_lengthscale`: lengthscale of k_t, in units of t.
-    `own_lengthscale`: lengthscale of k_q, in units of t. `first`: the step at t = 0. `last`: the
-    step at t = 1.
+    Attributes:
+        lasting: s_g, variance of the part of a configuration's quality that does not change with
+            the step.
+        bending: s_h, variance of the part that changes with the step.
+        shared: s_m, variance of the curve that all trials share.
+        own: s_r, variance of what belongs to a single trial.
+        noise: v, variance of a single value.
+        step_lengthscale: lengthscale of k_t, in units of t.
+        own_lengthscale: lengthscale of k_q, in units of t.
+        first: the step at t = 0.
+        last: the step at t = 1.
     """
 
     lasting: float

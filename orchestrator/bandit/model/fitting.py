@@ -47,13 +47,16 @@ _DIGITS = 6  # of the fitted numbers: the last digits differ between machines
 
 @dataclass(frozen=True)
 class Fitted:
-    """The fitted numbers: `lengthscales`, one for each parameter, in units of the features, and
-    `noise` variance v of a score.
+    """The fitted numbers of the calibrated model.
 
-    `results`: how many there were; 0 before any fit, when these are the prior's medians. `curve`:
-    the numbers of the model over steps, where learning curves are modelled; `noise` is then that of
-    a final value given its configuration's quality. `curve_trials`: how many trials the last fit
-    over steps had; 0 before the first one.
+    Attributes:
+        lengthscales: one for each parameter, in units of the features.
+        noise: v, the variance of a score; where learning curves are modelled, of a final value
+            given its configuration's quality.
+        results: how many results they were fitted to; 0 before any fit, when they are the prior's
+            medians.
+        curve: the numbers of the model over steps; None where learning curves are not modelled.
+        curve_trials: how many trials the last fit over steps had; 0 before the first one.
     """
 
     lengthscales: tuple[float, ...]
@@ -105,10 +108,13 @@ def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The input of a fit: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all
-    pulls: `results`.
+    """The input of a fit.
 
-    With further objectives and constraints `scores` is (J, p), a row for each.
+    Attributes:
+        features: (p, d), of distinct arms.
+        scores: (p,), their mean scores; (J, p) with further objectives and constraints.
+        counts: (p,), how often each was pulled.
+        results: the number of all pulls.
     """
 
     features: Floats

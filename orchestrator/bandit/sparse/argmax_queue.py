@@ -121,10 +121,13 @@ def most_arms(numbers: int) -> int:
 
 @dataclass(frozen=True)
 class TakenArms:
-    """Arms taken by their bounds: positions `arms` (n,), their `bounds` (n,), all of them at least
-    `threshold`.
+    """Arms taken by their bounds.
 
-    `top`: the largest bound that is left, which is below `threshold`.
+    Attributes:
+        arms: (n,), their positions.
+        bounds: (n,), all at least `threshold`.
+        top: the largest bound that is left, which is below `threshold`.
+        threshold: the least bound that was taken.
     """
 
     arms: Indices

@@ -27,13 +27,18 @@ LocalCovariance = Literal["embedded", "paper"]
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted posterior; `basis`: the r atoms that carry it, the other symbols are those of
-    `posterior`.
+    """A fitted posterior, in the symbols of `posterior`.
 
-    `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm,
-    estimated). `offset`: the constant mean m; `loadings` are of the scores less m, and so are all
-    means that a block gives. `further_loadings` (K, r) and `further_offsets` (K,): of further
-    objectives and constraints, where there are any.
+    Attributes:
+        basis: the r atoms that carry it.
+        transform: T (r, r).
+        spectrum: b (r,).
+        loadings: (r,), of the scores less m, as are all means that a block gives.
+        defect: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius
+            norm, estimated).
+        offset: m, the constant mean.
+        further_loadings: (K, r), of further objectives and constraints, where there are any.
+        further_offsets: (K,), their constant means.
     """
 
     basis: Points
@@ -65,8 +70,13 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """Distinct arms pulled, their `counts` (n,), and their y under the fit in use: `rows` (n,
-    r)."""
+    """Distinct arms pulled.
+
+    Attributes:
+        points: their numbers and features.
+        counts: (n,), how often each was pulled.
+        rows: (n, r), their y under the fit in use.
+    """
 
     points: Points
     counts: Indices
@@ -75,8 +85,14 @@ class Pulled:
 
 @dataclass(frozen=True, eq=False)
 class BoundLine:
-    """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`, μ̃ of
-    one `output`."""
+    """Bounds μ̃₀ + `slope` · σ̃₀ + `constant` on all arms.
+
+    Attributes:
+        reference: the posterior with the moments μ̃₀ and σ̃₀.
+        slope: the factor on σ̃₀.
+        constant: what is added to each bound.
+        output: the number of the output with the mean μ̃₀.
+    """
 
     reference: Fit
     slope: float

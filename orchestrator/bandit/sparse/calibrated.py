@@ -24,8 +24,13 @@ Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the
 
 @dataclass(frozen=True)
 class Calibration:
-    """The model at a state: `fitted`, and of the `predicted` results, each before the model knew
-    it, the number `inside` μ ± 2σ, noise included."""
+    """The calibrated model at a state.
+
+    Attributes:
+        fitted: the fitted numbers.
+        inside: how many of the predicted results were in μ ± 2σ, noise included.
+        predicted: how many results were predicted before the model knew them.
+    """
 
     fitted: Fitted
     inside: int = 0

@@ -34,10 +34,12 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, d
 class CurveEvidence:
     """The values that a model over steps is fitted to, and their scale.
 
-    `values`: of all trials. `features` (n, d): of each trial's candidate. `scale`: from rewards to
-    scores, made from one reference value of each trial, its latest one: a scale per step would make
-    a mediocre trial that survived look worse than one that was stopped, since only good trials
-    reach late steps.
+    Attributes:
+        values: of all trials.
+        features: (n, d), of each trial's candidate.
+        scale: from rewards to scores, made from the latest value of each trial. A scale per step
+            would make a mediocre trial that survived look worse than one that was stopped, since
+            only good trials reach late steps.
     """
 
     values: CurveValues

@@ -42,8 +42,13 @@ def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | 
 
 @dataclass(frozen=True)
 class PausedTrial:
-    """A stopped trial that can be continued: its `trial` number, its `arm`, and the upper bound
-    `bound` on its final score."""
+    """A stopped trial that can be continued.
+
+    Attributes:
+        trial: its number.
+        arm: the candidate that it trains.
+        bound: the upper bound on its final score.
+    """
 
     trial: int
     arm: int

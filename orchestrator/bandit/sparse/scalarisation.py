@@ -38,11 +38,13 @@ CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on the constr
 
 @dataclass(frozen=True, eq=False)
 class Scalarising:
-    """`floors` z (J,) and `directions` θ (J,), > 0, of the objectives; `limits` (C,) that
-    constraints have to reach.
-
-    The bounds that are scored (J + 2C, n) are the objectives' upper bounds, cautious ones of the
+    """One number for the J + 2C bounds of an arm: the objectives' upper bounds, cautious ones of the
     constraints, and their upper bounds.
+
+    Attributes:
+        floors: z (J,).
+        directions: θ (J,), > 0.
+        limits: (C,), scores that the constraints have to reach.
     """
 
     floors: Floats

@@ -76,16 +76,25 @@ class Peak:
 class SparseState:
     """State of BBKB and its relatives. All arrays are read-only.
 
-    `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the
-    confidence width. `round`: how many `tell`s. `initial`: the warm start's arms, in order.
-    `set_aside`: arms that could not be evaluated, ascending, and those that were retired. `layout`:
-    that of the arms. `calibration`: of the calibrated model, None without one. `grown_at`: how many
-    pulls there were when arms were appended last. `goals`: the objectives and constraints of a
-    pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
-    from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were
-    stopped and can be continued, ascending. `told`: the curves that the next `tell` learns; None
-    where they are those of now. `peak`: when the best mean reward rose last. `log_prior` (A,): how
-    good the user expects each arm to be, relative to the best; None where nothing is expected.
+    Attributes:
+        model: kernel, candidates and λ.
+        pulls: the pulls with a reward.
+        dictionary: (m,), the inducing arms, ascending.
+        information_gain: G of the confidence width.
+        round: how many `tell`s there were.
+        initial: the warm start's arms, in order.
+        set_aside: arms that could not be evaluated, and those that were retired, ascending.
+        layout: how the arms' features stand for parameters; None: it is not known.
+        calibration: of the calibrated model; None without one.
+        grown_at: how many pulls there were when arms were appended last.
+        goals: the objectives and constraints of a pull's rewards.
+        failed: arms that could not be evaluated, ascending, where the strategy learns from them.
+        curves: the learning curves of all trials that reported.
+        paused: trials that were stopped and can be continued, ascending.
+        told: the curves that the next `tell` learns; None where they are those of now.
+        peak: when the best mean reward rose last.
+        log_prior: (A,), how good the user expects each arm to be, relative to the best; None where
+            nothing is expected.
     """
 
     model: SparseModel

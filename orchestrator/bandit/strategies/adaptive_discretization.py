@@ -39,9 +39,14 @@ Constants = Literal["norm", "chaining"]
 
 @dataclass(frozen=True, slots=True)
 class TreeCell:
-    """A leaf of the tree, `depth` h halvings deep. `arm` is the one nearest to its centre, `parent`
-    that of the cell it was half of; None at the root. `members`: the arms in the box that may be
-    chosen, ascending.
+    """A leaf of the tree.
+
+    Attributes:
+        box: its part of the domain.
+        depth: h, how many halvings deep it is.
+        arm: the arm nearest to its centre.
+        parent: the arm of the cell that it was half of; None at the root.
+        members: the arms in the box that may be chosen, ascending.
     """
 
     box: Box
