@@ -46,7 +46,8 @@ from orchestrator.bandit.model.model import Model, ModelOption
 from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import AnyNumber, check_options
-from orchestrator.bandit.sparse.state import calibrate, no_arm_left, restore_calibration
+from orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
+from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait

@@ -11,13 +11,9 @@ from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import (
-    SparseState,
-    calibrate,
-    calibration_record,
-    recommendation,
-    restore_calibration,
-)
+from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
+from orchestrator.bandit.sparse.recommendation import recommendation
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Observation, Posterior, Record
 
 _MANY = 64  # number of first pulls from which one factorisation is faster than an update for each pull

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
@@ -13,31 +13,20 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
 from orchestrator.bandit.goals import SINGLE, Goals
-from orchestrator.bandit.kernels import AnyKernel
-from orchestrator.bandit.model.fitting import local_noise
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewards
+from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import (
-    CHECKED_FROM,
-    NEGLIGIBLE_NOISE,
     Belief,
     Calibration,
-    check,
     is_noisy,
-    with_fit,
 )
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.strategy import Observation, Prospect, Record, Wait
-
-S = TypeVar("S", bound="SparseState")
-
+from orchestrator.bandit.strategy import Observation, Prospect, Wait
 
 MOST_CURVE_VALUES = 6000  # of learning curves in a fit, besides the latest value of each trial
-NO_NOISE = 0.01  # variance of a score among the arms around the best one
 LEAST_RISE = 0.02  # of (best − median) of the mean rewards, above which a rise of the best one counts
 PRIOR_RESULTS = 10.0  # at so many results the log density of the user's prior counts as scores, later less
 LEAST_PRIOR = -2.0  # of the log density, however far an arm is from the expected values
@@ -358,128 +347,11 @@ def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
     return Wait("every arm was chosen once, and none may be evaluated twice")
 
 
-def calibrate(
-    after: S,
-    before: SparseState,
-    observations: Sequence[Observation],
-    model: Model | None,
-    belief: Belief | None = None,
-) -> S:
-    """Return `after` with the calibrated `model` checked against what it predicted, and fitted to
-    all pulls if a fit is due.
+def sparse_belief(state: SparseState) -> Belief:
+    """Return the belief of the sparse posterior."""
 
-    Args:
-        after: the state with `observations`; it is returned unchanged without a model.
-        before: the state before them.
-        observations: the pulls newly finished, of which `belief` predicted some.
-        model: the strategy's calibrated model; None: it has none.
-        belief: mean and variance of arms at `before`; None: those of the sparse posterior.
-
-    """
-    if model is None:
-        return after
-    if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
-        known = _sparse_belief(before) if belief is None else belief
-        curves = before.curve_evidence
-        scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
-        final = observations if curves is None else [seen for seen in observations if not seen.is_stopped]
-        calibration = check(after.calibration, before.model.regularization, scale, known, final)
-        after = replace(after, calibration=calibration)
-    return refit(after, model)
-
-
-def _sparse_belief(state: SparseState) -> Belief:
     def moments(arms: Indices) -> tuple[Floats, Floats]:
         mean, variance, _ = state.posterior.moments(arms)
         return mean + state.posterior.fit.offset, variance
 
     return moments
-
-
-def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """Return the posterior whose variances a new dictionary is drawn by: that of `before`; of its
-    evidence, with the curves of `after`, under the kernel of `after`, if that was fitted again."""
-    if after.model is before.model:
-        return before.posterior
-    curves = after.curves
-    return replace(before, model=after.model, calibration=after.calibration, curves=curves, told=None).posterior
-
-
-def refit(state: S, model: Model) -> S:
-    """Return `state` with the model fitted to its evidence, if a fit is due."""
-    if state.calibration is None or state.layout is None:
-        return state
-    if state.learns_curves and model.is_fitted:
-        evidence = state.make_curve_evidence()
-        span = float(state.curves.first), float(state.curves.end)
-        fitted = model.refit_curves(state.calibration.fitted, evidence, state.layout, span)
-    else:
-        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
-    return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
-
-
-def calibration_record(state: SparseState) -> Record:
-    """Return what `restore_calibration` reads, and the arm pulled most often; nothing without a
-    calibrated model."""
-    if state.calibration is None:
-        return {}
-    arm = int(np.argmax(state.pulls.counts))
-    most = {"most_pulled": [arm, int(state.pulls.counts[arm])], "pulls": state.pulls.total}
-    return {"model": {**state.calibration.recorded(), **most}}
-
-
-def restore_calibration(state: S, model: Model | None, record: Record) -> S:
-    """Return `state` with the fitted and predicted numbers of `record`."""
-    return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
-
-
-def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
-    if state.layout is None:
-        return state
-    sparse = with_fit(state.model, model, calibration.fitted, state.layout)
-    return replace(state, model=sparse, calibration=calibration)
-
-
-def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
-    """Return the pulled arm to recommend if it may differ from that of largest mean reward; else
-    None. It is the arm of largest posterior mean if the fitted noise is large, unless repeated
-    pulls always gave the same reward, or no arm is pulled twice and the arms around the best one
-    show no noise (`local_noise`). A mean reward that is implausibly far above all others is left
-    out, and so is an arm of which every pull was stopped early. None with several objectives or
-    constraints.
-    """
-    is_single = state.goals.is_single
-    if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
-        return None
-    if state.curve_evidence is not None:
-        return _recommendation_by_curves(state, state.curve_evidence)
-    means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
-    outlier = is_outlier(means)
-    is_fitted = state.pulls.total >= CHECKED_FROM
-    is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
-    is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
-    if not is_luck and not outlier.any():
-        return None
-    known = _sparse_belief(state) if belief is None else belief
-    recommended_by = known(arms)[0] if is_luck else means
-    return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
-
-
-def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
-    """Of the arms of finished trials the one whose prediction is best, where single values are
-    noisy."""
-    finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
-    if not len(finished):
-        return None
-    predictions = predict(state.posterior, evidence, finished)
-    if predictions.noise <= NEGLIGIBLE_NOISE:
-        return None
-    return int(predictions.arms[np.argmax(predictions.means)])
-
-
-def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
-    """Return whether the differences of `means` (p,) of the `arms` around the best one are not
-    noise, when no arm repeats."""
-    if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
-        return False
-    return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

@@ -17,14 +17,14 @@ from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from orchestrator.bandit.sparse.dictionary import Resampling, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts
 from orchestrator.bandit.sparse.posterior import SparsePosterior
-from orchestrator.bandit.sparse.state import (
-    SparseState,
+from orchestrator.bandit.sparse.recalibration import (
     calibrate,
     calibration_record,
     posterior_before,
-    recommendation,
     restore_calibration,
 )
+from orchestrator.bandit.sparse.recommendation import recommendation
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
 MOST_PAIRS = 400  # atoms of a model over steps, unless the limit of the strategy is smaller

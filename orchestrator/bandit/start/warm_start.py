@@ -20,7 +20,8 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import check_options
 from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, refit
+from orchestrator.bandit.sparse.recalibration import refit
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 

@@ -34,10 +34,7 @@ from orchestrator.bandit.options import (
     check_options,
 )
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
-from orchestrator.bandit.sparse.state import (
-    SparseState,
-    no_arm_left,
-)
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait

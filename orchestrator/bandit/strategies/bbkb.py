@@ -52,10 +52,7 @@ from orchestrator.bandit.sparse.forecasts import PausedTrial, PausedTrials
 from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
-from orchestrator.bandit.sparse.state import (
-    SparseState,
-    no_arm_left,
-)
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.sparse.termination import (
     AnyBatch,

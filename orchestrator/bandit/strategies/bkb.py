@@ -31,10 +31,7 @@ from orchestrator.bandit.options import (
 )
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.state import (
-    SparseState,
-    no_arm_left,
-)
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse

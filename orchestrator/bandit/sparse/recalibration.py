@@ -1,0 +1,97 @@
+"""The calibrated model of a state: checked against its predictions, fitted again, recorded,
+restored."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.outputs import Scale, mean_rewards
+from orchestrator.bandit.sparse.calibrated import (
+    CHECKED_FROM,
+    Belief,
+    Calibration,
+    check,
+    with_fit,
+)
+from orchestrator.bandit.sparse.posterior import SparsePosterior
+from orchestrator.bandit.sparse.state import SparseState, sparse_belief
+from orchestrator.bandit.strategy import Observation, Record
+
+S = TypeVar("S", bound=SparseState)
+
+
+def calibrate(
+    after: S,
+    before: SparseState,
+    observations: Sequence[Observation],
+    model: Model | None,
+    belief: Belief | None = None,
+) -> S:
+    """Return `after` with the calibrated `model` checked against what it predicted, and fitted to
+    all pulls if a fit is due.
+
+    Args:
+        after: the state with `observations`; it is returned unchanged without a model.
+        before: the state before them.
+        observations: the pulls newly finished, of which `belief` predicted some.
+        model: the strategy's calibrated model; None: it has none.
+        belief: mean and variance of arms at `before`; None: those of the sparse posterior.
+
+    """
+    if model is None:
+        return after
+    if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
+        known = sparse_belief(before) if belief is None else belief
+        curves = before.curve_evidence
+        scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
+        final = observations if curves is None else [seen for seen in observations if not seen.is_stopped]
+        calibration = check(after.calibration, before.model.regularization, scale, known, final)
+        after = replace(after, calibration=calibration)
+    return refit(after, model)
+
+
+def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
+    """Return the posterior whose variances a new dictionary is drawn by: that of `before`; of its
+    evidence, with the curves of `after`, under the kernel of `after`, if that was fitted again."""
+    if after.model is before.model:
+        return before.posterior
+    curves = after.curves
+    return replace(before, model=after.model, calibration=after.calibration, curves=curves, told=None).posterior
+
+
+def refit(state: S, model: Model) -> S:
+    """Return `state` with the model fitted to its evidence, if a fit is due."""
+    if state.calibration is None or state.layout is None:
+        return state
+    if state.learns_curves and model.is_fitted:
+        evidence = state.make_curve_evidence()
+        span = float(state.curves.first), float(state.curves.end)
+        fitted = model.refit_curves(state.calibration.fitted, evidence, state.layout, span)
+    else:
+        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
+    return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
+
+
+def calibration_record(state: SparseState) -> Record:
+    """Return what `restore_calibration` reads, and the arm pulled most often; nothing without a
+    calibrated model."""
+    if state.calibration is None:
+        return {}
+    arm = int(np.argmax(state.pulls.counts))
+    most = {"most_pulled": [arm, int(state.pulls.counts[arm])], "pulls": state.pulls.total}
+    return {"model": {**state.calibration.recorded(), **most}}
+
+
+def restore_calibration(state: S, model: Model | None, record: Record) -> S:
+    """Return `state` with the fitted and predicted numbers of `record`."""
+    return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
+
+
+def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
+    if state.layout is None:
+        return state
+    sparse = with_fit(state.model, model, calibration.fitted, state.layout)
+    return replace(state, model=sparse, calibration=calibration)
