@@ -130,7 +130,7 @@ def _evaluate(
                 limits.timeout_seconds,
                 again_seconds=1.0 if machine is None else HARD_END_SECONDS,
             )
-        kept = reports.points()
+        points = reports.points()
     except EvaluationStopped:
         return _stop(attempt, reports, started, now(), where)
     except BaseException as error:  # also SystemExit and other exceptions that would end the process
@@ -156,7 +156,7 @@ def _evaluate(
         finished=max(started, now()),
         worker=where,
         metrics=result.metrics,
-        reports=kept,
+        reports=points,
         remark=result.remark,
     )
 
@@ -222,9 +222,9 @@ def _traceback_of(error: BaseException) -> traceback.TracebackException:
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
-        own = sum(1 for _ in itertools.takewhile(_is_own, part.stack))
-        if own < len(part.stack):
-            del part.stack[:own]
+        own_frames = sum(1 for _ in itertools.takewhile(_is_own, part.stack))
+        if own_frames < len(part.stack):
+            del part.stack[:own_frames]
         part = part.__cause__ or part.__context__
     return trace
 

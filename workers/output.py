@@ -59,10 +59,10 @@ def _of_process(attempt: Attempt, trials: Path) -> Iterator[Printed]:
     """Keep the output of this process. An evaluation runs without that where the system refuses
     it."""
     printed = Printed()
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as resources:
         try:
             output = process_output(trials)
-            kept.enter_context(output.of(attempt.trial, attempt.attempt))
+            resources.enter_context(output.of(attempt.trial, attempt.attempt))
         except OSError as error:
             print(f"bbkb: the output of an evaluation cannot be kept: {error}", file=sys.stderr, flush=True)
             yield printed

@@ -185,8 +185,8 @@ class SimulatedExecutor:
         outcome = entry.outcome
         stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, report)])
         if outcome.trial in stopped:
-            kept = outcome.reports[: entry.reported + 1]
-            finite = [one.value for one in kept if math.isfinite(one.value)]
+            reports = outcome.reports[: entry.reported + 1]
+            finite = [reported.value for reported in reports if math.isfinite(reported.value)]
             end = Stopped(
                 trial=outcome.trial,
                 attempt=outcome.attempt,
@@ -195,7 +195,7 @@ class SimulatedExecutor:
                 started=outcome.started,
                 finished=self._now,
                 worker=outcome.worker,
-                reports=kept,
+                reports=reports,
             )
             heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end))
         else:
@@ -211,17 +211,17 @@ class SimulatedExecutor:
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""
-        chosen = set(trials)
-        for attempt in [attempt for attempt in self._queue.values() if attempt.trial in chosen]:
+        cancelled = set(trials)
+        for attempt in [attempt for attempt in self._queue.values() if attempt.trial in cancelled]:
             del self._queue[attempt.trial]
             self._cancelled.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
-        for entry in [entry for entry in self._running if entry.outcome.trial in chosen]:
+        for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
             self._cancelled.append(
                 cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
             )
-        self._running = [entry for entry in self._running if entry.outcome.trial not in chosen]
+        self._running = [entry for entry in self._running if entry.outcome.trial not in cancelled]
         heapq.heapify(self._running)
 
     def pause(self, seconds: float) -> None:
@@ -254,10 +254,10 @@ class SimulatedExecutor:
         # four draws in fixed order, used or not: an attempt's duration must not depend on the
         # failure rate, nor the rest on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
-        drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
-        drawn = self._durations.with_straggling(drawn, rng.random())
+        seconds, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
+        seconds = self._durations.with_straggling(seconds, rng.random())
         outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
-        seconds = outcome.metrics.get("seconds", drawn) if isinstance(outcome, Success) else drawn
+        seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
             return Failure(
@@ -266,7 +266,7 @@ class SimulatedExecutor:
                 kind=FailureKind.INVALID_VALUE,
                 message=message,
                 started=self._now,
-                finished=self._now + drawn,
+                finished=self._now + seconds,
                 worker=worker,
             )
         if is_hit:

@@ -126,7 +126,7 @@ def _interpreter() -> Callable[[], None]:
 
 
 def _signals() -> Callable[[], None]:
-    """Return handlers belong to the main thread, and only those that Python set can be restored."""
+    """Restore handlers in the main thread, to which they belong; only those that Python set."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}

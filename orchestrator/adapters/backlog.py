@@ -115,11 +115,11 @@ class Backlog:
             with self._lock:
                 for _ in results:
                     self._results.popleft()
-        made = None if results else self._propose()
+        configuration = None if results else self._propose()
         with self._lock:
-            if made is not None:
-                self._ready.append(made)
-            is_over = made is None and not results and not self._results  # the strategy waits
+            if configuration is not None:
+                self._ready.append(configuration)
+            is_over = configuration is None and not results and not self._results  # the strategy waits
             if is_over:
                 self._worker = None
         return not is_over
@@ -139,5 +139,5 @@ class Backlog:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         # version 0.2.0 kept pairs of a configuration and a value
-        self._results = deque(one if isinstance(one, Result) else Result(*one) for one in self._results)
+        self._results = deque(result if isinstance(result, Result) else Result(*result) for result in self._results)
         self._begin()

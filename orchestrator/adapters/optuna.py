@@ -130,21 +130,25 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._choosing = 0
         over: list[Configuration] = []
         values: list[float | None] = []
-        for number, known in list(self._open.items()):
-            one = trials[number]
-            configuration = self._expected(self._optimizer, one) if known is None and number != trial.number else known
+        for number, previous in list(self._open.items()):
+            finished_trial = trials[number]
+            configuration = (
+                self._expected(self._optimizer, finished_trial)
+                if previous is None and number != trial.number
+                else previous
+            )
             self._open[number] = configuration
             if configuration is not None:
-                self._report(self._optimizer, one, configuration, _sign(study.direction))
-            if one.state.is_finished():
+                self._report(self._optimizer, finished_trial, configuration, _sign(study.direction))
+            if finished_trial.state.is_finished():
                 del self._open[number]
                 self._reported.pop(number, None)
-                if configuration is not None and one.state == TrialState.PRUNED:
+                if configuration is not None and finished_trial.state == TrialState.PRUNED:
                     self._optimizer.stop(configuration)
                 elif configuration is not None:
                     over.append(configuration)
-                    values.append(_reward(study.direction, one))
-            elif configuration is None and one.state == TrialState.RUNNING and number < trial.number:
+                    values.append(_reward(study.direction, finished_trial))
+            elif configuration is None and finished_trial.state == TrialState.RUNNING and number < trial.number:
                 self._choosing += 1
         if over:
             self._optimizer.tell(over, values)
@@ -153,7 +157,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
         """Let the optimizer learn what the trial has reported since the last time."""
         before = self._reported.get(trial.number, -1)
-        for step in sorted(one for one in trial.intermediate_values if one > before):
+        for step in sorted(reported_step for reported_step in trial.intermediate_values if reported_step > before):
             if self._first_step is None:
                 self._first_step = min(1, max(0, step))
             at = step + 1 - self._first_step

@@ -51,13 +51,13 @@ class TuneSpace:
     def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
         """Convert a configuration of Tune. Raises KeyError on an unknown parameter, ValueError on a
         choice."""
-        found: dict[str, Scalar] = {}
+        values: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             value: Any = config
             for key in path:
                 value = value[key]
-            found[f"p{place}"] = domain.categories.index(value) if isinstance(domain, Categorical) else value
-        return found
+            values[f"p{place}"] = domain.categories.index(value) if isinstance(domain, Categorical) else value
+        return values
 
 
 def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:
@@ -67,8 +67,8 @@ def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[t
             yield path, value
         elif isinstance(value, Mapping) and _GRID in value:
             raise ValueError(f"{'/'.join(path)} must not be tune.grid_search: values are proposed; write tune.choice")
-        elif isinstance(value, list | tuple) and any(isinstance(one, Domain | Mapping) for one in value):
-            if dict(_domains({str(place): one for place, one in enumerate(value)}, path)):
+        elif isinstance(value, list | tuple) and any(isinstance(item, Domain | Mapping) for item in value):
+            if dict(_domains({str(place): item for place, item in enumerate(value)}, path)):
                 raise ValueError(f"{'/'.join(path)} must not be a list with tune's domains; write a dictionary")
         elif isinstance(value, Mapping):
             yield from _domains(value, path)
@@ -77,15 +77,17 @@ def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[t
 def _parameter(path: tuple[str, ...], domain: Domain) -> Parameter:
     sampler: Any = domain.get_sampler()
     step = sampler.q if isinstance(sampler, Quantized) else None
-    drawn = sampler.sampler if isinstance(sampler, Quantized) else sampler
-    is_log = isinstance(drawn, LogUniform)
+    unrounded = sampler.sampler if isinstance(sampler, Quantized) else sampler
+    is_log = isinstance(unrounded, LogUniform)
     match domain:
         case Categorical(categories=levels):
             return Choice(tuple(range(len(levels)))) if len(levels) > 1 else Constant(0)
-        case Float(lower=low, upper=high) if isinstance(drawn, Uniform | LogUniform):
+        case Float(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
             return Range(low, high, log=is_log, step=step)
-        case Integer(lower=low, upper=high) if isinstance(drawn, Uniform | LogUniform):
+        case Integer(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
             last = high if step is not None and step > 1 else high - 1  # Tune leaves out the end, unless quantised
             return Range(low, last, log=is_log, integer=True, step=step) if last > low else Constant(low)
     kinds = "uniform, loguniform, randint, lograndint, a quantised one of these, or choice"
-    raise ValueError(f"{'/'.join(path)} must be tune.{kinds}, got {type(drawn).__name__}; write a choice of its values")
+    raise ValueError(
+        f"{'/'.join(path)} must be tune.{kinds}, got {type(unrounded).__name__}; write a choice of its values"
+    )

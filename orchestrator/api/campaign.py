@@ -76,7 +76,7 @@ class Campaign:
         }
         has_goals = bool(goals["objectives"]) or "objectives" in sections
         _check_direction(direction, is_needed=callable(objective) and not has_goals)
-        given = {
+        arguments = {
             "strategy": None if strategy is None else strategy_section(strategy),
             "seed": seed,
             **{key: [dict(goal) for goal in listed] or None for key, listed in goals.items()},
@@ -84,12 +84,15 @@ class Campaign:
         tree = {
             **sections,
             "name": name or _name_of(objective),
-            "space": {key: one if isinstance(one, Mapping) else dump(one) for key, one in space.items()},
+            "space": {
+                key: parameter if isinstance(parameter, Mapping) else dump(parameter)
+                for key, parameter in space.items()
+            },
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
-            **{key: value for key, value in given.items() if value is not None},
+            **{key: value for key, value in arguments.items() if value is not None},
         }
-        _check_once(given, sections)
+        _check_once(arguments, sections)
         sense = {} if direction is None else {"direction": direction}
         section = objective if isinstance(objective, Mapping) else _NOT_YET_PICKLED
         checked = from_mapping({**tree, "objective": {**section, **sense}}, origin="Campaign")
@@ -144,11 +147,11 @@ class Campaign:
         if begun is None:
             new, parts = self._create()
             return _session(new, self.settings, parts, console, address, on_result)
-        found = continued(begun, self.settings, functools.partial(say, console))
-        if isinstance(found, Close):
+        prepared = continued(begun, self.settings, functools.partial(say, console))
+        if isinstance(prepared, Close):
             return result_of(begun)
         make_folder(begun)
-        return _session(begun, *found, console, address, on_result)
+        return _session(begun, *prepared, console, address, on_result)
 
     def submit(self, address: str | None = None) -> Submitted:
         """Start the campaign on a Ray cluster and return at once; it continues when this program
@@ -295,9 +298,9 @@ def _check_direction(direction: object, is_needed: bool) -> None:
         raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}')
 
 
-def _check_once(given: Mapping[str, object], sections: Mapping[str, object]) -> None:
+def _check_once(arguments: Mapping[str, object], sections: Mapping[str, object]) -> None:
     """Raise ValueError when an argument is also a section of `settings`."""
-    for key, value in given.items():
+    for key, value in arguments.items():
         if value is not None and key in sections:
             raise ValueError(f"{key} must be given once, as an argument or in settings; got both")
 

@@ -72,10 +72,10 @@ def continued(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple
     before, after = old.objective.options, settings.objective.options
     if not isinstance(before, PickledFunction) or not isinstance(after, PickledFunction):
         return prepare(run, settings, say)
-    found = prepare(run, settings, say, compared=_FUNCTION)
-    if not isinstance(found, Close):
+    prepared = prepare(run, settings, say, compared=_FUNCTION)
+    if not isinstance(prepared, Close):
         _warn_of_change(run.folder, before, after)
-    return found
+    return prepared
 
 
 def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunction) -> None:

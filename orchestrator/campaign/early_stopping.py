@@ -69,13 +69,13 @@ class Rungs:
         worst reward."""
         rung, before = rule.rung(step), self.best.get(trial, -math.inf)
         reward = before if math.isnan(reward) else max(before, reward)
-        known = self if reward == self.best.get(trial) else self._with_best(trial, reward)
+        with_best = self if reward == self.best.get(trial) else self._with_best(trial, reward)
         if rung is None or (trial in self.standing and self.standing[trial][0] >= rung):
-            return known
+            return with_best
         there = self.rewards.get(rung, ())
         place = bisect.bisect_left(there, reward)
         return replace(
-            known,
+            with_best,
             rewards=MappingProxyType({**self.rewards, rung: (*there[:place], reward, *there[place:])}),
             standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
         )
@@ -90,9 +90,9 @@ class Rungs:
         """Return the new state after the end of `trial`; its rewards at the rungs are kept."""
         if trial not in self.best:
             return self
-        left = {other: at for other, at in self.standing.items() if other != trial}
+        standing = {other: at for other, at in self.standing.items() if other != trial}
         best = {other: reward for other, reward in self.best.items() if other != trial}
-        return replace(self, standing=MappingProxyType(left), best=MappingProxyType(best))
+        return replace(self, standing=MappingProxyType(standing), best=MappingProxyType(best))
 
     def _with_best(self, trial: int, reward: float) -> "Rungs":
         return replace(self, best=MappingProxyType({**self.best, trial: reward}))
@@ -105,5 +105,5 @@ class Rungs:
         rewards = self.rewards[rung]
         if len(rewards) < rule.least:
             return False
-        kept = max(1, int(len(rewards) * rule.share + 1e-9))
-        return reward < rewards[-kept]
+        survivors = max(1, int(len(rewards) * rule.share + 1e-9))
+        return reward < rewards[-survivors]

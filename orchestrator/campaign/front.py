@@ -57,8 +57,8 @@ class Front:
         worst = tuple(map(min, self.worst, rewards)) if self.worst else rewards
         members = self.members
         if not any(is_as_good(member.rewards, rewards) for member in members):
-            kept = tuple(member for member in members if not is_as_good(rewards, member.rewards))
-            members = (*kept, FrontMember(trial, values, rewards, parameters))
+            undominated = tuple(member for member in members if not is_as_good(rewards, member.rewards))
+            members = (*undominated, FrontMember(trial, values, rewards, parameters))
         return Front(members, worst, self.results + 1, self.feasible + 1)
 
     @property
@@ -80,7 +80,9 @@ class Front:
         Empty while nothing is feasible.
         """
         pairs = zip(goals.objectives, self.worst, strict=False)
-        return tuple(worst if one.reference is None else one.sign * one.reference for one, worst in pairs)
+        return tuple(
+            worst if objective.reference is None else objective.sign * objective.reference for objective, worst in pairs
+        )
 
     def hypervolume(self, goals: CampaignGoals) -> float | None:
         """Return the front's hypervolume; None while nothing is feasible."""

@@ -65,15 +65,15 @@ class CampaignGoals:
         is_maximized = settings["objective"].get("direction", "maximize") == "maximize"
         named = tuple(
             ObjectiveGoal(
-                metric=one["metric"],
-                is_maximized=one.get("direction", "maximize") == "maximize",
-                reference=one.get("reference"),
+                metric=section["metric"],
+                is_maximized=section.get("direction", "maximize") == "maximize",
+                reference=section.get("reference"),
             )
-            for one in settings.get("objectives", ())
+            for section in settings.get("objectives", ())
         )
         constraints = tuple(
-            ConstraintGoal(metric=one["metric"], at_most=one.get("at_most"), at_least=one.get("at_least"))
-            for one in settings.get("constraints", ())
+            ConstraintGoal(metric=section["metric"], at_most=section.get("at_most"), at_least=section.get("at_least"))
+            for section in settings.get("constraints", ())
         )
         return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
 
@@ -83,10 +83,14 @@ class CampaignGoals:
         directions = {True: "maximize", False: "minimize"}
         return {
             "objectives": [
-                {"metric": one.metric, "direction": directions[one.is_maximized], "reference": one.reference}
-                for one in self.objectives
+                {
+                    "metric": objective.metric,
+                    "direction": directions[objective.is_maximized],
+                    "reference": objective.reference,
+                }
+                for objective in self.objectives
             ],
-            "constraints": [asdict(one) for one in self.constraints],
+            "constraints": [asdict(constraint) for constraint in self.constraints],
         }
 
     @property
@@ -98,7 +102,7 @@ class CampaignGoals:
     def further_metrics(self) -> tuple[str, ...]:
         """The metrics of objectives and constraints, each once, but for that of the first
         objective."""
-        names = [*(one.metric for one in self.objectives), *(one.metric for one in self.constraints)]
+        names = [*(goal.metric for goal in self.objectives), *(goal.metric for goal in self.constraints)]
         return tuple(dict.fromkeys(names))[1:]
 
     @property
@@ -111,12 +115,14 @@ class CampaignGoals:
 
         Raises KeyError when a metric is missing.
         """
-        return tuple(self._metric(one.metric, value, metrics) for one in self.objectives)
+        return tuple(self._metric(objective.metric, value, metrics) for objective in self.objectives)
 
     def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return how far inside each constraint a result is. Raises KeyError when a metric is
         missing."""
-        return tuple(one.margin(self._metric(one.metric, value, metrics)) for one in self.constraints)
+        return tuple(
+            constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
+        )
 
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return rewards of all objectives but the first, then margins
@@ -125,7 +131,7 @@ class CampaignGoals:
 
     def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """Return the objectives' `values`, all to be maximised."""
-        return tuple(one.sign * value for one, value in zip(self.objectives, values, strict=True))
+        return tuple(objective.sign * value for objective, value in zip(self.objectives, values, strict=True))
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
         """Return whether a result satisfies every constraint."""

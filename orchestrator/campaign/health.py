@@ -30,13 +30,13 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
     """Return what is wrong with the workers, by kind, `since` seconds after the last event of an
     open session."""
-    found = {
+    warnings_by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
         "old": _not_ended(state, since),
         "restarted": restarts(state),
     }
-    return {kind: text for kind, text in found.items() if text}
+    return {kind: text for kind, text in warnings_by_kind.items() if text}
 
 
 def restarts(state: CampaignState) -> str:
@@ -52,17 +52,17 @@ def restarts(state: CampaignState) -> str:
 
 
 def _few_places(state: CampaignState) -> str:
-    wanted = state.rules.workers
-    if wanted is None or state.session.slots >= wanted:
+    requested = state.rules.workers
+    if requested is None or state.session.slots >= requested:
         return ""
     return (
-        f"there are places for {state.session.slots} of the {plural(wanted, 'worker')} that workers.count asks for; "
+        f"there are places for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
         f"further trials wait for nodes with room for {state.rules.needs}"
     )
 
 
 def _late(state: CampaignState, since: float) -> str:
-    """Return attempts were passed to workers and started late."""
+    """Return a warning when attempts start late after they were passed to workers."""
     marks = state.session.marks
     if len(marks) < _WINDOW_MARKS:
         return ""
@@ -79,8 +79,8 @@ def _late(state: CampaignState, since: float) -> str:
 
 
 def _not_ended(state: CampaignState, since: float) -> str:
-    """Return evaluations that should have ended, or have not started: by their time-out, by the
-    others, or at all."""
+    """Return a warning on evaluations that should have ended or have not started, by their time-out
+    or by the durations of the others."""
     limit, why = _longest_wait(state)
     now = state.clock.last_time + since
     old = [trial for trial, run in state.running.items() if now - run.since > limit]

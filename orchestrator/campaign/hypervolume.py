@@ -40,7 +40,7 @@ def _volume(points: Sequence[Point]) -> float:
     for point, end in zip(points, ends, strict=True):
         front = with_point(front, point[:-1])
         if point[-1] > end:
-            total += (point[-1] - end) * _volume(sorted(front, key=lambda one: one[-1], reverse=True))
+            total += (point[-1] - end) * _volume(sorted(front, key=lambda member: member[-1], reverse=True))
     return total
 
 

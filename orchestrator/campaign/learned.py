@@ -61,20 +61,20 @@ class LearnedModel:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the status and the report."""
-        found = []
+        remarks = []
         if self.share is not None and self.share < LEAST_SHARE:
-            found.append(
+            remarks.append(
                 f"the model is too sure of itself: {self.share:.0%} of {self.predicted} results were within two "
                 f"standard deviations of what it predicted, 95% should be. No result is wrong, but the search may "
                 f"explore too little: a run with another seed shows whether it does"
             )
         is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
         if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:
-            found.append(
+            remarks.append(
                 f"candidate {self.most_pulled} took {self.most_pulls} of {self.evaluations} evaluations, and results "
                 f"look deterministic: with objective.deterministic: true none is evaluated twice"
             )
-        return tuple(found)
+        return tuple(remarks)
 
 
 def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:

@@ -122,7 +122,7 @@ def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]
 
 def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
     """Return the first `room` attempts of the backlog that need not wait any longer."""
-    return tuple(itertools.islice((one for one in state.backlog if one.not_before <= now), room))
+    return tuple(itertools.islice((attempt for attempt in state.backlog if attempt.not_before <= now), room))
 
 
 def _wait(state: CampaignState, now: float) -> Command:
@@ -130,7 +130,7 @@ def _wait(state: CampaignState, now: float) -> Command:
     attempt may go."""
     if state.running or state.computation or not state.backlog:
         return Await()
-    return Pause(max(0.0, min(one.not_before for one in state.backlog) - now))
+    return Pause(max(0.0, min(attempt.not_before for attempt in state.backlog) - now))
 
 
 def _next_batch(state: CampaignState) -> Command | None:
@@ -145,13 +145,13 @@ def _next_batch(state: CampaignState) -> Command | None:
 def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
     room, backlog = _room(state), _backlog_size(state)
-    queued = sum(one.not_before <= now for one in state.backlog)  # a pausing trial occupies no worker
-    wanted = min(room + backlog - queued, state.remaining)
-    if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
+    queued = sum(attempt.not_before <= now for attempt in state.backlog)  # a pausing trial occupies no worker
+    picks = min(room + backlog - queued, state.remaining)
+    if picks <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None
     if state.finished and _is_learning_due(state):
         return Tell(tuple(state.finished))
-    return None if state.batch.stalled else Ask(state.pending, wanted)
+    return None if state.batch.stalled else Ask(state.pending, picks)
 
 
 def _room(state: CampaignState) -> int:
@@ -188,8 +188,9 @@ def _is_learning_due(state: CampaignState) -> bool:
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a strategy that makes no worker wait
     is refreshed."""
-    growth, known = state.rules.refresh_growth, state.learned_count + state.existing.count
-    return bool(growth) and is_grown(growth, len(state.finished), known, len(state.running))
+    growth = state.rules.refresh_growth
+    learned = state.learned_count + state.existing.count
+    return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:
@@ -233,8 +234,8 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
 
 
 def _close_stopped(state: CampaignState) -> Close:
-    """Return a stopped session does not refresh on half a batch: a resume could not continue the
-    same batch."""
+    """Return the end of a stopped session, which does not refresh on half a batch: a resume could
+    not continue the same batch."""
     if state.session.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
     if state.session.stop_reason is StopReason.INTERRUPTED:

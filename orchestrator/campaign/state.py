@@ -169,10 +169,10 @@ class CampaignState:
     @property
     def best_known(self) -> Best | None:
         """The best value of all, existing data included; of equals the trial's."""
-        own, known, sign = self.best, self.existing.best, self.rules.sign
-        if own is None or known is None:
-            return own or known
-        return known if sign * known.value > sign * own.value else own
+        best, existing, sign = self.best, self.existing.best, self.rules.sign
+        if best is None or existing is None:
+            return best or existing
+        return existing if sign * existing.value > sign * best.value else best
 
     @property
     def learned_count(self) -> int:
@@ -194,8 +194,8 @@ class CampaignState:
     def training_end(self) -> int | None:
         """The step at which a training ends: as given, else the largest one that was seen; None
         before any report."""
-        given = None if self.rules.training is None else self.rules.training.last_step
-        return given or self.training.largest_step or None
+        last_step = None if self.rules.training is None else self.rules.training.last_step
+        return last_step or self.training.largest_step or None
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -288,21 +288,21 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
         return ()
     most, best = rule.finish, None if state.best is None else state.best.value
     if rules.steps is not None:
-        left = rules.steps - state.steps.total
-        if left > end * (most + len(state.running)):
+        steps_left = rules.steps - state.steps.total
+        if steps_left > end * (most + len(state.running)):
             return ()  # for speed
         most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
-    wanted = state.training.best_unfinished(state.running, rules.sign, best)[:most]
-    needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in wanted]
+    best_trials = state.training.best_unfinished(state.running, rules.sign, best)[:most]
+    needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in best_trials]
     if rules.steps is not None:
-        others = sum(trial not in wanted for trial in state.running)  # each is stopped at its next report
-        if wanted and left <= sum(needed) + others:
-            while len(wanted) > 1 and sum(needed[: len(wanted)]) > left:
-                wanted.pop()
-            return tuple(wanted)
+        others = sum(trial not in best_trials for trial in state.running)  # each is stopped at its next report
+        if best_trials and steps_left <= sum(needed) + others:
+            while len(best_trials) > 1 and sum(needed[: len(best_trials)]) > steps_left:
+                best_trials.pop()
+            return tuple(best_trials)
     elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
     if rules.seconds is not None and each and rules.seconds - elapsed <= max(needed, default=0) * each:
-        return tuple(wanted)
+        return tuple(best_trials)
     return ()
 
 

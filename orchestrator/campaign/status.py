@@ -104,7 +104,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     elapsed = state.clock.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
     done, best = state.totals.ended, state.best_known
-    left = elapsed * _share_left(state, done) if done and is_open else None
+    seconds_left = elapsed * _share_left(state, done) if done and is_open else None
     running = min(len(state.running), state.session.slots) if is_open else 0
     return Status(
         name=name,
@@ -149,7 +149,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         least_seconds=_least_seconds(state),
         last_time=state.clock.last_time,
         elapsed_seconds=elapsed,
-        left_seconds=_within_hours(left, elapsed, state),
+        left_seconds=_within_hours(seconds_left, elapsed, state),
         possible_gain=state.gains.possible,
         last_gain=None if state.gains.best is None else max(0, done - state.gains.risen_at),
         goals=_goals_status(state),
@@ -172,7 +172,7 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
         constraints=tuple(map(str, goals.constraints)),
         front=len(front.members),
         hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
-        reference=tuple(one.sign * reward for one, reward in pairs),
+        reference=tuple(objective.sign * reward for objective, reward in pairs),
         feasible=front.feasible / front.results if front.results else None,
     )
 
@@ -200,8 +200,8 @@ def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
 
 
 def _idle_seconds(state: CampaignState, since: float, idle: float, least: float) -> dict[str, float]:
-    known = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
-    causes = {**known, "transit": idle - sum(known.values())}
+    by_cause = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
+    causes = {**by_cause, "transit": idle - sum(by_cause.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > least}
 
 
@@ -217,16 +217,16 @@ def _least_seconds(state: CampaignState) -> float:
 
 def _share_left(state: CampaignState, done: int) -> float:
     """Return the rest of the budget divided by the part that is spent."""
-    left = max(0, state.rules.evaluations - done) / done
+    share = max(0, state.rules.evaluations - done) / done
     if state.rules.steps is None or not state.steps.total:
-        return left
-    return min(left, max(0, state.rules.steps - state.steps.total) / state.steps.total)
+        return share
+    return min(share, max(0, state.rules.steps - state.steps.total) / state.steps.total)
 
 
-def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> float | None:
-    if state.rules.seconds is None or left is None:
-        return left
-    return max(0.0, min(left, state.rules.seconds - elapsed))
+def _within_hours(seconds_left: float | None, elapsed: float, state: CampaignState) -> float | None:
+    if state.rules.seconds is None or seconds_left is None:
+        return seconds_left
+    return max(0.0, min(seconds_left, state.rules.seconds - elapsed))
 
 
 def as_plain(status: Status) -> dict[str, object]:
@@ -239,10 +239,10 @@ def headline(status: Status) -> str:
     """Return one plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
-    left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
+    time_left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
         f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
-        f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{left}"
+        f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{time_left}"
     )
 
 

@@ -24,10 +24,10 @@ class Steps:
 
     def after_reports(self, reports: Iterable[tuple[int, int]]) -> "Steps":
         """Return the new state after these reports (trial, step) of open trials."""
-        found = dict(self.open)
+        largest = dict(self.open)
         for trial, step in reports:
-            found[trial] = max(step, found.get(trial, 0))
-        return replace(self, open=MappingProxyType(found))
+            largest[trial] = max(step, largest.get(trial, 0))
+        return replace(self, open=MappingProxyType(largest))
 
     def reopened(self, trial: int, step: int) -> "Steps":
         """Return the new state after a trial that had ended at `step` was continued: its steps
@@ -38,5 +38,5 @@ class Steps:
         """Return the new state after the end of `trial`, whose last attempt made these reports
         (step, value)."""
         last = max((step for step, _ in reports), default=0)
-        left = {other: steps for other, steps in self.open.items() if other != trial}
-        return Steps(self.over + max(1, last, self.open.get(trial, 0)), MappingProxyType(left))
+        still_open = {other: steps for other, steps in self.open.items() if other != trial}
+        return Steps(self.over + max(1, last, self.open.get(trial, 0)), MappingProxyType(still_open))

@@ -70,8 +70,8 @@ class Gains:
         where the strategy does not know them."""
         if possible is None:
             return replace(self, calm=0) if self.calm and picks else self
-        wanted = None if rule is None else rule.expected_gain_below
-        least = noise if wanted == "noise" else wanted
+        threshold = None if rule is None else rule.expected_gain_below
+        least = noise if threshold == "noise" else threshold
         is_calm = isinstance(least, float | int) and possible < least
         return replace(self, possible=possible, noise=noise, calm=self.calm + picks if is_calm else 0)
 

@@ -84,11 +84,11 @@ class TrainingRule:
         return StopCause.FORECAST if is_hopeless() else None
 
 
-def _is_nearest_report(steps: Sequence[int], wanted: int) -> bool:
-    """Return whether the last of `steps` is `wanted` or beyond it, or nearer to it than the next
+def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
+    """Return whether the last of `steps` is `target` or beyond it, or nearer to it than the next
     report, which is expected to be as far away as the one before."""
     at, before = steps[-1], steps[-2] if len(steps) > 1 else 0
-    return at >= wanted or wanted - at < abs(2 * at - before - wanted)
+    return at >= target or target - at < abs(2 * at - before - target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,10 @@ class Training:
     def resume(self, trials: Sequence[int], is_finish: bool) -> "Training":
         """Return the new state after these paused trials were queued again; `is_finish`: to
         complete the best ones."""
-        left = {trial: one for trial, one in self.paused.items() if trial not in trials}
+        paused = {trial: stopped for trial, stopped in self.paused.items() if trial not in trials}
         return replace(
             self,
-            paused=MappingProxyType(left),
+            paused=MappingProxyType(paused),
             continued=self.continued.union(trials),
             finishing=self.finishing.union(trials if is_finish else ()),
         )
@@ -193,9 +193,11 @@ class Training:
         """Return the new state after the checkpoints of these stopped trials were removed."""
         return replace(
             self,
-            paused=MappingProxyType({trial: one for trial, one in self.paused.items() if trial not in trials}),
-            curves=MappingProxyType({trial: one for trial, one in self.curves.items() if trial not in trials}),
-            forecasts=MappingProxyType({trial: one for trial, one in self.forecasts.items() if trial not in trials}),
+            paused=MappingProxyType({trial: stopped for trial, stopped in self.paused.items() if trial not in trials}),
+            curves=MappingProxyType({trial: curve for trial, curve in self.curves.items() if trial not in trials}),
+            forecasts=MappingProxyType(
+                {trial: forecast for trial, forecast in self.forecasts.items() if trial not in trials}
+            ),
             removed=self.removed.union(trials),
         )
 
@@ -203,19 +205,19 @@ class Training:
         """Return the new state after the failure of `trial`, which is not tried again."""
         if trial not in self.curves:
             return self
-        return replace(self, curves=MappingProxyType({one: c for one, c in self.curves.items() if one != trial}))
+        return replace(self, curves=MappingProxyType({other: c for other, c in self.curves.items() if other != trial}))
 
     def refreshing(self) -> "Training":
-        """Return when a refresh of the model begins, which learns the curves of now."""
+        """Return the new state when a refresh of the model begins, which learns the curves of now."""
         return replace(self, told=tuple(self.curves.values()), told_paused=tuple(sorted(self.paused)))
 
     def refreshed(self, learned: Iterable[int], forecasts: Iterable[Forecast]) -> "Training":
-        """Return when a refresh has learned these ended trials."""
+        """Return the new state when a refresh has learned these ended trials."""
         over = {trial for trial in learned if trial not in self.paused and trial not in self.continued_open}
         return replace(
             self,
             curves=MappingProxyType({trial: curve for trial, curve in self.curves.items() if trial not in over}),
-            forecasts=MappingProxyType({one.trial: one for one in forecasts}),
+            forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
         )
 
     @property
@@ -229,10 +231,14 @@ class Training:
         """Return paused and `running` trials that may become better than `best`, a value, the most
         promising one first: by their forecasts, before any forecast by their latest values."""
         open_trials = {*self.paused, *running}
-        forecasts = [one for trial, one in self.forecasts.items() if trial in open_trials]
+        forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in open_trials]
         if forecasts:
-            hopeful = [one for one in forecasts if best is None or max(sign * one.low, sign * one.high) > sign * best]
-            return [one.trial for one in sorted(hopeful, key=lambda one: -sign * one.mean)]
+            hopeful = [
+                forecast
+                for forecast in forecasts
+                if best is None or max(sign * forecast.low, sign * forecast.high) > sign * best
+            ]
+            return [forecast.trial for forecast in sorted(hopeful, key=lambda forecast: -sign * forecast.mean)]
         curves = [curve for trial, curve in self.curves.items() if trial in open_trials and curve.steps]
         return [curve.trial for curve in sorted(curves, key=lambda curve: -curve.rewards[-1])]
 

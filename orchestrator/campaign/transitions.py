@@ -121,24 +121,24 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
 
 
 def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
-    chosen = tuple(QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters) for pick in event.picks)
+    attempts = tuple(QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters) for pick in event.picks)
     seconds = _computing_seconds(state, event)
     return replace(
         state,
-        totals=replace(state.totals, chosen=state.totals.chosen + len(chosen)),
-        backlog=_as_queue(state.backlog).with_last(chosen),
+        totals=replace(state.totals, chosen=state.totals.chosen + len(attempts)),
+        backlog=_as_queue(state.backlog).with_last(attempts),
         batch=_batch_after(state.batch, event),
         remarks=(*state.remarks, *_remark_on_choice(state, event)),
         computation=None,
         durations=state.durations.after_choice(seconds, is_first=state.refresh.is_unused),
         refresh=replace(state.refresh, is_unused=False),
-        gains=state.gains.after_choice(len(chosen), event.possible_gain, event.noise, state.rules.stop_when),
+        gains=state.gains.after_choice(len(attempts), event.possible_gain, event.noise, state.rules.stop_when),
     )
 
 
 def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
-    chosen, count = len(event.picks), len(event.picks) + len(event.continued)
-    number, size = batch.number + bool(chosen), chosen or batch.size
+    new_trials, count = len(event.picks), len(event.picks) + len(event.continued)
+    number, size = batch.number + bool(new_trials), new_trials or batch.size
     if event.is_filler:  # it does not show whether the strategy itself has more
         return replace(batch, number=number, size=size)
     if count < event.limit or not count:
@@ -189,8 +189,8 @@ def _computing_seconds(state: CampaignState, event: BatchChosen | ModelRefreshed
 
 
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
-    """Return trials that were running are queued first, each with a new attempt, except those that
-    a surviving worker holds."""
+    """Begin a session: trials that were running are queued first, each with a new attempt, except
+    those that a surviving worker holds."""
     adopted = set(event.adopted)
     held = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
@@ -213,14 +213,17 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent, backlog = dict(event.attempts), _as_queue(state.backlog)
     front = list(backlog[: len(sent)])
     passed: list[QueuedAttempt] = []  # these pause, and remain first
-    if not all(one.trial in sent for one in front):
+    if not all(attempt.trial in sent for attempt in front):
         front = []
-        for one in backlog:
+        for attempt in backlog:
             if len(front) == len(sent):
                 break
-            (front if one.trial in sent else passed).append(one)
+            (front if attempt.trial in sent else passed).append(attempt)
     rest = backlog.without_first(len(front) + len(passed)).with_first(passed)
-    started = {one.trial: RunningAttempt(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
+    started = {
+        attempt.trial: RunningAttempt(attempt.arm, sent[attempt.trial], event.time, attempt.parameters)
+        for attempt in front
+    }
     return replace(
         state,
         backlog=rest,
@@ -267,8 +270,8 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
 
 
 def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
-    """Return the strategy learns its last value, as if the evaluation had ended so; it is never the
-    best one."""
+    """End the trial with its last value, which the strategy learns as if the evaluation had ended
+    so; it is never the best one."""
     run, sign, rule = state.running[event.trial], state.rules.sign, state.rules.training
     arm = run.arm
     reward = None if event.value is None else sign * event.value
@@ -295,16 +298,15 @@ def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[tuple[int, int, i
 
 
 def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
-    """Return stopped trials wait for their next attempts; they do not count as stopped any more."""
-    trials = {one.trial for one in event.trials}
+    """Queue the next attempts of stopped trials, which do not count as stopped any more."""
+    trials = {continued.trial for continued in event.trials}
     steps, rule = state.steps, state.rules.training
     if state.rules.steps is not None and rule is not None and rule.continues:
-        for one in event.trials:
-            steps = steps.reopened(one.trial, state.training.paused[one.trial].step)
-    again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
+        for continued in event.trials:
+            steps = steps.reopened(continued.trial, state.training.paused[continued.trial].step)
     return replace(
         state,
-        backlog=_as_queue(state.backlog).with_last(again),
+        backlog=_as_queue(state.backlog).with_last(_next_attempts(event)),
         finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in trials),
         totals=replace(state.totals, stopped=state.totals.stopped - len(trials)),
         steps=steps,
@@ -314,7 +316,7 @@ def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
 
 
 def _remove_checkpoints(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
-    """Return these stopped trials have ended for good."""
+    """End these stopped trials for good."""
     rungs = state.rungs
     for trial in event.trials:
         rungs = rungs.without(trial)
@@ -373,18 +375,23 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
 
 
 def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
-    """Return the failed trials wait for their next attempts; the workers that their arms have cost
-    are counted from 0 again."""
-    trials, arms = {one.trial for one in event.trials}, {one.arm for one in event.trials}
-    again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
+    """Queue the next attempts of failed trials, and count the workers that their arms have cost from
+    0 again."""
+    trials, arms = {reopened.trial for reopened in event.trials}, {reopened.arm for reopened in event.trials}
     return replace(
         state,
-        backlog=_as_queue(state.backlog).with_first(again),
+        backlog=_as_queue(state.backlog).with_first(_next_attempts(event)),
         finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in trials),
         totals=replace(state.totals, failed=state.totals.failed - len(trials)),
         workers_lost=MappingProxyType({arm: lost for arm, lost in state.workers_lost.items() if arm not in arms}),
         quarantined=tuple(arm for arm in state.quarantined if arm not in arms),
     )
+
+
+def _next_attempts(event: TrialsContinued | TrialsReopened) -> list[QueuedAttempt]:
+    return [
+        QueuedAttempt(again.trial, again.arm, again.attempt + 1, parameters=again.parameters) for again in event.trials
+    ]
 
 
 def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> CampaignState:

@@ -62,5 +62,5 @@ Serve = Annotated[
 
 def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:
     """Return the `--set` assignments, followed by those that other options stand for."""
-    chosen = {"workers.count": workers, "log.level": log_level}
-    return [*(set_ or ()), *(f"{key}={value}" for key, value in chosen.items() if value is not None)]
+    options = {"workers.count": workers, "log.level": log_level}
+    return [*(set_ or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]

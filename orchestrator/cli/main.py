@@ -92,19 +92,19 @@ class LazyGroup(TyperGroup):
     # Any: Typer's own copy of click, or click itself, as Typer's version has it
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name, the command and what is left of `args`."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found if name is None else load(name), rest
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load(name), rest
 
 
 def load(name: str) -> Any:
     """Return the command of this name, its module imported: a group where the module has a
     `Typer`."""
     module, _, function = _COMMANDS[name][0].partition(":")
-    found = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
+    command = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
+    if isinstance(command, typer.Typer):
+        return typer.main.get_command(command)
     single = typer.Typer(add_completion=False)
-    single.command(name)(found)
+    single.command(name)(command)
     return typer.main.get_command(single)
 
 

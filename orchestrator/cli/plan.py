@@ -40,10 +40,10 @@ def _goals(goals: CampaignGoals) -> str:
     return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
 
 
-def say_existing(console: Console, known: ExistingTaken | None) -> None:
+def say_existing(console: Console, existing_results: ExistingTaken | None) -> None:
     """The results that the campaign begins with, if it has any."""
-    if known is not None:
-        say(console, f"existing data: {known}")
+    if existing_results is not None:
+        say(console, f"existing data: {existing_results}")
 
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
@@ -88,18 +88,18 @@ def _few(settings: Settings, parts: Parts) -> str:
 
 
 def say_plan(
-    console: Console, settings: Settings, parts: Parts, known: ExistingTaken | None, address: str | None
+    console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None, address: str | None
 ) -> None:
     """Print what a run with these settings would do: candidates, workers, budget, store, and its
     first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
-    say_existing(console, known)
+    say_existing(console, existing_results)
     for name, text in _facts(settings, address):
         say(console, f"  {name}: {text}")
     say(console, "the first evaluations:")
-    for arm in islice(first_arms(settings, parts, known), _SHOWN):
+    for arm in islice(first_arms(settings, parts, existing_results), _SHOWN):
         say(console, f"  {assignments(parts.problem.candidates.parameters(arm))}")
     say(console, "dry run: nothing was written and nothing runs")
 
@@ -113,11 +113,11 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
         say(console, f"  enqueued trials: {len(parts.enqueued)}")
 
 
-def first_arms(settings: Settings, parts: Parts, known: ExistingTaken | None) -> list[int]:
+def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
     """Return the arms that a run would evaluate first, at most one for each worker, by the
     computation of a session."""
     problem = parts.problem
-    events = runs.first_events(settings, problem.candidates, parts.description, None, known, parts.enqueued)
+    events = runs.first_events(settings, problem.candidates, parts.description, None, existing_results, parts.enqueued)
     progress = replay(problem, events)
     model, existing = progress.model, progress.campaign.existing_observations
     if existing:

@@ -65,8 +65,8 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
         os.environ.setdefault(name, value)
     _silence_raylets()
     named = named_cluster(address)
-    if (kept := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
-        return kept
+    if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
+        return earlier
     if ray.is_initialized():
         return Cluster(
             address=_gcs_address(),
@@ -113,21 +113,22 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
     """
     if not _KEPT:
         return None
-    kept = _KEPT.pop()
-    if not ray.is_initialized() or _gcs_address() != kept.address:
+    cluster = _KEPT.pop()
+    if not ray.is_initialized() or _gcs_address() != cluster.address:
         return None  # the caller has ended it
     if named is None and ray.cluster_resources().get("CPU", 0.0) >= cpus:
-        return kept
-    disconnect(kept)
+        return cluster
+    disconnect(cluster)
     return None
 
 
 def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
-    cores, wanted = _cores(), _logical_cpus(workers, cpus)
+    cores = _cores()
+    logical_cpus = _logical_cpus(workers, cpus)
     token = require_token()
     try:
         # None: with the dashboard, unless a busy machine is too slow for it
-        context = _init(name, address="local", num_cpus=wanted, include_dashboard=None if dashboard else False)
+        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
@@ -135,7 +136,9 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
         ) from error
-    notes = [f"{wanted} CPUs asked for, {cores} cores here: evaluations share them"] if wanted > cores else []
+    notes = (
+        [f"{logical_cpus} CPUs asked for, {cores} cores here: evaluations share them"] if logical_cpus > cores else []
+    )
     url = _dashboard_url(context)
     if dashboard and url is None:
         notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
@@ -285,11 +288,11 @@ def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
     """Return a sentence for each resource of which the cluster has too little for all workers
     together."""
     resources: dict[str, float] = ray.cluster_resources()
-    wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
+    needs = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
     return tuple(
         f"the cluster has {resources.get(name, 0.0):g} {name}s, {ask} {amount:g}: some will wait"
-        for name, amount in wanted.items()
+        for name, amount in needs.items()
         if amount > resources.get(name, 0.0)
     )
 

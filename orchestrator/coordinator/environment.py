@@ -57,13 +57,15 @@ def _remove_leftovers() -> None:
 def _named_tokens() -> set[str]:
     """Return the token files that running processes of this user were started with: a Ray may
     outlive the process that started it."""
-    found = set()
+    tokens = set()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # another user's, or it has just ended
             variables = environment.read_bytes().split(b"\0")
             prefix = b"RAY_AUTH_TOKEN_PATH="
-            found |= {os.fsdecode(one.removeprefix(prefix)) for one in variables if one.startswith(prefix)}
-    return found
+            tokens |= {
+                os.fsdecode(variable.removeprefix(prefix)) for variable in variables if variable.startswith(prefix)
+            }
+    return tokens
 
 
 @cache

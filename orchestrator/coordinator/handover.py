@@ -37,8 +37,8 @@ def leave_store(run: Run) -> None:
 
 def with_store(run: Run) -> Run:
     """Return the run with the URL that `leave_store` wrote; unchanged when it wrote none."""
-    left = _internal_kv_get(run.name, namespace=_NAMESPACE)
-    return run if left is None else replace(run, store_url=bytes(left).decode())
+    url = _internal_kv_get(run.name, namespace=_NAMESPACE)
+    return run if url is None else replace(run, store_url=bytes(url).decode())
 
 
 def forget_store(name: str) -> None:

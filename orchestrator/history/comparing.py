@@ -53,6 +53,9 @@ def _parameter(best: Best | None, name: str) -> str:
 
 def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     settings = [dict(leaves(history.settings.shown)) for history in histories]
-    keys = dict.fromkeys(key for one in settings for key in one if key.partition(".")[0] not in _PLACES)
-    rows = [(key, [one_line(str(one[key]), _LONGEST) if key in one else "" for one in settings]) for key in keys]
+    keys = dict.fromkeys(key for keys_of_run in settings for key in keys_of_run if key.partition(".")[0] not in _PLACES)
+    rows = [
+        (key, [one_line(str(keys_of_run[key]), _LONGEST) if key in keys_of_run else "" for keys_of_run in settings])
+        for key in keys
+    ]
     return [(key, cells) for key, cells in rows if len(set(cells)) > 1][:MOST_SETTINGS]

@@ -114,7 +114,7 @@ def report_columns(history: History) -> Columns:
         "value": [value for _, _, value in reported],
     }
     metrics = [row.report_metrics.get(step, {}) for row, step, _ in reported]
-    return columns | {METRIC_PREFIX + name: [one.get(name) for one in metrics] for name in _first_seen(metrics)}
+    return columns | {METRIC_PREFIX + name: [numbers.get(name) for numbers in metrics] for name in _first_seen(metrics)}
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:

@@ -303,7 +303,7 @@ def _record(history: History, event: Event) -> None:
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
         case TrialsReopened():
-            _mark(history, (one.trial for one in event.trials), "queued")
+            _mark(history, (reopened.trial for reopened in event.trials), "queued")
         case TrialsContinued():
             _continue(history, event)
         case CheckpointsRemoved():
@@ -358,8 +358,8 @@ def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
 
 def _continue(history: History, event: TrialsContinued) -> None:
     """Stopped trials wait for their next attempts."""
-    for one in event.trials:
-        row = history.trials[one.trial]
+    for continued in event.trials:
+        row = history.trials[continued.trial]
         row.status, row.value, row.stopped_at, row.stop_cause = "queued", None, None, ""
         row.continuations += 1
 

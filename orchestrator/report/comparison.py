@@ -28,9 +28,9 @@ def best_steps(history: History) -> Steps:
 
 def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
     """Return the best values so far of the runs under their names, a picture for each direction."""
-    found = []
+    figures = []
     for is_maximized, direction in ((True, "maximised"), (False, "minimised")):
-        curves = [(label(name), *best_steps(one)) for name, one in runs if one.is_maximized == is_maximized]
+        curves = [(label(name), *best_steps(history)) for name, history in runs if history.is_maximized == is_maximized]
         lines: list[Spec] = [
             {
                 "type": "scatter",
@@ -45,9 +45,11 @@ def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
         if lines:
             caption = f"The best value among the first evaluations of each run, {direction}."
             axes = axis(_EVALUATIONS, rangemode="tozero"), axis("best value")
-            drawn = layout(*axes, height=420, showlegend=True)
-            found.append(Figure(name=f"best-{direction}", title=_TITLE, caption=caption, traces=lines, layout=drawn))
-    return found
+            figure_layout = layout(*axes, height=420, showlegend=True)
+            figures.append(
+                Figure(name=f"best-{direction}", title=_TITLE, caption=caption, traces=lines, layout=figure_layout)
+            )
+    return figures
 
 
 def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:

@@ -61,7 +61,9 @@ def metric_curves(history: History) -> list[Figure]:
 
 
 def _metric_curves(history: History, rows: list[TrialRow], name: str, place: int) -> Figure:
-    values = ((row, {step: one[name] for step, one in row.report_metrics.items() if name in one}) for row in rows)
+    values = (
+        (row, {step: numbers[name] for step, numbers in row.report_metrics.items() if name in numbers}) for row in rows
+    )
     return Figure(
         name=f"curves-{place}",
         title=f"Reported {one_line(printable(name), 60)}",
@@ -89,13 +91,13 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
     best_first = sorted(unfinished, key=lambda row: (row.status != "running", -sign * forecasts[row.trial].mean))
     bands = []
     for row in best_first[:_MOST_BANDS] if end is not None else []:
-        one, last = forecasts[row.trial], max(row.reports)
+        forecast, last = forecasts[row.trial], max(row.reports)
         bands.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "x": [last, end, end, last],
-                "y": round_values([row.reports[last], one.high, one.low, row.reports[last]], digits=5),
+                "y": round_values([row.reports[last], forecast.high, forecast.low, row.reports[last]], digits=5),
                 "name": f"trial {row.trial}, expected",
                 "fill": "toself",
                 "fillcolor": "--fill",
@@ -111,11 +113,11 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
     where there are none."""
     training, end = history.campaign.training, history.campaign.training_end
     unfinished = {row.trial for row in shown if row.status in ("running", "stopped", "queued")}
-    forecasts = [one for trial, one in training.forecasts.items() if trial in unfinished]
+    forecasts = [forecast for trial, forecast in training.forecasts.items() if trial in unfinished]
     if not forecasts or end is None:
         return None
-    bounds = [(min(one.low, one.high), max(one.low, one.high)) for one in forecasts]
-    means = [one.mean for one in forecasts]
+    bounds = [(min(forecast.low, forecast.high), max(forecast.low, forecast.high)) for forecast in forecasts]
+    means = [forecast.mean for forecast in forecasts]
     above = [high - mean for (_, high), mean in zip(bounds, means, strict=True)]
     below = [mean - low for (low, _), mean in zip(bounds, means, strict=True)]
     return {
@@ -131,7 +133,7 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
             "thickness": 1,
             "color": "--point",
         },
-        "text": [f"trial {one.trial}" for one in forecasts],
+        "text": [f"trial {forecast.trial}" for forecast in forecasts],
         "name": "expected",
         "marker": {"color": "--point", "symbol": "diamond"},
         "opacity": 0.7,

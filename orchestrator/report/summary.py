@@ -121,8 +121,8 @@ def gain_cards(history: History) -> list[Card]:
     now = history.status()
     if now.last_gain is None:
         return []
-    left = "" if now.possible_gain is None else f"at most about {now.possible_gain:.3g} left by the model"
-    return [Card("Last gain", f"{plural(now.last_gain, 'evaluation')} ago", left)]
+    possible = "" if now.possible_gain is None else f"at most about {now.possible_gain:.3g} left by the model"
+    return [Card("Last gain", f"{plural(now.last_gain, 'evaluation')} ago", possible)]
 
 
 def existing_cards(history: History) -> list[Card]:

@@ -133,7 +133,7 @@ class Surrogate:
         return shares
 
     def _locate(self, shares: Floats) -> Floats:
-        return np.stack([one.at(shares[:, place]) for place, one in enumerate(self.dimensions)], axis=1)
+        return np.stack([dimension.at(shares[:, place]) for place, dimension in enumerate(self.dimensions)], axis=1)
 
     def _encode(self, positions: Floats) -> Floats:
         return _encode_positions(self.dimensions, positions)
@@ -155,7 +155,8 @@ def fit_surrogate(history: History) -> Surrogate | None:
     if len(rows) < FIRST_FIT or not dimensions:
         return None
     positions = np.array(
-        [[np.nan if place is None else place for place in one.axis.positions] for one in dimensions], dtype=float
+        [[np.nan if place is None else place for place in dimension.axis.positions] for dimension in dimensions],
+        dtype=float,
     ).T
     values = np.array([row.value for row in rows], dtype=float)
     centre, spread, scores = _standardise(values)
@@ -165,9 +166,11 @@ def fit_surrogate(history: History) -> Surrogate | None:
     counts = np.bincount(groups.ravel())
     means = np.bincount(groups.ravel(), weights=scores) / counts
     sign = 1.0 if history.is_maximized else -1.0
-    kept = chosen_for_fit(sign * means)
-    features, means, counts = features[kept], means[kept], counts[kept]
-    owners = np.concatenate([[place] * one.features(np.zeros(1)).shape[1] for place, one in enumerate(dimensions)])
+    fitted_rows = chosen_for_fit(sign * means)
+    features, means, counts = features[fitted_rows], means[fitted_rows], counts[fitted_rows]
+    owners = np.concatenate(
+        [[place] * dimension.features(np.zeros(1)).shape[1] for place, dimension in enumerate(dimensions)]
+    )
     layout = Layout(parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
     fitted = fit(Evidence(features, means, counts, len(rows)), layout, Matern52(), prior(layout, None), None)
     kernel = Matern52(lengthscale=tuple(np.asarray(fitted.lengthscales)[layout.parameters].tolist()))
@@ -197,7 +200,7 @@ def _choose_rows(history: History) -> list[TrialRow]:
 def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, ...]:
     space = history.settings.space
     names = list(space) or list(dict.fromkeys(name for row in rows for name in row.parameters))
-    found = []
+    dimensions = []
     for name in names:
         values: list[object] = [row.parameters.get(name) for row in rows]
         if len({str(value) for value in values}) < 2:
@@ -205,12 +208,12 @@ def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, 
         axis = parameter_axis(name, values, space.get(name))
         is_choice = axis.is_stepped and isinstance(space.get(name), Choice | None)
         if not is_choice or (axis.range[1] + 0.5) <= _LARGEST_CHOICE or isinstance(space.get(name), Choice):
-            found.append(Dimension(axis, is_choice))
-    return tuple(found)
+            dimensions.append(Dimension(axis, is_choice))
+    return tuple(dimensions)
 
 
 def _encode_positions(dimensions: Sequence[Dimension], positions: Floats) -> Floats:
-    return np.hstack([one.features(positions[:, place]) for place, one in enumerate(dimensions)])
+    return np.hstack([dimension.features(positions[:, place]) for place, dimension in enumerate(dimensions)])
 
 
 def _standardise(values: Floats) -> tuple[float, float, Floats]:

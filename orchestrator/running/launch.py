@@ -131,12 +131,12 @@ def watch(session: Remote, shown: View) -> Outcome:
         shown: what shows it.
 
     """
-    wanted: list[bool] = []  # stops that were requested and not passed on: a signal handler must not call Ray
+    requests: list[bool] = []  # stops that were requested and not passed on: a signal handler must not call Ray
     deadline = float("inf")
-    with _interrupts(wanted.append):
+    with _interrupts(requests.append):
         while not session.wait(_REDRAW_SECONDS):
-            while wanted:
-                now = wanted.pop(0)
+            while requests:
+                now = requests.pop(0)
                 session.stop(now)
                 deadline = time.monotonic() + _PATIENCE_SECONDS if now else deadline
             if (status := session.status()) is not None:

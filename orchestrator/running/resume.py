@@ -146,8 +146,8 @@ def check_changes(
     Raises RunError when a resume may not make one of them.
     """
     # the run's version had the defaults of keys that it did not know
-    found = differences(from_mapping(old).resolved(), settings.resolved())
-    changes = [change for change in found if not change.key.startswith(compared)]
+    changes = differences(from_mapping(old).resolved(), settings.resolved())
+    changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)

@@ -53,9 +53,9 @@ class Access:
         """The cookie's name."""
         return f"bbkb-{self.port}"
 
-    def admits(self, given: str) -> bool:
+    def admits(self, token: str) -> bool:
         """Return whether this is the token."""
-        return _are_equal(given, self.token)
+        return _are_equal(token, self.token)
 
     def session(self, now: float, periods_ago: int = 0) -> str:
         """Return the cookie's value at this time (wall clock, seconds), or so many periods
@@ -63,13 +63,13 @@ class Access:
         period = int(now // SESSION_SECONDS) - periods_ago
         return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
 
-    def admits_session(self, given: str, now: float) -> bool:
+    def admits_session(self, cookie: str, now: float) -> bool:
         """Return whether this is the cookie's value now, or was in the period before."""
-        return any(_are_equal(given, self.session(now, ago)) for ago in (0, 1))
+        return any(_are_equal(cookie, self.session(now, ago)) for ago in (0, 1))
 
 
-def _are_equal(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode())
+def _are_equal(token: str, expected: str) -> bool:
+    return hmac.compare_digest(token.encode(errors="surrogateescape"), expected.encode())
 
 
 def read_token() -> str:
@@ -120,9 +120,9 @@ def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None])
     async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
         if host_of(request.host) not in access.hosts:
             raise web.HTTPForbidden(text="bbkb serve: this name is not one of the server's; see --host\n")
-        given = request.query.get("token")
-        if given is not None and request.method == "GET":
-            if not access.admits(given):
+        token = request.query.get("token")
+        if token is not None and request.method == "GET":
+            if not access.admits(token):
                 raise web.HTTPForbidden(text="bbkb serve: the token in this address is not the server's\n")
             answer = web.HTTPFound("/" + request.rel_url.raw_path.lstrip("/"))  # `//name` would be another server
             _set_session(answer, access)

@@ -161,9 +161,9 @@ class Server:
                 feed.problem = limited.reason_of(error)
             return
         for source in sources:
-            known = self._feeds.get(source.name)
+            present = self._feeds.get(source.name)
             # a folder that could not be read may be readable now, or have been replaced
-            if known is None or (not known.source.url and source != known.source):
+            if present is None or (not present.source.url and source != present.source):
                 self._feeds[source.name] = Feed(source)
 
     async def _pause(self, seconds: float) -> None:
@@ -226,10 +226,10 @@ class Server:
             position, due, body = self._pictures.get(name, (-1, float("-inf"), b""))
             if position != feed.position and time.monotonic() >= due:
                 began = time.monotonic()
-                drawn = await asyncio.to_thread(_draw, feed)
-                if drawn is None:
+                pictures = await asyncio.to_thread(_draw, feed)
+                if pictures is None:
                     raise web.HTTPServiceUnavailable(text="the log is being read\n")
-                position, body = drawn
+                position, body = pictures
                 took = time.monotonic() - began
                 pause = max(PICTURES_SECONDS, took / PICTURES_SHARE)
                 self._pictures[name] = (position, time.monotonic() + pause, body)
@@ -258,15 +258,15 @@ class Server:
     async def _answer_stop(self, request: web.Request) -> web.Response:
         feed = self._feed(request)
         try:
-            wanted = await request.json()
-            is_now = wanted.get("now") is True
+            body = await request.json()
+            is_now = body.get("now") is True
         except (ValueError, AttributeError, LookupError, RecursionError) as error:  # also an unknown charset
             raise web.HTTPBadRequest(text='the body must be {"now": true} or {"now": false}\n') from error
         try:
-            said = await asyncio.to_thread(feed.ask_to_stop, "now" if is_now else "drain")
+            message = await asyncio.to_thread(feed.ask_to_stop, "now" if is_now else "drain")
         except BbkbError as error:
             return web.json_response({"message": str(error)}, status=409)
-        return web.json_response({"message": said})
+        return web.json_response({"message": message})
 
 
 async def _send_page(file: str, _request: web.Request) -> web.Response:
@@ -291,8 +291,8 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     history = feed.read(History.copy)
     if history is None:
         return None
-    drawn = views.pictures(history)  # not under the lock: the fold continues meanwhile
-    return int(drawn["position"]), gzip.compress(_to_json(drawn).encode(), compresslevel=5)
+    pictures = views.pictures(history)  # not under the lock: the fold continues meanwhile
+    return int(pictures["position"]), gzip.compress(_to_json(pictures).encode(), compresslevel=5)
 
 
 def _compare(feeds: list[Feed]) -> Plain:
@@ -301,10 +301,10 @@ def _compare(feeds: list[Feed]) -> Plain:
 
 
 async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Response:
-    found = await asyncio.to_thread(feed.read, make)
-    if found is None:
+    answer = await asyncio.to_thread(feed.read, make)
+    if answer is None:
         raise web.HTTPNotFound(text="there is no such trial\n")
-    return web.json_response(found, dumps=_to_json)
+    return web.json_response(answer, dumps=_to_json)
 
 
 def _number(text: str) -> int | None:

@@ -111,8 +111,10 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 def _checkpoints(feed: Feed) -> list[str]:
     """Return the size of what trials keep in their folders, and of how many; empty where there is
     nothing."""
-    kept = feed.checkpoints
-    return [size_text(kept.size), f"in the folders of {plural(kept.trials, 'trial')}"] if kept.trials else []
+    checkpoints = feed.checkpoints
+    if not checkpoints.trials:
+        return []
+    return [size_text(checkpoints.size), f"in the folders of {plural(checkpoints.trials, 'trial')}"]
 
 
 def _running(history: History, now: float) -> list[Plain]:
@@ -178,15 +180,15 @@ def _short(value: object) -> object:
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     """Return new results since `cursor`, or the thinned trace of all: the page replaces what it has
     when `from` is 0."""
-    known = 0 if cursor is None else feed.results_after(cursor)
-    new = history.succeeded[known:] if len(history.succeeded) - known <= MOST_NEW_POINTS else None
+    shown = 0 if cursor is None else feed.results_after(cursor)
+    new = history.succeeded[shown:] if len(history.succeeded) - shown <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
     values = np.array([point.item.value for point in history.trace.points()], dtype=float)
     visible = visible_range(values, history.is_maximized) if len(values) else None
     whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible}
-    if known and new is not None:
-        points = [[known + place, _number(row.value), row.trial] for place, row in enumerate(new, start=1)]
-        return {"from": known, "points": points, **whole}
+    if shown and new is not None:
+        points = [[shown + place, _number(row.value), row.trial] for place, row in enumerate(new, start=1)]
+        return {"from": shown, "points": points, **whole}
     points = [[point.place, _number(point.item.value), point.item.trial] for point in history.trace.points()]
     if len(points) > 1000:
         points = points[:: math.ceil(len(points) / 1000)]
@@ -246,18 +248,19 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
 
     """
     parameters = list(dict.fromkeys(name for row in history.trials[:_SEARCHED] for name in row.parameters))
-    rows, wanted = history.trials, (page + 1) * _PAGE
+    rows = history.trials
+    last_row = (page + 1) * _PAGE
     if text:
         rows = [row for row in rows if text.lower() in _searched_text(history, row)]
     if order != "trial":
         cells = [(_cell(row, order), row) for row in rows]
         present = [(cell, row) for cell, row in cells if cell is not None]
         first = heapq.nlargest if is_descending else heapq.nsmallest
-        ordered = first(wanted, present, key=lambda pair: _sort_key(pair[0]))
+        ordered = first(last_row, present, key=lambda pair: _sort_key(pair[0]))
         listed = [row for _, row in ordered] + [row for cell, row in cells if cell is None]
     else:
         listed = rows[::-1] if is_descending else rows
-    shown = listed[page * _PAGE : wanted]
+    shown = listed[page * _PAGE : last_row]
     return {
         "total": len(rows),
         "page": page,

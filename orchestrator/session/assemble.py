@@ -127,7 +127,7 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
         return objective
     sections = {"objectives": settings.objectives, "constraints": settings.constraints}
     needed = tuple(
-        (one.metric, f"{section}.{number}") for section, named in sections.items() for number, one in enumerate(named)
+        (goal.metric, f"{section}.{number}") for section, named in sections.items() for number, goal in enumerate(named)
     )
     return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
 
@@ -146,9 +146,9 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
     return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
 
 
-def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) -> Run:
-    """Return the folder of a new run with the first events of its log; `known` is what `existing`
-    gave.
+def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> Run:
+    """Return the folder of a new run with the first events of its log; `existing_results` is what
+    `existing` gave.
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
@@ -158,7 +158,7 @@ def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) ->
         parts.description,
         parts.optimum(settings.objective.direction == "maximize"),
         shlex.join(sys.argv),
-        known,
+        existing_results,
         parts.enqueued,
     )
 
@@ -207,10 +207,10 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, table_candidates(Path(table), settings.candidates.duplicates)
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
-    drawn, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
+    section, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
     first = [*settings.enqueue, *existing_data.configurations(settings.existing_data, space)]
-    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, first, points)
+    return objective, make_candidates(space, section.size, section.sampler, settings.seed, first, points)
 
 
 def growing_space(settings: Settings) -> SearchSpace | None:
@@ -219,12 +219,12 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
     Raises UserError when they are requested and impossible.
     """
-    wanted, can = settings.candidates.grow, isinstance(settings.strategy, Grows) and settings.strategy.grows
-    if wanted and not (can and settings.space):
+    grow, can = settings.candidates.grow, isinstance(settings.strategy, Grows) and settings.strategy.grows
+    if grow and not (can and settings.space):
         raise UserError(
             "candidates.grow needs a space and a strategy that can use more candidates: bbkb with its own model"
         )
-    if wanted is False or not can or not settings.space or (wanted is None and settings.candidates.size is not None):
+    if grow is False or not can or not settings.space or (grow is None and settings.candidates.size is not None):
         return None
     space = SearchSpace(settings.space, settings.forbid)
     most = max(LARGEST_WHOLE_SET, settings.candidates.size or 0)

@@ -222,11 +222,11 @@ class Driver:
         if now < self._next_warning:
             return
         self._next_warning = now + _WARNING_SECONDS
-        found = warnings(self._campaign, max(0.0, now - self._campaign.clock.last_time))
-        for kind, text in found.items():
+        texts = warnings(self._campaign, max(0.0, now - self._campaign.clock.last_time))
+        for kind, text in texts.items():
             if kind not in self._warned:
                 _LOGGER.warning("%s", text)
-        self._warned = set(found)
+        self._warned = set(texts)
 
     def _dispatch(self, command: Dispatch) -> None:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
@@ -259,10 +259,10 @@ class Driver:
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
         """Record what running attempts reported; the trials that are stopped early."""
-        known = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
-        if known:
-            self._log.record(self._reports.take(known, self._executor.now()))
-        causes = {trial: stop_cause(self._campaign, trial) for trial in {value.trial for value in known}}
+        current = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
+        if current:
+            self._log.record(self._reports.take(current, self._executor.now()))
+        causes = {trial: stop_cause(self._campaign, trial) for trial in {value.trial for value in current}}
         stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
         self._stop_causes.update(stopped)
         return frozenset(stopped)
@@ -373,34 +373,34 @@ class Driver:
         problem, pool, campaign = self._problem, self._pool, self._campaign
         self._computing.start(
             lambda: refreshed_by(problem, pool, refreshed(campaign), campaign),
-            lambda found: self._finish_refresh(found, trials, began),
+            lambda result: self._finish_refresh(result, trials, began),
         )
 
-    def _finish_refresh(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:
-        self._model = found.model
+    def _finish_refresh(self, refreshed: Refreshed, trials: tuple[int, ...], began: float) -> None:
+        self._model = refreshed.model
         self._log.measured(Span.REFIT, time.perf_counter() - began)
         self._log.record(
             ModelRefreshed(
                 time=self._executor.now(),
                 round=self._campaign.refresh.round + 1,
                 trials=trials,
-                dictionary_size=len(found.model.dictionary),
-                record=self._problem.strategy.recorded(found.model),
+                dictionary_size=len(refreshed.model.dictionary),
+                record=self._problem.strategy.recorded(refreshed.model),
                 seconds=time.perf_counter() - began,
-                wants_growth=found.wants_growth,
-                recommended=found.recommended,
-                forecasts=found.forecasts,
+                wants_growth=refreshed.wants_growth,
+                recommended=refreshed.recommended,
+                forecasts=refreshed.forecasts,
             )
         )
 
     def _grow(self, command: Grow) -> None:
         strategy, model, pool = self._problem.strategy, self._model, self._pool
-        wanted, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.refresh.round)
-        if wanted is None or not isinstance(strategy, Grows):
+        demand, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.refresh.round)
+        if demand is None or not isinstance(strategy, Grows):
             raise CampaignError("the log says that candidates are to be appended, the strategy does not")
         began = self._announce("growing")
         self._computing.start(
-            lambda: pool.growth(strategy, model, wanted, command.pending, rng),
+            lambda: pool.growth(strategy, model, demand, command.pending, rng),
             lambda appended: self._finish_growth(appended, began),
         )
 

@@ -72,7 +72,7 @@ def _text(event: Event) -> str:
         case CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case TrialsContinued():
-            numbers = ", ".join(str(one.trial) for one in event.trials)
+            numbers = ", ".join(str(reopened.trial) for reopened in event.trials)
             return f"continued {plural(len(event.trials), 'stopped trial')}, {event.reason}: {numbers}"
         case CheckpointsRemoved():
             removed = ", ".join(map(str, event.trials))

@@ -65,18 +65,18 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
 
     Raises UserError when none of them belongs to a candidate.
     """
-    given = _without_fixed(data, candidates.columns)
-    names = list(dict.fromkeys(name for one in given for name in one))
-    known = [name for name in candidates.columns if name in names]
+    configurations = _without_fixed(data, candidates.columns)
+    names = list(dict.fromkeys(name for configuration in configurations for name in configuration))
+    parameters = [name for name in candidates.columns if name in names]
     unknown = [name for name in names if name not in candidates.columns]
-    if unknown or not known:
+    if unknown or not parameters:
         raise UserError(
             f"existing_data: {data.source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
             f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
         )
-    rows = [{**dict.fromkeys(candidates.columns), **one} for one in given]
-    columns = {name: array_of([row[name] for row in rows]) for name in known}
-    values = np.array([one.value for one in data.results], np.float64)
+    rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
+    columns = {name: array_of([row[name] for row in rows]) for name in parameters}
+    values = np.array([result.value for result in data.results], np.float64)
     labels = [f"result {number}" for number in range(len(values))]
     return _take(_Results(data.source, columns, values, labels), candidates, direction, time)
 
@@ -84,22 +84,22 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
     """Return the configurations of existing data that belong to the space, each once: they become
     candidates."""
-    found: dict[bytes, Mapping[str, object]] = {}
-    for one in () if data is None else _without_fixed(data, space.parameters):
+    distinct: dict[bytes, Mapping[str, object]] = {}
+    for configuration in () if data is None else _without_fixed(data, space.parameters):
         with contextlib.suppress(ObjectiveError):  # it is counted among those that match no candidate
-            found.setdefault(space.code_of(one).tobytes(), one)
-    return list(found.values())
+            distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
+    return list(distinct.values())
 
 
-def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, object]]:
+def _without_fixed(data: ExistingData, parameters: Container[str]) -> list[Mapping[str, object]]:
     """Return the configurations without the parameters that no candidate has and that are the same
     in all of them."""
     values: dict[str, set[object]] = {}
-    for one in data.results:
-        for name, value in one.parameters.items():
+    for result in data.results:
+        for name, value in result.parameters.items():
             values.setdefault(name, set()).add(value)
-    fixed = {name for name, different in values.items() if len(different) == 1 and name not in known}
-    return [{name: value for name, value in one.parameters.items() if name not in fixed} for one in data.results]
+    fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
+    return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
 
 
 def _take(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
@@ -176,17 +176,17 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
     return _Results(str(path), columns, values.astype(np.float64), labels)
 
 
-def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mapping[str, object]) -> list[str]:
+def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Mapping[str, object]) -> list[str]:
     """Return the parameters to match by. Raises UserError when one that candidates differ in is not
     given."""
     names = list(candidates.columns)
-    missing = [name for name in names if name not in given and (name != ROW or len(names) == 1)]
+    missing = [name for name in names if name not in columns and (name != ROW or len(names) == 1)]
     if missing:
         raise UserError(
             f"{place}: existing data must identify their candidates by {ARM} or by every parameter; "
-            f"{', '.join(missing)} not given, there are {', '.join(given)}"
+            f"{', '.join(missing)} not given, there are {', '.join(columns)}"
         )
-    return [name for name in names if name in given]
+    return [name for name in names if name in columns]
 
 
 def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:

@@ -93,9 +93,9 @@ class Notifier:
     def _live(self) -> None:
         progressed = time.monotonic()
         while True:
-            left = self._stall_seconds - (time.monotonic() - progressed)
+            seconds_left = self._stall_seconds - (time.monotonic() - progressed)
             try:
-                event = self._events.get(timeout=max(0.0, left))
+                event = self._events.get(timeout=max(0.0, seconds_left))
             except queue.Empty:
                 progressed = time.monotonic()
                 self._report_stall()
@@ -169,8 +169,8 @@ def run_command(command: str, notification: Notification) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
-        said = complaint.decode(errors="replace").strip()[-_LONGEST:]
-        raise subprocess.SubprocessError(f"the command ended with exit code {process.returncode}: {said}")
+        message = complaint.decode(errors="replace").strip()[-_LONGEST:]
+        raise subprocess.SubprocessError(f"the command ended with exit code {process.returncode}: {message}")
 
 
 def post(url: str, notification: Notification) -> None:

@@ -78,8 +78,8 @@ def event_of(
 def _further_reports(rest: Sequence[Reported]) -> _FurtherReports:
     """Return reports that came with an outcome as the fields of its event."""
     return {
-        "reports": tuple(one[:2] for one in rest),
-        "report_metrics": tuple((one.step, dict(one.metrics)) for one in rest if one.metrics),
+        "reports": tuple(reported[:2] for reported in rest),
+        "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in rest if reported.metrics),
     }
 
 

@@ -60,14 +60,14 @@ class Problem:
         candidates, is_calibrated = self.candidates, model_of(self.strategy) is not None
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
         repeats = may_repeat and not self.is_deterministic
-        known = Arms.of(
+        arms = Arms.of(
             candidates.features,
             candidates.parameter_of,
             repeats=repeats,
             is_sequence=candidates.is_sequence,
             log_prior=candidates.log_prior,
         )
-        placed = known if self.sharded_arms is None else replace(known, features=self.sharded_arms)
+        placed = arms if self.sharded_arms is None else replace(arms, features=self.sharded_arms)
         return placed.with_goals(self.goals)
 
     @property
@@ -186,12 +186,14 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
         return ()
     paused = set(training.paused)
     trials = sorted(paused.union(trial for trial in campaign.running if trial in training.curves))
-    expected = sorted(problem.strategy.predict_trials(model, trials), key=lambda one: -one.mean)
-    best = {one.trial for one in [one for one in expected if one.trial in paused][:MOST_FORECASTS]}
+    expected = sorted(problem.strategy.predict_trials(model, trials), key=lambda forecast: -forecast.mean)
+    best = {
+        forecast.trial for forecast in [forecast for forecast in expected if forecast.trial in paused][:MOST_FORECASTS]
+    }
     return tuple(
-        Forecast(trial=one.trial, mean=sign * one.mean, low=sign * one.low, high=sign * one.high)
-        for one in expected
-        if one.trial in best or one.trial not in paused
+        Forecast(trial=forecast.trial, mean=sign * forecast.mean, low=sign * forecast.low, high=sign * forecast.high)
+        for forecast in expected
+        if forecast.trial in best or forecast.trial not in paused
     )
 
 

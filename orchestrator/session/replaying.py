@@ -106,10 +106,10 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
 
 def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
     strategy, model, pool = problem.strategy, progress.model, progress.pool
-    wanted = pool.demand(strategy, model)
-    if wanted is None or not isinstance(strategy, Grows):
+    demand = pool.demand(strategy, model)
+    if demand is None or not isinstance(strategy, Grows):
         return "candidates were appended, none would be here"
-    ours = pool.growth(strategy, model, wanted, progress.campaign.pending, problem.rng(GROW, event.round))
+    ours = pool.growth(strategy, model, demand, progress.campaign.pending, problem.rng(GROW, event.round))
     is_same = ours.retired == event.retired and all(
         len(ours.columns.get(name, ())) == len(column) and all(map(_is_close, ours.columns[name], column))
         for name, column in event.columns.items()

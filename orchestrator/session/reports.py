@@ -16,13 +16,15 @@ class RecordedReports:
 
     def take(self, values: Sequence[IntermediateValue], now: float) -> ReportsArrived:
         """Return the event that records `values`, which arrived at the time `now`."""
-        for one in values:
-            self._recorded[one.trial, one.attempt].add(one.reported[:2])
+        for value in values:
+            self._recorded[value.trial, value.attempt].add(value.reported[:2])
         return ReportsArrived(
             time=now,
-            reports=tuple((one.trial, one.attempt, *one.reported[:2]) for one in values),
+            reports=tuple((value.trial, value.attempt, *value.reported[:2]) for value in values),
             metrics=tuple(
-                (one.trial, one.reported.step, dict(one.reported.metrics)) for one in values if one.reported.metrics
+                (value.trial, value.reported.step, dict(value.reported.metrics))
+                for value in values
+                if value.reported.metrics
             ),
         )
 
@@ -31,7 +33,7 @@ class RecordedReports:
         were lost or have come too late; forgets the attempt."""
         recorded = self._recorded[outcome.trial, outcome.attempt]
         self.forget(outcome)
-        return [one for one in outcome.reports if one[:2] not in recorded]
+        return [reported for reported in outcome.reports if reported[:2] not in recorded]
 
     def forget(self, outcome: Outcome) -> None:
         """Forget the attempt, which has ended."""

@@ -69,11 +69,11 @@ def unenforced_limits(settings: Settings) -> str:
     """Return a warning that names the limits which these settings give and their executor does not
     enforce; empty without."""
     workers = settings.workers
-    given = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
-    if not given:
+    limits = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
+    if not limits:
         return ""
-    one = "is" if len(given) == 1 else "are"
-    return f"{' and '.join(given)} {one} not enforced with workers.executor {workers.executor}, but with ray"
+    verb = "is" if len(limits) == 1 else "are"
+    return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
@@ -104,8 +104,8 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 def _resource_names(workers: WorkerSettings) -> dict[str, str]:
     """Return the name of the parameter that gives `cpus` and `gpus`, for those that a parameter
     gives."""
-    given = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
-    return {key: one.parameter for key, one in given.items() if one is not None}
+    parameters = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
+    return {key: source.parameter for key, source in parameters.items() if source is not None}
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
@@ -113,8 +113,8 @@ def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> 
     may be drawn."""
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
-        known = list(candidates.columns)
-        raise UserError(f"{place} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
+        names = list(candidates.columns)
+        raise UserError(f"{place} must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
     values = [*candidates.columns[name].tolist(), *_bounds(settings.space.get(name))]
     wrong = next((value for value in values if value is not None and not _is_amount(value, key)), None)
     if wrong is not None:

@@ -35,8 +35,8 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
                 parameters=pick.parameters,
             )
         elif isinstance(event, TrialsReopened):
-            for one in event.trials:
-                failed.pop(one.trial, None)
+            for reopened in event.trials:
+                failed.pop(reopened.trial, None)
     return tuple(failed[trial] for trial in sorted(failed) if FailureKind(failed[trial].failure) in kinds)
 
 

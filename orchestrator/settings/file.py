@@ -146,7 +146,7 @@ class _Loader(yaml.SafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return compose a node as PyYAML does, but refuse too many of them before they take time
+        """Compose a node as PyYAML does, but refuse too many of them before they take time
         and memory."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # keys are nodes too

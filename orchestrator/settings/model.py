@@ -110,8 +110,8 @@ def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     if not isinstance(file, str):
         return tree
     space, forbid = read_space(file, folder_of(info))
-    own = tree.get("forbid", [])
-    return {**tree, "space": space, "forbid": [*own, *forbid] if isinstance(own, list | tuple) else own}
+    clauses = tree.get("forbid", [])
+    return {**tree, "space": space, "forbid": [*clauses, *forbid] if isinstance(clauses, list | tuple) else clauses}
 
 
 def _existing_data(tree: object, info: ValidationInfo) -> ExistingData | None:
@@ -216,7 +216,7 @@ class Settings(Section):
             _worker_problems,
             _notify_problems,
         )
-        if problems := next((found for check in checks if (found := check(self))), None):
+        if problems := next((mistakes for check in checks if (mistakes := check(self))), None):
             raise failure(problems)
         if self.space and self.enqueue:  # recorded whole: a later version may draw other values
             whole, problems = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
@@ -265,8 +265,8 @@ def _training_problems(settings: Settings) -> list[Refusal]:
             )
         )
     if rule.keep_checkpoints is not None and rule.keep_checkpoints < rule.finish:
-        kept = f"must be >= finish, {rule.finish}, got {rule.keep_checkpoints}"
-        problems.append(Refusal(("early_stopping", "keep_checkpoints"), kept))
+        rule_text = f"must be >= finish, {rule.finish}, got {rule.keep_checkpoints}"
+        problems.append(Refusal(("early_stopping", "keep_checkpoints"), rule_text))
     if rule.last_step is None and rule.first_trials:
         problems.append(Refusal(("early_stopping", "last_step"), "must be given with first_trials"))
     if rule.last_step is not None and rule.first_steps is not None and rule.first_steps >= rule.last_step:
@@ -367,18 +367,18 @@ def _objective_problems(settings: Settings) -> list[Refusal]:
             return [align(("objective", "command"), str(error))]
     if isinstance(options, KnowsParameters):
         try:
-            found = options.space_problems(settings.space)
+            rules = options.space_problems(settings.space)
         except ObjectiveError as error:
             return [align(("objective", "options"), str(error))]
-        return [Refusal(("space", name), rule) for name, rule in found.items()]
+        return [Refusal(("space", name), rule) for name, rule in rules.items()]
     return []
 
 
 def _candidate_problems(settings: Settings) -> list[Refusal]:
     candidates, objective = settings.candidates, settings.objective
     if objective.has_candidates:
-        given = [("space",)] * bool(settings.space) + [("candidates", "table")] * (candidates.table is not None)
-        return [Refusal(keys, f"must not be given: {objective.name} brings its own candidates") for keys in given]
+        conflicts = [("space",)] * bool(settings.space) + [("candidates", "table")] * (candidates.table is not None)
+        return [Refusal(keys, f"must not be given: {objective.name} brings its own candidates") for keys in conflicts]
     if settings.space and candidates.table is not None:
         return [Refusal(("space",), "must not be given beside candidates.table, whose rows are the candidates")]
     if not settings.space and candidates.table is None:

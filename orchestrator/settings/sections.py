@@ -132,8 +132,8 @@ AbsolutePath = Annotated[str, AfterValidator(absolute)]
 def name_from(text: str) -> str:
     """Return a `Name` that resembles a text: each run of letters that are not allowed becomes a
     hyphen."""
-    kept = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text).lstrip(_FURTHER_LETTERS)
-    return kept[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
+    name = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text).lstrip(_FURTHER_LETTERS)
+    return name[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
 
 
 class ObjectiveSettings(Section):
@@ -256,8 +256,8 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Return each trial takes at least one step, so there are never more evaluations than
-        steps."""
+        """Take the number of steps as that of evaluations where it is missing: each trial takes at
+        least one step."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree

@@ -6,6 +6,7 @@ wrong, and that is reported too. Every problem is reported with its place, not o
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from orchestrator.campaign.events import (
     AttemptEnded,
@@ -78,7 +79,7 @@ class Findings:
 @dataclass(slots=True)  # there is one for every trial of the log
 class _Trial:
     arm: int
-    state: str = "waiting"  # waiting, running, ended, learned
+    state: Literal["waiting", "running", "over", "learned"] = "waiting"
     attempt: int = 0
     has_succeeded: bool = False
     is_stopped: bool = False
@@ -195,7 +196,8 @@ class Audit:
         ]
 
     def _check_place(self, row: Row, event: Event) -> Iterator[str]:
-        """Yield epochs never fall, and each begins with the opening of its session."""
+        """Yield what is wrong with an event's place: epochs never fall, and each begins with the
+        opening of its session."""
         if (row.position == 0) != isinstance(event, CampaignCreated):
             yield "a log begins with the campaign's creation, and has only one"
         if row.epoch < self.epoch:
@@ -298,25 +300,27 @@ class Audit:
         trial.state = "over" if is_over else "waiting"
 
     def _book_reopening(self, event: TrialsReopened) -> Iterator[str]:
-        for one in event.trials:
-            trial = self.trials.get(one.trial)
+        for reopened in event.trials:
+            trial = self.trials.get(reopened.trial)
             if trial is None or trial.state not in ("over", "learned") or trial.has_succeeded or trial.is_stopped:
-                yield f"trial {one.trial} was reopened, and had not failed"
+                yield f"trial {reopened.trial} was reopened, and had not failed"
                 continue
-            if (one.arm, one.attempt) != (trial.arm, trial.attempt):
-                yield f"trial {one.trial} was reopened as arm {one.arm}, attempt {one.attempt}; it is another"
+            if (reopened.arm, reopened.attempt) != (trial.arm, trial.attempt):
+                place = f"arm {reopened.arm}, attempt {reopened.attempt}"
+                yield f"trial {reopened.trial} was reopened as {place}; it is another"
             trial.state = "waiting"
 
     def _book_continuation(self, event: TrialsContinued) -> Iterator[str]:
-        for one in event.trials:
-            trial = self.trials.get(one.trial)
+        for continued in event.trials:
+            trial = self.trials.get(continued.trial)
             if trial is None or trial.state not in ("over", "learned") or not trial.is_stopped:
-                yield f"trial {one.trial} was continued, and had not been stopped"
+                yield f"trial {continued.trial} was continued, and had not been stopped"
                 continue
-            if (one.arm, one.attempt) != (trial.arm, trial.attempt):
-                yield f"trial {one.trial} was continued as arm {one.arm}, attempt {one.attempt}; it is another"
+            if (continued.arm, continued.attempt) != (trial.arm, trial.attempt):
+                place = f"arm {continued.arm}, attempt {continued.attempt}"
+                yield f"trial {continued.trial} was continued as {place}; it is another"
             if trial.has_no_checkpoint:
-                yield f"trial {one.trial} was continued after its checkpoint was removed"
+                yield f"trial {continued.trial} was continued after its checkpoint was removed"
             trial.state, trial.is_stopped = "waiting", False
 
     def _book_removal(self, event: CheckpointsRemoved) -> Iterator[str]:

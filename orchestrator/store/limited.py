@@ -1,7 +1,7 @@
 """Reading with a limit of time, for runs that somebody else made.
 
-A database that never answers, or a view without an end, would block the reader for ever. The call
-runs in a thread of its own, which is left behind when it takes too long. A query of a SQLite
+A database that never answers, or a view without an end, would block the reader. The call runs in a
+thread of its own, which is left behind when it takes too long. A query of a SQLite
 database is interrupted then, so that it does not occupy a processor; a thread that waits for
 something else ends with the process.
 """
@@ -42,13 +42,13 @@ class Call(Generic[T]):
         return self._result  # type: ignore[return-value]  # None where T allows it
 
     def leave(self) -> None:
-        """Let a query of a SQLite database, now or later, raise an error: nobody waits for the
-        result."""
+        """Let a query of a SQLite database, now or later, raise an error: the result is not
+        needed any more."""
         self._is_left = True
 
     @property
     def is_left(self) -> bool:
-        """Whether nobody waits for the result."""
+        """Whether the result is not needed any more."""
         return self._is_left
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ def call(function: Callable[[], T], seconds: float) -> T:
 
 
 def is_left_behind() -> bool:
-    """Return whether this thread runs a call that nobody waits for."""
+    """Return whether this thread runs a call whose result is not needed any more."""
     running: Call[object] | None = getattr(_THREAD, "call", None)
     return running is not None and running.is_left
 

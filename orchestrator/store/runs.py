@@ -190,8 +190,8 @@ def first_events(
         optimum=optimum,
         settings=settings.resolved(),
     )
-    known = [] if existing is None else [existing]
-    return [created, *known, *_chosen_by_user(created.time, candidates, enqueued)]
+    before = [] if existing is None else [existing]
+    return [created, *before, *_chosen_by_user(created.time, candidates, enqueued)]
 
 
 def find(settings: "Settings") -> Run | None:
@@ -239,8 +239,8 @@ def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) ->
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )
     reason, limit = "enqueued in the campaign file", len(picks)
-    chosen = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)
-    return [chosen] if picks else []
+    event = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)
+    return [event] if picks else []
 
 
 def open_run(folder: Path, *, runs_it: bool = False) -> Run:

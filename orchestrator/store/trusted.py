@@ -26,7 +26,7 @@ def trust(url: str) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=files.PRIVATE_FOLDER)
-        files.write_text(file, "".join(f"{known}\n" for known in [*remembered, line]))
+        files.write_text(file, "".join(f"{known_line}\n" for known_line in [*remembered, line]))
     except OSError as error:
         raise UserError(
             f"the databases that you use cannot be kept in {file}: {error.strerror}; set XDG_CONFIG_HOME"

@@ -96,9 +96,9 @@ class WorkerPool:
         if share.machines > 1:
             attempt = replace(attempt, share=share)
         worker = self._take_worker(memory_request(self._limits, attempt.memory_factor), share)
-        known, worker.acknowledged = worker.acknowledged, []
+        acknowledged, worker.acknowledged = worker.acknowledged, []
         evaluate = worker.actor.evaluate.options(name=self._placing.label)
-        reference: Reference = evaluate.remote(self._box, attempt, self._limits, known)
+        reference: Reference = evaluate.remote(self._box, attempt, self._limits, acknowledged)
         self._busy[reference] = worker
         self._noted[attempt.trial, attempt.attempt] = worker
         return reference
@@ -128,7 +128,7 @@ class WorkerPool:
         """Return what workers of an earlier session hold of these (trial → attempt): outcomes that
         are there, and references to those to come, with (trial, attempt, entry). The campaign's
         other workers are killed, unless this pool made them."""
-        own = {worker.name for worker in self._idle}
+        idle_names = {worker.name for worker in self._idle}
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
         there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | RefusedAttempt)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
@@ -137,11 +137,11 @@ class WorkerPool:
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
         title, workers = _title(self._placing.campaign), dict(self._find_workers())
-        sweep_groups(title, kept={*(name for name in workers if name in under_way), *own})
+        sweep_groups(title, kept={*(name for name in workers if name in under_way), *idle_names})
         groups = groups_named(title)
         for name, actor in workers.items():
             if name not in under_way:
-                if name not in own:
+                if name not in idle_names:
                     end_actor(actor, reaches_other_nodes=True)
                 continue
             trial, attempt, _ = under_way[name]

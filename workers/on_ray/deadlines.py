@@ -116,8 +116,8 @@ class Deadlines:
         """Say once that attempts wait for a worker, while they do."""
         waiting = sorted(
             trial
-            for (trial, attempt), seen in self._seen.items()
-            if (trial, attempt) not in self._begun and now - seen > WAITING_SECONDS
+            for (trial, attempt), last_seen in self._seen.items()
+            if (trial, attempt) not in self._begun and now - last_seen > WAITING_SECONDS
         )
         if waiting and not self._is_waiting:
             _LOGGER.warning(

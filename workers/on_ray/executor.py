@@ -153,11 +153,11 @@ class RayExecutor:
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Kill the workers of these attempts; those that have ended already keep their outcome."""
-        chosen = dict.fromkeys(trials)
+        cancelled = dict.fromkeys(trials)
         now = time.time()
-        for attempt in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
+        for attempt in [self._queue.pop(id_) for id_ in cancelled if id_ in self._queue]:
             self._outcomes.append(cancellation(attempt.trial, attempt.attempt, now, now, _UNKNOWN))
-        running = [self._references[id_] for id_ in chosen if id_ in self._references]
+        running = [self._references[id_] for id_ in cancelled if id_ in self._references]
         if running:
             _over, going = ray.wait(running, num_returns=len(running), timeout=0)
             for reference in going:
@@ -233,7 +233,7 @@ class RayExecutor:
         attempt = self._running[reference]
         if isinstance(result, ActorUnavailableError):  # the connection was lost; the worker may still evaluate
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
-            self._running = {again if known == reference else known: it for known, it in self._running.items()}
+            self._running = {again if held == reference else held: it for held, it in self._running.items()}
             self._references[attempt.trial] = again
         elif isinstance(result, RayError) and self._was_refused(attempt, result):
             self._take_back(reference)

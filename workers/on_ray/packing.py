@@ -119,7 +119,7 @@ def _put(rooms: list[_Room], need: Need) -> bool:
             return False
         # parts on nodes of their own take the nodes with the most room, which leaves the largest
         # number of nodes
-        room = max(free, key=lambda one: one.copies(part)) if need.machines > 1 else free[0]
+        room = max(free, key=lambda node: node.copies(part)) if need.machines > 1 else free[0]
         room.take(part)
         used.append(room)
     return True
@@ -134,8 +134,8 @@ def _room_of(node: Node) -> _Room:
     )
 
 
-def _most(free: int, wanted: int) -> int:
-    return free // wanted if wanted > 0 else _UNBOUNDED
+def _most(free: int, each: int) -> int:
+    return free // each if each > 0 else _UNBOUNDED
 
 
 def _steps(amount: float) -> int:

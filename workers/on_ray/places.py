@@ -56,8 +56,8 @@ class Placement:
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """Return what this attempt takes; what all take, for one that is not known."""
-        own = None if attempt is None else attempt.share
-        return own or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
+        share = None if attempt is None else attempt.share
+        return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
@@ -114,7 +114,7 @@ class Places:
         take different shares."""
         if self._placement.largest is None:
             return True
-        needs = [self._need_of(one) for one in running]
+        needs = [self._need_of(attempt) for attempt in running]
         return not needs or fits(_resources(), [*needs, self._need_of(attempt)])
 
     def _need_of(self, attempt: Attempt | None) -> Need:

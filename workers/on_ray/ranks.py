@@ -156,8 +156,8 @@ class _Others:
     def collect_all(self, seconds: float) -> None:
         """Take all results that come within this time."""
         deadline = time.monotonic() + seconds
-        while self.running and (left := deadline - time.monotonic()) > 0.0:
-            self.collect(left)
+        while self.running and (seconds_left := deadline - time.monotonic()) > 0.0:
+            self.collect(seconds_left)
 
     def note_silent(self) -> None:
         """Take the machines for lost whose processes neither ended nor could be killed."""

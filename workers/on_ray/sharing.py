@@ -27,10 +27,10 @@ def fair_parts(wanted: Mapping[str, float]) -> dict[str, float]:
     """Return the max-min fair part of the cluster for each campaign, by name, in the order of
     names; `wanted`: parts of the whole cluster, from 0 to 1."""
     parts: dict[str, float] = {}
-    left = 1.0
+    free_share = 1.0
     for number, name in enumerate(sorted(wanted, key=lambda name: (wanted[name], name))):
-        parts[name] = min(wanted[name], left / (len(wanted) - number))
-        left -= parts[name]
+        parts[name] = min(wanted[name], free_share / (len(wanted) - number))
+        free_share -= parts[name]
     return {name: parts[name] for name in sorted(parts)}
 
 
@@ -69,12 +69,13 @@ class Sharing:
 
     def _others(self) -> dict[str, float]:
         """Return what the other campaigns that live could use."""
-        now, found = self._clock(), {}
+        now = self._clock()
+        entries = {}
         for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):
             entry = _internal_kv_get(name, namespace=self._namespace)
             if name == self._campaign or entry is None:
                 continue
-            known, since = self._seen.get(name, (b"", now))
-            found[name] = (entry, since if known == entry else now)
-        self._seen = found
-        return {name: float(entry.split()[0]) for name, (entry, since) in found.items() if now - since < LOST_SECONDS}
+            last_value, since = self._seen.get(name, (b"", now))
+            entries[name] = (entry, since if last_value == entry else now)
+        self._seen = entries
+        return {name: float(entry.split()[0]) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}

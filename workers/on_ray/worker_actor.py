@@ -92,7 +92,7 @@ class WorkerActor:
     def _watch_lease(self, keep_seconds: float) -> None:
         """End this process when no sign of life has come for `keep_seconds`; a head that is silent
         gives none."""
-        seen: bytes | None = None
+        last_sign: bytes | None = None
         since = time.monotonic()
         while time.monotonic() - since < keep_seconds:
             time.sleep(min(_LONGEST_LOOK_SECONDS, keep_seconds / _LOOKS))
@@ -100,7 +100,7 @@ class WorkerActor:
                 sign = self._ledger.sign_of_life()
             except (ray.exceptions.RayError, OSError, RuntimeError):
                 continue
-            if sign != seen:
-                seen, since = sign, time.monotonic()
+            if sign != last_sign:
+                last_sign, since = sign, time.monotonic()
         self._tell(functools.partial(remove_group_named, self._name))
         os._exit(0)

@@ -42,11 +42,11 @@ def validate(
     with naming_places(file, overrides(set_, workers)):
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=False)
-        known = existing(settings, parts)
+        existing_results = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
-    say_existing(console, known)
+    say_existing(console, existing_results)
 
 
 def schema() -> None:

@@ -41,7 +41,9 @@ def init(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("campaign.yaml"),
     template: Annotated[
         Template | None,
-        typer.Option("--template", help="What is tuned; asked otherwise, and function where nobody can be asked."),
+        typer.Option(
+            "--template", help="What is tuned; without it the command asks, and takes function where it cannot."
+        ),
     ] = None,
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Evaluations at the same time.")] = 4,
@@ -49,11 +51,11 @@ def init(
     """Write a commented campaign file to start from, and an example objective beside it."""
     if file.exists():
         raise UserError(f"{file} exists already: name another file, or remove it")
-    chosen = template or _ask_for_template()
+    kind = template or _ask_for_template()
     values = {"name": _scalar(name_from(file.stem)), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
-    companion, source = _COMPANIONS[chosen]
+    companion, source = _COMPANIONS[kind]
     console = SafeConsole()
-    _write(console, file, _fill(f"{chosen.value}.yaml.jinja", values))
+    _write(console, file, _fill(f"{kind.value}.yaml.jinja", values))
     _write(console, file.parent / companion, _fill(source, values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
     named = shlex.quote(str(file))

@@ -63,8 +63,8 @@ def slurm(
     """Write a Slurm script that runs a campaign on several nodes, through time limits and
     preemptions."""
     console = SafeConsole()
-    given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
-    settings = load(file, given)
+    options = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
+    settings = load(file, options)
     run = settings.run or settings.name
     allocation = JobResources(
         nodes=nodes,
@@ -100,8 +100,8 @@ def ray_job(
 ) -> None:
     """Print the command that runs a campaign as a Ray job, or run it."""
     console = SafeConsole()
-    given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
-    settings = load(file, given)
+    options = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
+    settings = load(file, options)
     run = settings.run or settings.name
     command = command_for(settings, file, overrides(set_, None), run, runs, address)
     _explain(console, reasons(settings, run))
@@ -128,12 +128,12 @@ def kuberay(
     console = SafeConsole()
     settings = load(file, [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])])
     run = settings.run or settings.name
-    wanted = kubernetes.Pods(image=image, pods=pods, cpus=cpus, gpus=gpus, memory=memory, storage=storage)
+    requested = kubernetes.Pods(image=image, pods=pods, cpus=cpus, gpus=gpus, memory=memory, storage=storage)
     text = file.read_text(encoding="utf-8")
-    manifests = kubernetes.manifests_for(wanted, settings, text, run, kubernetes.new_token())
+    manifests = kubernetes.manifests_for(requested, settings, text, run, kubernetes.new_token())
     path = (output or Path(f"{run}.kuberay.yaml")).resolve()
     write_file(path, lambda target: _write_private(target, kubernetes.as_yaml(manifests)))
-    _explain(console, kubernetes.reasons(wanted, settings, run))
+    _explain(console, kubernetes.reasons(requested, settings, run))
     say(console, f"manifests {path}, which hold the cluster's token: mode 0600")
     say(console, f"to start it: {shlex.join(['kubectl', 'apply', '-f', str(path)])}")
 
@@ -179,8 +179,8 @@ def _command(*command: str) -> str:
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip()
-        raise UserError(f"{command[0]} must accept the job, got: {_complaint(said)}")
+        complaint = done.stderr.strip() or done.stdout.strip()
+        raise UserError(f"{command[0]} must accept the job, got: {_complaint(complaint)}")
     return done.stdout.strip()
 
 

@@ -73,12 +73,12 @@ def status(
     # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its
     # process lives
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
-    seen = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
-    now = status_of(created.name, state, seen)
+    last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
+    now = status_of(created.name, state, last_sign)
     if as_json:
         print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
         return
-    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - seen))} ago"
+    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
     console = SafeConsole()
     console.print(render(dataclasses.replace(now, activity=activity)))
     if text := checkpoints_in(run.trials).text:
@@ -115,10 +115,10 @@ def _lines_of(trial: Plain) -> Iterator[str]:
     if trial["reports"]:
         yield "reports:"
         yield from _report_lines([_report_line(trial, step, value) for step, value in trial["reports"]])
-    for one in trial["attempts"]:
-        where = one["worker"] or "an unknown worker"
-        yield f"attempt {one['attempt']}: {one['ended']} after {one['seconds']} on {where}, begun {one['started']}"
-        yield from (f"  {line}" for line in one["message"].splitlines())
+    for attempt in trial["attempts"]:
+        where = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
+        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {where}"
+        yield from (f"  {line}" for line in attempt["message"].splitlines())
     if not trial["attempts"]:
         yield "no attempt has ended yet"
     yield from (f"note: {note}" for note in trial["notes"])

@@ -29,9 +29,9 @@ def note(
     if trial is not None and trial >= len(history.trials):
         raise UserError(f"--trial must be one of the {len(history.trials)} trials of {folder}, from 0, got {trial}")
     if not text and not tag:
-        notes = [one for one in history.notes if trial is None or one.trial == trial]
-        for one in notes:
-            say(console, _line(one))
+        notes = [note for note in history.notes if trial is None or note.trial == trial]
+        for note in notes:
+            say(console, _line(note))
         if not notes:
             say(console, f"{folder} has no notes")
         return
@@ -41,7 +41,7 @@ def note(
     say(console, _line(new))
 
 
-def _line(one: Note) -> str:
-    where = "" if one.trial is None else f"trial {one.trial}: "
-    tags = "".join(f" [{tag}]" for tag in one.tags)
-    return f"{moment(one.time)}{tags} {where}{one.text}".rstrip()
+def _line(note: Note) -> str:
+    where = "" if note.trial is None else f"trial {note.trial}: "
+    tags = "".join(f" [{tag}]" for tag in note.tags)
+    return f"{moment(note.time)}{tags} {where}{note.text}".rstrip()

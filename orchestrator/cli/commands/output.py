@@ -51,8 +51,8 @@ def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -
     """Raise RunError when there is nothing to print, nor to wait for."""
     state, printed = _state(run), written_attempts(run.trials, trial)
     if not 0 <= trial < state.totals.chosen:
-        known = f"0 to {state.totals.chosen - 1}" if state.totals.chosen else "which has none yet"
-        raise RunError(f"--trial must be a trial of {run.folder}, {known}, got {trial}")
+        numbers = f"0 to {state.totals.chosen - 1}" if state.totals.chosen else "which has none yet"
+        raise RunError(f"--trial must be a trial of {run.folder}, {numbers}, got {trial}")
     if (printed if attempt is None else attempt in printed) or (follow and _is_open(state, trial)):
         return
     which = f"trial {trial}" if attempt is None else f"attempt {attempt} of trial {trial}"

@@ -57,9 +57,9 @@ def best(
     the objectives' values and the parameters of each configuration; with --format args one line for
     each configuration.
     """
-    found = open_run(folder)
-    with found.store() as store:
-        _, state = snapshots.current(found, store)
+    run = open_run(folder)
+    with run.store() as store:
+        _, state = snapshots.current(run, store)
     best = state.best_known
     taken = state.refresh.recommended or best
     if best is None or taken is None:
@@ -81,19 +81,19 @@ def list_(
     ] = None,
 ) -> None:
     """List the runs in a folder: start, progress, best value and tags."""
-    wanted, console = set(tag or ()), SafeConsole()
+    tags, console = set(tag or ()), SafeConsole()
     histories, unreadable = _read_runs(folder)
-    found = [(path, history) for path, history in histories if wanted <= set(history.tags)]
+    listed = [(path, history) for path, history in histories if tags <= set(history.tags)]
     for name, reason in unreadable.items():
         say(SafeConsole(stderr=True), f"{name} is unreadable: {reason}")
-    if not found and not unreadable:
-        tagged = f" with the tag {', '.join(sorted(wanted))}" if wanted else ""
+    if not listed and not unreadable:
+        tagged = f" with the tag {', '.join(sorted(tags))}" if tags else ""
         say(console, f"{folder} has no runs{tagged}")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("run", "began (UTC)", "state", "trials", "best", "tags"):
         table.add_column(name, no_wrap=name not in ("run", "best", "tags"), overflow="fold")
-    for path, history in found:
+    for path, history in listed:
         cells = (moment(history.created.time)[:_TO_THE_MINUTE], str(history.state), trials_text(history.status()))
         best_cell = best_text(history) if len(history.goals.objectives) == 1 else f"front of {len(history.front)}"
         table.add_row(Text(path.name), *cells, best_cell, Text(" ".join(history.tags)))
@@ -125,21 +125,21 @@ def compare(
 
 
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
-    known = {name: value for name, value in parameters.items() if value is not None}  # inactive ones are None
+    active = {name: value for name, value in parameters.items() if value is not None}  # inactive ones are None
     match format_:
         case BestFormat.JSON:
-            return json.dumps(known)
+            return json.dumps(active)
         case BestFormat.ARGS:
-            return shlex.join(part for name, value in known.items() for part in (f"--{name}", str(value)))
+            return shlex.join(part for name, value in active.items() for part in (f"--{name}", str(value)))
         case BestFormat.YAML:
-            return yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
+            return yaml.safe_dump(active, sort_keys=False, allow_unicode=True).rstrip()
 
 
 def _written_front(state: CampaignState, format_: BestFormat) -> str:
     if format_ is BestFormat.ARGS:
         return "\n".join(_format(member.parameters, format_) for member in state.front.ordered)
-    names = [one.metric for one in state.rules.goals.objectives]
-    found = [
+    names = [objective.metric for objective in state.rules.goals.objectives]
+    front = [
         {
             "objectives": dict(zip(names, member.values, strict=True)),
             "parameters": {name: value for name, value in member.parameters.items() if value is not None},
@@ -147,8 +147,8 @@ def _written_front(state: CampaignState, format_: BestFormat) -> str:
         for member in state.front.ordered
     ]
     if format_ is BestFormat.JSON:
-        return json.dumps(found)
-    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True).rstrip()
+        return json.dumps(front)
+    return yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip()
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]]:
@@ -162,7 +162,7 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]
                 histories.append((path, _read_limited(path)))
             except Exception as error:  # one odd folder must not hide the others
                 unreadable[path.name] = reason_of(error)
-    return sorted(histories, key=lambda one: one[1].created.time), unreadable
+    return sorted(histories, key=lambda entry: entry[1].created.time), unreadable
 
 
 def _read_limited(folder: Path) -> History:

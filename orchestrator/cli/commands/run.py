@@ -77,17 +77,17 @@ def run(
         return
     with naming_places(file, overrides(set_, workers)):
         parts = build_new(settings)
-        known = existing(settings, parts)
+        existing_results = existing(settings, parts)
         if dry_run:
             runs.check_writable(settings)
             check_room(settings, parts.problem.resources, address, or_here=True)
     if dry_run:
-        say_plan(console, settings, parts, known, address)
+        say_plan(console, settings, parts, existing_results, address)
         return
-    new = create_run(settings, parts, known)
+    new = create_run(settings, parts, existing_results)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_warnings(console, settings, parts)
-    say_existing(console, known)
+    say_existing(console, existing_results)
     say(console, f"run {new.folder}")
     if tags:
         with new.store() as store:
@@ -134,10 +134,10 @@ def _resumable(
 
     Its failures of the kinds `retried` are queued again. Exits when there is nothing left to do.
     """
-    found = prepare(old, settings, functools.partial(say, console), retried)
-    if isinstance(found, Close):
-        raise typer.Exit(EXIT_CODES[found.outcome])
-    return found
+    prepared = prepare(old, settings, functools.partial(say, console), retried)
+    if isinstance(prepared, Close):
+        raise typer.Exit(EXIT_CODES[prepared.outcome])
+    return prepared
 
 
 def _session(

@@ -34,8 +34,8 @@ class Trial:
 
         """
         if folder is None:
-            given = report.folder if isinstance(report, HasFolder) else None
-            folder = given or os.environ.get("BBKB_FOLDER") or None
+            folder = report.folder if isinstance(report, HasFolder) else None
+            folder = folder or os.environ.get("BBKB_FOLDER") or None
         self._report = report or _print_report
         self.is_first = all(int(os.environ.get(name) or 0) == 0 for name in _RANKS)
         self.folder = None if folder is None else Path(folder)
