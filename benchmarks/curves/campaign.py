@@ -17,7 +17,7 @@ from itertools import accumulate, chain
 from typing import ClassVar
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from benchmarks.curves.simulate import Record, Setting
+from benchmarks.curves.simulate import Record, Setting, make_record
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
@@ -305,21 +305,14 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
         chosen = max(last, key=lambda one: (last[one], -one))
         if chosen != best:
             best = chosen
-            changes.append((used / budget, now, problem.regret(float(curves[best][-1]))))
-    shares, times, regrets = zip(*changes, strict=True)
-    return Record(
-        problem=problem.name,
-        method=name,
-        workers=setting.workers,
-        trainings=setting.trainings,
-        durations=setting.durations,
-        seed=setting.seed,
-        used=shares,
-        times=times,
-        regrets=regrets,
-        finished_regret=min(ends, default=None),
+            changes.append((used, now, problem.regret(float(curves[best][-1]))))
+    return make_record(
+        problem,
+        name,
+        setting,
+        changes=changes,
+        ends=ends,
         starts=len(executor.configurations),
         continuations=executor.attempts - len(executor.configurations),
-        finished=len(ends),
         seconds=seconds,
     )

@@ -135,12 +135,11 @@ class _Trial:
 
 
 @dataclass
-class _Search:
+class Search:
     """A running search."""
 
     problem: CurveProblem
     method: Method
-    budget: int
     is_timed: bool  # whether steps take their recorded durations
     trials: list[_Trial] = field(default_factory=list)
     running: list[tuple[float, int, int]] = field(default_factory=list)  # time of the next report, order, trial
@@ -194,8 +193,8 @@ class _Search:
         begins_anew = self.problem.whole_cost < sum(self.problem.costs)
         return float(trial.durations[-1] if begins_anew else trial.durations.sum())
 
-    def step(self) -> None:
-        """Take the next report."""
+    def step(self) -> float | None:
+        """Take the next report; the value if it is that of a last step, else None."""
         self.now, _, number = heapq.heappop(self.running)
         trial, at = self.trials[number], self.trials[number].reached
         trial.reached = at + 1
@@ -212,6 +211,7 @@ class _Search:
             self.follow(number)
         else:
             trial.is_running = False
+        return value if is_end else None
 
     def _recommend(self, number: int, value: float) -> None:
         """Record the recommendation after `value` of trial `number`."""
@@ -242,7 +242,7 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
 
     """
     budget = setting.trainings * problem.whole_cost
-    state = _Search(problem, method, budget, setting.durations == "recorded")
+    state = Search(problem, method, setting.durations == "recorded")
     while state.used < budget:
         state.fill(setting.workers)
         if not state.running and problem.arms is not None and len(state.trials) >= len(problem.arms):
@@ -251,7 +251,33 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
             raise CampaignError(f"{name} waits on {problem.name} while nothing is running")
         state.step()
     ends = [trial for trial in state.trials if trial.reached == len(problem.steps)]
-    used, times, regrets = zip(*state.changes, strict=True)
+    return make_record(
+        problem,
+        name,
+        setting,
+        changes=state.changes,
+        ends=[problem.regret(float(trial.values[-1])) for trial in ends],
+        starts=len(state.trials),
+        continuations=state.continuations,
+        seconds=state.seconds,
+    )
+
+
+def make_record(
+    problem: CurveProblem,
+    name: str,
+    setting: Setting,
+    *,
+    changes: Sequence[tuple[float, float, float]],
+    ends: Sequence[float],
+    starts: int,
+    continuations: int,
+    seconds: float,
+) -> Record:
+    """The record of a search; `changes` of the recommendation: budget used, time and regret; `ends`:
+    regrets at last steps."""
+    budget = setting.trainings * problem.whole_cost
+    used, times, regrets = zip(*changes, strict=True)
     return Record(
         problem=problem.name,
         method=name,
@@ -262,11 +288,11 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
         used=[number / budget for number in used],
         times=times,
         regrets=regrets,
-        finished_regret=min((problem.regret(float(one.values[-1])) for one in ends), default=None),
-        starts=len(state.trials),
-        continuations=state.continuations,
+        finished_regret=min(ends, default=None),
+        starts=starts,
+        continuations=continuations,
         finished=len(ends),
-        seconds=state.seconds,
+        seconds=seconds,
     )
 
 

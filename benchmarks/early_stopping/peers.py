@@ -5,15 +5,15 @@ k-th accuracy is reported when k/28 of a training's seconds have passed, as by t
 executor of `bbkb` with 27 reports.
 """
 
-import heapq
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import optuna
 
-from benchmarks.early_stopping.curves import EPOCHS, Configuration, Grid, LearningCurve, key_of
+from benchmarks.curves.problems import Configuration, CurveProblem, Floats
+from benchmarks.curves.simulate import Method, Search, Start
+from benchmarks.early_stopping.curves import EPOCHS, Grid, LearningCurve, key_of
 from benchmarks.early_stopping.ours import MOST_EVALUATIONS, Found
 
 REDUCTION = 3  # of all rules: rungs at 1, 3, 9 and 27 epochs
@@ -21,20 +21,10 @@ REDUCTION = 3  # of all rules: rungs at 1, 3, 9 and 27 epochs
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-class Tuner(Protocol):
-    """A searcher with its scheduler. The harness numbers the trials 0, 1, …."""
-
-    def ask(self, number: int) -> Configuration: ...
-
-    def report(self, number: int, step: int, value: float) -> bool:
-        """Report a value; returns whether the trial is stopped at this step."""
-        ...
-
-    def finish(self, number: int, value: float) -> None: ...
-
-
 class RayTune:
     """Random search with `AsyncHyperBandScheduler`, which is Ray Tune's ASHA."""
+
+    watches = True
 
     def __init__(self, grid: Grid, seed: int) -> None:
         from ray.tune.schedulers import ASHAScheduler
@@ -43,27 +33,32 @@ class RayTune:
         self._scheduler: Any = ASHAScheduler(
             "training_iteration", metric="accuracy", mode="max", max_t=EPOCHS, reduction_factor=REDUCTION
         )
-        self._trials: dict[int, Any] = {}
+        self._trials: list[Any] = []
 
-    def ask(self, number: int) -> Configuration:
+    def suggest(self) -> Start:
         from ray.tune.experiment import Trial
 
-        self._trials[number] = trial = Trial("recorded", stub=True)
-        self._scheduler.on_trial_add(None, trial)
-        return {name: one.ordered[self._rng.integers(len(one.ordered))] for name, one in self._grid.items()}
+        self._trials.append(Trial("recorded", stub=True))
+        self._scheduler.on_trial_add(None, self._trials[-1])
+        return Start({name: one.ordered[self._rng.integers(len(one.ordered))] for name, one in self._grid.items()})
 
-    def report(self, number: int, step: int, value: float) -> bool:
+    def report(self, trial: int, step: int, value: float) -> bool:
         result = {"training_iteration": step, "accuracy": value}
-        decision = self._scheduler.on_trial_result(None, self._trials[number], result)
-        return bool(decision == "STOP") and step < EPOCHS
+        decision = self._scheduler.on_trial_result(None, self._trials[trial], result)
+        return bool(decision != "STOP") or step == EPOCHS
 
-    def finish(self, number: int, value: float) -> None:
+    def end(self, trial: int, value: float) -> None:
         result = {"training_iteration": EPOCHS, "accuracy": value}
-        self._scheduler.on_trial_complete(None, self._trials.pop(number), result)
+        self._scheduler.on_trial_complete(None, self._trials[trial], result)
+
+    def recommend(self) -> None:
+        return None
 
 
 class Optuna:
     """An Optuna study in memory with the default sampler (TPE) or random search, and a pruner."""
+
+    watches = True
 
     def __init__(self, grid: Grid, seed: int, sampler: str, is_pruned: bool) -> None:
         pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
@@ -73,26 +68,30 @@ class Optuna:
             sampler=samplers[sampler](seed=seed),
             pruner=pruner if is_pruned else optuna.pruners.NopPruner(),
         )
-        self._grid, self._running = grid, dict[int, Any]()
+        self._grid, self._trials = grid, list[optuna.Trial]()
 
-    def ask(self, number: int) -> Configuration:
+    def suggest(self) -> Start:
         trial = self._study.ask()
-        self._running[number] = trial
-        return {name: one.ordered[trial.suggest_int(name, 0, len(one.ordered) - 1)] for name, one in self._grid.items()}
+        self._trials.append(trial)
+        places = {name: trial.suggest_int(name, 0, len(one.ordered) - 1) for name, one in self._grid.items()}
+        return Start({name: self._grid[name].ordered[place] for name, place in places.items()})
 
-    def report(self, number: int, step: int, value: float) -> bool:
-        trial = self._running[number]
-        trial.report(value, step)
-        if step == EPOCHS or not trial.should_prune():
-            return False
-        self._study.tell(self._running.pop(number), state=optuna.trial.TrialState.PRUNED)
-        return True
+    def report(self, trial: int, step: int, value: float) -> bool:
+        running = self._trials[trial]
+        running.report(value, step)
+        if step == EPOCHS or not running.should_prune():
+            return True
+        self._study.tell(running, state=optuna.trial.TrialState.PRUNED)
+        return False
 
-    def finish(self, number: int, value: float) -> None:
-        self._study.tell(self._running.pop(number), value)
+    def end(self, trial: int, value: float) -> None:
+        self._study.tell(self._trials[trial], value)
+
+    def recommend(self) -> None:
+        return None
 
 
-def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
+def make_tuner(name: str, grid: Grid, seed: int) -> Method:
     """`ray-asha`, or `optuna-SAMPLER-sha` or `optuna-SAMPLER-none`."""
     if name == "ray-asha":
         return RayTune(grid, seed)
@@ -100,7 +99,7 @@ def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
     return Optuna(grid, seed, sampler, rule == "sha")
 
 
-def search(tuner: Tuner, curves: Sequence[LearningCurve], target: float, workers: int) -> Found:
+def search(tuner: Method, curves: Sequence[LearningCurve], target: float, workers: int) -> Found:
     """Simulate until a finished training reaches the target, or MOST_EVALUATIONS have started.
 
     Args:
@@ -110,33 +109,39 @@ def search(tuner: Tuner, curves: Sequence[LearningCurve], target: float, workers
         workers: trainings at the same time.
 
     """
+    state = Search(_problem(curves), tuner, is_timed=True)
+    while True:
+        state.fill(workers)
+        if len(state.trials) >= MOST_EVALUATIONS:
+            return Found(seconds=state.now, trials=MOST_EVALUATIONS, is_found=False)
+        final = state.step()
+        if final is not None and final >= target:
+            return Found(seconds=state.now, trials=len(state.trials))
+
+
+def _problem(curves: Sequence[LearningCurve]) -> CurveProblem:
+    """The curves as a problem: a report after each epoch, and the end some time after the last
+    one."""
     recorded: Mapping[str, LearningCurve] = {key_of(curve.configuration): curve for curve in curves}
-    running: list[tuple[float, int, int]] = []  # time, trial, step; a step after the last epoch ends it
-    began: dict[int, tuple[float, LearningCurve]] = {}
-    numbers = itertools.count()
+    reports = EPOCHS + 1
 
-    def start(now: float) -> None:
-        number = next(numbers)
-        began[number] = (now, recorded[key_of(tuner.ask(number))])
-        follow(number, 1)
+    def values(configuration: Configuration) -> Floats:
+        accuracies = recorded[key_of(configuration)].accuracies
+        return np.array([*accuracies, accuracies[-1]])
 
-    def follow(number: int, step: int) -> None:
-        since, curve = began[number]
-        heapq.heappush(running, (since + curve.seconds * step / (EPOCHS + 1), number, step))
+    def durations(configuration: Configuration) -> Floats:
+        return np.full(reports, recorded[key_of(configuration)].seconds / reports)
 
-    now = 0.0
-    for _ in range(workers):
-        start(now)
-    while len(began) < MOST_EVALUATIONS:
-        now, number, step = heapq.heappop(running)
-        curve = began[number][1]
-        if step > EPOCHS:
-            tuner.finish(number, curve.accuracies[-1])
-            if curve.accuracies[-1] >= target:
-                return Found(seconds=now, trials=len(began))
-            start(now)
-        elif tuner.report(number, step, curve.accuracies[step - 1]):
-            start(now)
-        else:
-            follow(number, step + 1)
-    return Found(seconds=now, trials=MOST_EVALUATIONS, is_found=False)
+    return CurveProblem(
+        name="early stopping",
+        family="own",
+        space={},
+        arms=None,
+        steps=tuple(range(1, reports + 1)),
+        costs=(1,) * reports,
+        whole_cost=reports,
+        curve=values,
+        durations=durations,
+        best=1.0,
+        median=0.0,
+    )

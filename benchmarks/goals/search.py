@@ -1,8 +1,5 @@
-"""One search in simulated time, with `workers` evaluations at the same time.
+"""One search in simulated time, with `workers` evaluations at the same time."""
 
-The n-th evaluation has the same duration and the same noise with every method."""
-
-import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +8,9 @@ import numpy as np
 
 from benchmarks.goals.methods import Method
 from benchmarks.goals.problems import Table
-from benchmarks.peers.search import SIGMA
+from benchmarks.simulated import duration_of, noise_of, play
 
 MARKS = (50, 100, 200)  # results after which the loss is computed
-_NOISE, _DURATION = 11, 12  # streams of random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +50,27 @@ def search(problem: Table, method: Method, name: str, workers: int, seed: int) -
         seed: gives the noise and the durations, which are the same for all methods.
 
     """
-    evaluations = MARKS[-1]
-    running: list[tuple[float, int]] = []
     rows: list[int] = []
     evaluated: list[int] = []
-    now, spent = 0.0, 0.0
-    while len(evaluated) < evaluations:
-        while len(running) < workers and len(rows) < evaluations:
-            began = time.process_time()
-            rows.append(method.ask(len(rows)))
-            spent += time.process_time() - began
-            drawn = np.random.default_rng([seed, _DURATION, len(rows) - 1]).standard_normal()
-            lasts = float(np.exp(SIGMA * drawn - SIGMA**2 / 2))
-            if problem.table.durations is not None:
-                lasts = float(problem.table.durations[rows[-1]])
-            heapq.heappush(running, (now + lasts, len(rows) - 1))
-        now, number = heapq.heappop(running)
-        accuracy, cost = problem.evaluate(rows[number], np.random.default_rng([seed, _NOISE, number]))
+    spent = 0.0
+
+    def begin(number: int) -> float:
+        nonlocal spent
+        began = time.process_time()
+        rows.append(method.ask(number))
+        spent += time.process_time() - began
+        recorded = problem.table.durations
+        return duration_of(seed, number) if recorded is None else float(recorded[rows[-1]])
+
+    def finish(number: int) -> None:
+        nonlocal spent
+        accuracy, cost = problem.evaluate(rows[number], noise_of(seed, number))
         began = time.process_time()
         method.tell(number, accuracy, cost)
         spent += time.process_time() - began
         evaluated.append(rows[number])
+
+    play(workers, MARKS[-1], begin, finish, f"{name} on {problem.name}")
     order = np.array(evaluated)
     feasible, best = _count_on_front(problem, order)
     return Record(
@@ -85,7 +81,7 @@ def search(problem: Table, method: Method, name: str, workers: int, seed: int) -
         losses=[problem.loss(order[:mark]) for mark in MARKS],
         feasible=feasible,
         best=best,
-        milliseconds=1e3 * spent / evaluations,
+        milliseconds=1e3 * spent / MARKS[-1],
     )
 
 

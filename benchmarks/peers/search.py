@@ -1,12 +1,10 @@
 """One search in simulated time, with workers that are idle only when the method waits.
 
-The n-th evaluation has the same duration and the same noise with every method: both are drawn from
-(seed, n). A suggestion takes no simulated time. Its CPU seconds in this process are measured (they
-do not depend on other processes of the machine), and `Record.tell_times` computes the times of the
-same decisions with that time included.
+A suggestion takes no simulated time. Its CPU seconds in this process are measured (they do not
+depend on other processes of the machine), and `Record.tell_times` computes the times of the same
+decisions with that time included.
 """
 
-import heapq
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.problems import Evaluation, Point, Problem
+from benchmarks.simulated import duration_of, noise_of, play
 from objectives.conditions import Scalar
-from orchestrator.errors import CampaignError
 
 Floats = NDArray[np.float64]
 
-SIGMA = 0.5  # of the log-normal durations, whose mean is 1
 MARKS = 40  # the number of recommendations, at equal steps of the evaluations
-_NOISE, _DURATION = 11, 12  # streams of random numbers
 
 
 class Method(Protocol):
@@ -117,9 +113,9 @@ class _Search:
     rewards: dict[int, float | None] = field(default_factory=dict)
     waited: float = 0.0  # CPU seconds of `ask`s without a suggestion since the last suggestion
 
-    def ask(self) -> float | None:
-        """Start the next evaluation; its duration, or None when the method waits."""
-        number, began = len(self.points), time.process_time()
+    def ask(self, number: int) -> float | None:
+        """Begin evaluation `number`; its duration, or None when the method waits."""
+        began = time.process_time()
         point = self.method.ask(number)
         self.waited += time.process_time() - began
         if point is None:
@@ -129,10 +125,9 @@ class _Search:
         self.ask_seconds.append(self.waited)
         self.waited = 0.0
         self.tell_seconds.append(0.0)
-        result = self.problem.evaluate(point, np.random.default_rng([self.seed, _NOISE, number]))
+        result = self.problem.evaluate(point, noise_of(self.seed, number))
         self.results.append(result)
-        drawn = np.random.default_rng([self.seed, _DURATION, number]).standard_normal()
-        duration = float(np.exp(SIGMA * drawn - SIGMA**2 / 2)) if result.duration is None else result.duration
+        duration = duration_of(self.seed, number) if result.duration is None else result.duration
         self.durations.append(duration)
         return duration
 
@@ -153,11 +148,11 @@ class _Search:
         return self.problem.evaluate(point, np.random.default_rng(0)).regret
 
     def _largest_mean(self) -> Point:
-        found: dict[tuple[tuple[str, Scalar], ...], list[int]] = defaultdict(list)
+        numbers_of: dict[tuple[tuple[str, Scalar], ...], list[int]] = defaultdict(list)
         succeeded = {number: reward for number, reward in self.rewards.items() if reward is not None}
         for number in succeeded:
-            found[tuple(self.points[number].items())].append(number)
-        best = max(found.values(), key=lambda numbers: mean(succeeded[number] for number in numbers))
+            numbers_of[tuple(self.points[number].items())].append(number)
+        best = max(numbers_of.values(), key=lambda numbers: mean(succeeded[number] for number in numbers))
         return self.points[best[0]]
 
 
@@ -185,22 +180,17 @@ def search(
         CampaignError: when the method waits while nothing runs.
 
     """
-    state, running, now = _Search(problem, method, seed), list[tuple[float, int]](), 0.0
+    state = _Search(problem, method, seed)
     marks = [round(evaluations * (step + 1) / MARKS) for step in range(MARKS)]
     at_marks: dict[int, float] = {}
-    while len(state.rewards) < evaluations:
-        while len(running) < workers and len(state.points) < evaluations:
-            duration = state.ask()
-            if duration is None:
-                break
-            heapq.heappush(running, (now + duration, len(state.points) - 1))
-        if not running:
-            raise CampaignError(f"{names[1]} waits for results on {names[0]} while nothing is running")
-        now, number = heapq.heappop(running)
+
+    def finish(number: int) -> None:
         state.tell(number)
         watch(len(state.rewards))
         if len(state.rewards) in marks:
             at_marks[len(state.rewards)] = state.recommended()
+
+    play(workers, evaluations, state.ask, finish, f"{names[1]} on {names[0]}")
     first = min(at_marks)
     return Record(
         problem=names[0],

@@ -1,16 +1,14 @@
 """The CPU time of a suggestion at the defaults: an optimizer with workers that are never idle, in
 simulated time."""
 
-import heapq
 import time
 
 import numpy as np
 
+from benchmarks.simulated import SIGMA, play
 from benchmarks.speed.problems import NOISE, load
 from benchmarks.speed.rows import Answer
 from orchestrator.ask_tell.candidates import CandidateOptimizer
-
-SIGMA = 0.5  # of the log-normal durations
 
 
 def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
@@ -26,17 +24,18 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
     """
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = CandidateOptimizer(problem.features, seed=seed)
-    running: list[tuple[float, int]] = []
     chosen: list[int] = []
-    now, results, began = 0.0, 0, time.process_time()
-    while results < horizon:
-        free = min(workers - len(running), horizon - len(chosen))
-        for arm in optimizer.ask(free).tolist() if free else ():
-            chosen.append(arm)
-            heapq.heappush(running, (now + float(rng.lognormal(0.0, SIGMA)), arm))
-        now, arm = heapq.heappop(running)
+
+    def begin(number: int) -> float:
+        chosen.append(int(optimizer.ask(1)[0]))
+        return float(rng.lognormal(0.0, SIGMA))
+
+    def finish(number: int) -> None:
+        arm = chosen[number]
         optimizer.tell([arm], [problem.values[arm] + NOISE * rng.standard_normal()])
-        results += 1
+
+    began = time.process_time()
+    play(workers, horizon, begin, finish, "the default optimizer")
     seconds = time.process_time() - began
     return {
         "suggestion": seconds / horizon,

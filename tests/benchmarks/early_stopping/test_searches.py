@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.curves.simulate import Start
 from benchmarks.early_stopping import curves as curves_module
-from benchmarks.early_stopping.curves import EPOCHS, Configuration, LearningCurve, load_curves
+from benchmarks.early_stopping.curves import EPOCHS, LearningCurve, load_curves
 from benchmarks.early_stopping.peers import search
 from objectives.parameters import Ordered
 from orchestrator.errors import UserError
@@ -23,17 +24,24 @@ class InTurn:
     """Asks for the poor configuration `poor` times, then for the good one; may stop the poor ones
     at a step."""
 
+    watches = True
+
     def __init__(self, poor: int, stops_at: int | None) -> None:
-        self.poor, self.stops_at, self.finished = poor, stops_at, list[int]()
+        self.poor, self.stops_at = poor, stops_at
+        self.begun, self.finished = 0, list[int]()
 
-    def ask(self, number: int) -> Configuration:
-        return CURVES[number >= self.poor].configuration
+    def suggest(self) -> Start:
+        self.begun += 1
+        return Start(CURVES[self.begun > self.poor].configuration)
 
-    def report(self, number: int, step: int, value: float) -> bool:
-        return number < self.poor and step == self.stops_at
+    def report(self, trial: int, step: int, value: float) -> bool:
+        return trial >= self.poor or step != self.stops_at
 
-    def finish(self, number: int, value: float) -> None:
-        self.finished.append(number)
+    def end(self, trial: int, value: float) -> None:
+        self.finished.append(trial)
+
+    def recommend(self) -> None:
+        return None
 
 
 def test_without_stopping_every_training_takes_its_seconds() -> None:

@@ -74,7 +74,7 @@ def test_a_method_that_waits_takes_longer() -> None:
 
 
 def test_a_method_that_waits_for_nothing_is_an_error() -> None:
-    with pytest.raises(CampaignError, match="waits for results on toy while nothing is running"):
+    with pytest.raises(CampaignError, match="stuck on toy waits for results while nothing is running"):
         search(TOY, Scripted([], limit=0), 2, 5, 0, ("toy", "stuck"))
 
 
