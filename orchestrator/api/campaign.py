@@ -25,6 +25,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import Parts, build_new, create_run, existing
+from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
@@ -145,8 +146,7 @@ class Campaign:
         begun = find_run(self.settings, resume)
         console = SafeConsole(quiet=not progress)
         if begun is None:
-            new, parts = self._create()
-            return _session(new, self.settings, parts, console, address, on_result)
+            return _session(*self._create(), console, address, on_result)
         prepared = continued(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):
             return result_of(begun)
@@ -177,13 +177,15 @@ class Campaign:
             )
         workers = self.settings.workers
         connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
-        run, _ = self._create()
-        return Submitted(run, RemoteSession.start(run, self.settings, is_detached=True))
+        run, settings, _ = self._create()
+        return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
 
-    def _create(self) -> tuple[Run, Parts]:
-        """Return the run's folder with the first events of its log, and what was built for it."""
-        parts = build_new(self.settings)
-        return create_run(self.settings, parts, existing(self.settings, parts)), parts
+    def _create(self) -> tuple[Run, Settings, Parts]:
+        """Return the run's folder with the first events of its log, its settings, and what was
+        built for it."""
+        settings = with_earlier(self.settings)
+        parts = build_new(settings)
+        return create_run(settings, parts, existing(settings, parts)), settings, parts
 
     def __repr__(self) -> str:
         settings = self.settings

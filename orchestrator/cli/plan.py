@@ -1,6 +1,7 @@
 """Describes what a campaign would do, for `bbkb run --dry-run` and `bbkb validate`."""
 
 from itertools import islice
+from pathlib import Path
 
 from rich.console import Console
 
@@ -40,10 +41,14 @@ def _goals(goals: CampaignGoals) -> str:
     return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
 
 
-def say_existing(console: Console, existing_results: ExistingTaken | None) -> None:
-    """The results that the campaign begins with, if it has any."""
+def say_existing(console: Console, settings: Settings, existing_results: ExistingTaken | None) -> None:
+    """The results that the campaign begins with, and the configurations of earlier runs, if it has
+    any."""
     if existing_results is not None:
         say(console, f"existing data: {existing_results}")
+    if settings.earlier is not None:
+        names = ", ".join(Path(run).name for run in settings.earlier.runs)
+        say(console, f"earlier runs: the first {len(settings.earlier.first or ())} configurations are of {names}")
 
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
@@ -95,7 +100,7 @@ def say_plan(
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
-    say_existing(console, existing_results)
+    say_existing(console, settings, existing_results)
     for name, text in _facts(settings, address):
         say(console, f"  {name}: {text}")
     say(console, "the first evaluations:")

@@ -91,8 +91,8 @@ def prepare(
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
-    """Return the settings with what the run's settings `old` decide: existing data, whose source is
-    read only once because it may have changed, `workers.retries` and options of the strategy where
+    """Return the settings with what the run's settings `old` decide: existing data and earlier
+    runs, which are read only once because they may have changed, `workers.retries` and options of the strategy where
     the new settings leave them open, because their defaults have changed, and what the first
     session decided about trainings."""
     recorded, workers = from_mapping(old), settings.workers
@@ -107,6 +107,7 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             "existing_data": recorded.existing_data,
+            "earlier": recorded.earlier,
             "workers": workers,
             "early_stopping": rule,
             "strategy": _as_begun(old.get("strategy"), recorded.strategy, settings.strategy),

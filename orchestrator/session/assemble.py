@@ -166,12 +166,12 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
     """Return the arms of the configurations to be evaluated first. Raises UserError when one is not
     a candidate."""
-    arms = [find_arm(candidates, configuration) for configuration in settings.enqueue]
+    arms = [find_arm(candidates, configuration) for configuration in settings.first]
     for number, arm in enumerate(arms):
         if arm is None:
             names = ", ".join(candidates.columns)
             raise UserError(
-                f"enqueue.{number} must be one of the candidates, got {dict(settings.enqueue[number])}; "
+                f"enqueue.{number} must be one of the candidates, got {dict(settings.first[number])}; "
                 f"their parameters are {names}"
             )
     return tuple(arm for arm in arms if arm is not None)
@@ -209,7 +209,7 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, objective.candidates()
     section, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
-    first = [*settings.enqueue, *existing_data.configurations(settings.existing_data, space)]
+    first = [*settings.first, *existing_data.configurations(settings.existing_data, space)]
     return objective, make_candidates(space, section.size, section.sampler, settings.seed, first, points)
 
 

@@ -77,6 +77,39 @@ def dump_existing(data: ExistingData | None) -> Plain | None:
     return {"source": data.source, "results": results}
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Earlier runs of the same space.
+
+    Attributes:
+        runs: their folders.
+        first: configurations of theirs that are evaluated first; None: the runs are not read yet.
+    """
+
+    runs: tuple[str, ...]
+    first: tuple[Mapping[str, Scalar], ...] | None = None
+
+
+def build_earlier(tree: Any, folder: Path) -> Earlier | None:
+    """Return the runs that the section `earlier` lists, relative to `folder`, or what was read of
+    them before. Raises ValidationError when the section is wrong."""
+    if tree is None or isinstance(tree, Earlier):
+        return tree
+    first = tree.get("first") if isinstance(tree, Mapping) and tree.keys() == {"runs", "first"} else None
+    runs = tree if first is None else tree["runs"]
+    if not (isinstance(runs, list | tuple) and runs and all(isinstance(run, str) and run for run in runs)):
+        raise failure([Refusal((), "must be a list of folders of runs, such as [runs/mnist-1]", excerpt(tree))])
+    places = tuple(str((folder / Path(run).expanduser()).resolve()) for run in runs)
+    return Earlier(places, None if first is None else tuple(dict(one) for one in first))
+
+
+def dump_earlier(earlier: Earlier | None) -> Plain | list[str] | None:
+    """Return the section that `build_earlier` turns into `earlier`."""
+    if earlier is None or earlier.first is None:
+        return None if earlier is None else list(earlier.runs)
+    return {"runs": list(earlier.runs), "first": [dict(configuration) for configuration in earlier.first]}
+
+
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     """Return the Optuna storage at a database URL, or in a journal file; relative paths count from
     `folder`.

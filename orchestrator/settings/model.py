@@ -40,7 +40,14 @@ from orchestrator.settings.goal_sections import (
     goal_problems,
     with_direction,
 )
-from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
+from orchestrator.settings.imported import (
+    Earlier,
+    ExistingData,
+    build_earlier,
+    build_existing,
+    dump_earlier,
+    dump_existing,
+)
 from orchestrator.settings.mistakes import Refusal, align, config_error, excerpt, failure
 from orchestrator.settings.sections import (
     AshaSettings,
@@ -119,6 +126,10 @@ def _existing_data(tree: object, info: ValidationInfo) -> ExistingData | None:
     return None if objective is None else build_existing(tree, folder_of(info), objective.direction)
 
 
+def _earlier(tree: object, info: ValidationInfo) -> Earlier | None:
+    return build_earlier(tree, folder_of(info))
+
+
 def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     objective: ObjectiveSettings | None = info.data.get("objective")
     candidates: CandidateSettings | None = info.data.get("candidates")
@@ -163,6 +174,11 @@ class Settings(Section):
             description="Earlier results, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
         )
     )
+    earlier: Annotated[Earlier | None, PlainValidator(_earlier), PlainSerializer(dump_earlier)] = Field(
+        default=None,
+        description="Folders of runs of the same space, whose best configurations are evaluated first. Their "
+        "objective may be another one: no value of theirs is learned.",
+    )
     strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=_default_strategy, description="The algorithm that chooses, with its options."
     )
@@ -206,6 +222,7 @@ class Settings(Section):
     def _check_together(self) -> "Settings":
         checks = (
             _existing_problems,
+            _earlier_problems,
             _training_problems,
             _objective_problems,
             _budget_problems,
@@ -224,6 +241,13 @@ class Settings(Section):
                 raise failure(problems)
             object.__setattr__(self, "enqueue", whole)
         return self
+
+    @property
+    def first(self) -> tuple[Configuration, ...]:
+        """The configurations that are evaluated first: those enqueued, then those of earlier
+        runs."""
+        taken = () if self.earlier is None or self.earlier.first is None else self.earlier.first
+        return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
 
     def resolved(self) -> Plain:
         """Return everything as plain values, all defaults filled in and no password; `from_mapping`
@@ -246,6 +270,12 @@ def _existing_problems(settings: Settings) -> list[Refusal]:
                 "must not be given together with strategy.warm_start data, which also gives existing data",
             )
         ]
+    return []
+
+
+def _earlier_problems(settings: Settings) -> list[Refusal]:
+    if settings.earlier is not None and not settings.space:
+        return [Refusal(("earlier",), "needs a space: the configurations of other runs are no rows of a table")]
     return []
 
 

@@ -22,6 +22,7 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build_new, existing
+from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.mistakes import suggestion
 from orchestrator.settings.model import load, naming_places
 from orchestrator.settings.schema import schema as json_schema
@@ -40,13 +41,14 @@ def validate(
     """
     console, settings = SafeConsole(), load(file, overrides(set_, workers))
     with naming_places(file, overrides(set_, workers)):
+        settings = with_earlier(settings)
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=False)
         existing_results = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
-    say_existing(console, existing_results)
+    say_existing(console, settings, existing_results)
 
 
 def schema() -> None:

@@ -35,6 +35,7 @@ from orchestrator.errors import UserError
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import check_address, find_begun, prepare
 from orchestrator.session.assemble import Parts, build_new, create_run, existing
+from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.model import Settings, load, naming_places
 from orchestrator.store import runs
 from orchestrator.store.notes import checked_tags, new_note
@@ -76,6 +77,7 @@ def run(
         _session(console, begun, settings, address, serve, built)
         return
     with naming_places(file, overrides(set_, workers)):
+        settings = with_earlier(settings)
         parts = build_new(settings)
         existing_results = existing(settings, parts)
         if dry_run:
@@ -87,7 +89,7 @@ def run(
     new = create_run(settings, parts, existing_results)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_warnings(console, settings, parts)
-    say_existing(console, existing_results)
+    say_existing(console, settings, existing_results)
     say(console, f"run {new.folder}")
     if tags:
         with new.store() as store:

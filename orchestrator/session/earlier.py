@@ -1,0 +1,159 @@
+"""Earlier runs of the same space: what they evaluated gives a campaign its first configurations.
+
+The objective may be another one. So no value of an earlier run is learned: only which
+configurations were among the best there (`portfolio`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from objectives.conditions import Scalar
+from objectives.objective import ObjectiveError
+from objectives.space import SearchSpace
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Observation
+from orchestrator.errors import RunError
+from orchestrator.history.fold import fold
+from orchestrator.settings.changes import differences
+from orchestrator.settings.from_log import read_recorded
+from orchestrator.settings.model import Settings
+from orchestrator.settings.spaces import dump_space
+from orchestrator.store.runs import open_run
+
+MOST = 8  # configurations that begin a campaign
+MOST_OF_A_RUN = 200  # results of a run that are compared, the best ones
+SHARE = 4  # the portfolio takes at most a quarter of the budget
+_EXPECTED = (".prior", ".confidence")  # keys in which spaces may differ
+Configuration = Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """The results of a run.
+
+    Attributes:
+        name: of the run.
+        configurations: that were evaluated, n of them.
+        rewards: (n,), their values, or these times −1 where they are minimised.
+    """
+
+    name: str
+    configurations: Sequence[Configuration]
+    rewards: Sequence[float]
+
+
+def with_earlier(settings: Settings) -> Settings:
+    """Return the settings with the first configurations of the runs that `earlier` lists, if they
+    were not read yet.
+
+    Raises RunError when a run cannot be read, has another space, or no result.
+    """
+    earlier = settings.earlier
+    if earlier is None or earlier.first is not None:
+        return settings
+    space = SearchSpace(settings.space, settings.forbid)
+    runs = [_read(Path(folder), space, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
+    first = portfolio(space, runs, min(MOST, max(settings.budget.evaluations // SHARE, 1)))
+    return settings.model_copy(update={"earlier": dataclasses.replace(earlier, first=tuple(first))})
+
+
+def _read(folder: Path, space: SearchSpace, key: str) -> EarlierRun:
+    """Return the results of a run whose configurations belong to `space`; `key` is its place in the
+    campaign file."""
+    run = open_run(folder)
+    history = fold(run.events())
+    theirs = read_recorded(history.created.settings).space
+    changes = differences(dump_space(theirs), dump_space(space.parameters))
+    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
+    if different:
+        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
+        more = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        raise RunError(
+            f"{key}: run {run.name} must have the space of this campaign, and {listed}{more}: leave it out, or "
+            "search the same space"
+        )
+    sign = 1.0 if history.is_maximized else -1.0
+    results = [
+        ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
+        for row in history.succeeded
+        if row.value is not None
+    ]
+    allowed = list(_of_space(space, results))
+    if not allowed:
+        raise RunError(f"{key}: run {run.name} has no result of an allowed configuration: leave it out")
+    return EarlierRun(run.name, [configuration for configuration, _ in allowed], [reward for _, reward in allowed])
+
+
+def _of_space(
+    space: SearchSpace, results: Iterable[tuple[Configuration, float]]
+) -> Iterator[tuple[Configuration, float]]:
+    """Yield the results whose configurations no clause of `space` forbids."""
+    for configuration, reward in results:
+        try:
+            space.code_of(configuration)
+        except ObjectiveError:  # forbidden here
+            continue
+        yield configuration, reward
+
+
+def portfolio(space: SearchSpace, runs: Sequence[EarlierRun], most: int = MOST) -> list[Configuration]:
+    """Return at most `most` configurations of the runs, chosen one after the other: the next is the
+    one that most improves the best ranks which the chosen ones have in the runs.
+
+    The rank of a configuration in a run is that of its mean by a model of the run's values. The
+    portfolio ends when each run's best configuration is in it.
+    """
+    arms: dict[bytes, int] = {}
+    features: list[Floats] = []
+    configurations: list[Configuration] = []
+    told: list[list[Observation]] = []
+    for run in runs:
+        best = np.argsort(-np.array(run.rewards), kind="stable")[:MOST_OF_A_RUN]
+        told.append([])
+        for place in best:
+            made = space.candidate(run.configurations[place]).features
+            arm = arms.setdefault(made.tobytes(), len(arms))
+            if arm == len(features):
+                features.append(made)
+                configurations.append(run.configurations[place])
+            told[-1].append(Observation(arm, run.rewards[place]))
+    numbers = space.candidate(configurations[0]).parameter_of
+    known = Arms.of(np.concatenate(features), numbers)
+    worth = np.array([_worth(_means(known, results)) for results in told])
+    return [configurations[number] for number in _greedy(worth, most)]
+
+
+def _means(arms: Arms, told: Sequence[Observation]) -> Floats:
+    """Return the posterior means (A,) of a model that was told these results."""
+    model = BBKB(**with_preset(BBKB, {}))
+    state = model.tell(model.init(arms, np.random.default_rng(0)), told, np.random.default_rng(0))
+    return model.posterior(state).mean
+
+
+def _worth(means: Floats) -> Floats:
+    """Return −log of (rank / n), the best having rank 1: (A,)."""
+    ranks = np.empty(len(means))
+    ranks[np.argsort(-means, kind="stable")] = np.arange(1, len(means) + 1)
+    return -np.log(ranks / len(means))
+
+
+def _greedy(worth: Floats, most: int) -> list[int]:
+    """Return columns of `worth` (R, A), each of which most raises the sum of the largest worth in
+    each row, as long as one does."""
+    chosen: list[int] = []
+    reached = np.zeros(len(worth))
+    while len(chosen) < most:
+        gains = np.maximum(worth - reached[:, None], 0.0).sum(axis=0)
+        column = int(np.argmax(gains))
+        if gains[column] <= 0.0:
+            break
+        chosen.append(column)
+        reached = np.maximum(reached, worth[:, column])
+    return chosen

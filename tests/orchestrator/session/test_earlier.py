@@ -1,0 +1,152 @@
+"""Earlier runs of the same space: their portfolio begins a campaign, and is recorded with it."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from objectives.space import SearchSpace
+from orchestrator.api.campaign import Campaign, tune
+from orchestrator.errors import RunError, UserError
+from orchestrator.session.earlier import EarlierRun, portfolio, with_earlier
+from orchestrator.settings.model import Settings, from_mapping
+
+SPACE: dict[str, Any] = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]}}
+GRID: list[dict[str, Any]] = [{"x": float(x), "kind": kind} for x in np.linspace(0, 1, 9) for kind in "ab"]
+
+
+def near(place: float, kind: str) -> EarlierRun:
+    rewards = [-((one["x"] - place) ** 2) - (one["kind"] != kind) for one in GRID]
+    return EarlierRun("run", GRID, rewards)
+
+
+def other(x: float, kind: str) -> float:
+    return (x - 0.2) ** 2 + (kind != "b")
+
+
+def loss(x: float, kind: str) -> float:
+    return (x - 0.25) ** 2 + (kind != "b")
+
+
+def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
+    return {"workers": {"executor": "inline"}, "runs": str(runs), **changes}
+
+
+def test_a_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
+    space = SearchSpace(from_mapping(campaign()).space)
+    chosen = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
+    assert {(one["x"], one["kind"]) for one in chosen} >= {(0.0, "a"), (1.0, "b")}
+    assert len(chosen) <= 3
+    assert portfolio(space, [near(0.0, "a")] * 3) == [{"x": 0.0, "kind": "a"}]
+
+
+def test_one_configuration_stands_for_runs_that_agree() -> None:
+    space = SearchSpace(from_mapping(campaign()).space)
+    runs = [near(0.5, "a"), near(0.5, "a"), near(0.625, "a")]
+    (first,) = portfolio(space, runs, 1)
+    ranks = {
+        one["x"]: sum(np.argsort(-np.array(run.rewards)).tolist().index(2 * place) for run in runs)
+        for place, one in enumerate(GRID[::2])
+    }
+    assert first["kind"] == "a"
+    assert first["x"] in (0.5, 0.625)
+    assert ranks[first["x"]] == min(ranks.values())
+
+
+def campaign(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "x",
+        "objective": {"command": "echo {x} {kind}"},
+        "space": SPACE,
+        "budget": {"evaluations": 20},
+        **changes,
+    }
+
+
+def test_a_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(tmp_path: Path) -> None:
+    before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path / "a"))
+    settings = settings_of(tmp_path / "b", earlier=[str(before.folder)])
+    result = tune(loss, SPACE, evaluations=10, direction="minimize", settings=settings)
+    first = result.trials()[0].parameters
+    assert first in [trial.parameters for trial in before.trials()]
+    assert float(first["x"]) == pytest.approx(0.2, abs=0.1)
+    shutil.rmtree(before.folder)
+    more = tune(loss, SPACE, evaluations=14, direction="minimize", settings=settings, resume=result.folder)
+    assert len(more.trials()) == 14
+    assert more.trials()[0].parameters == first
+
+
+def test_what_was_read_of_earlier_runs_is_kept_in_the_resolved_settings(tmp_path: Path) -> None:
+    before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
+    settings = with_earlier(from_mapping(campaign(earlier=[str(before.folder)])))
+    again = from_mapping(settings.resolved())
+    assert again.first == settings.first
+    assert len(again.first) == 1
+    assert with_earlier(again) is again
+    assert from_mapping(campaign(earlier=[str(before.folder)])).resolved()["earlier"] == [str(before.folder)]
+
+
+def test_reading_a_run_imports_none_of_its_code(tmp_path: Path) -> None:
+    code = tmp_path / "there" / "trained_elsewhere.py"
+    code.parent.mkdir()
+    code.write_text("def f(x, kind):\n    return x\n")
+    file = tmp_path / "campaign.yaml"
+    tree = campaign(objective={"callable": f"{code}:f"}, workers={"executor": "inline"}, runs=str(tmp_path / "runs"))
+    file.write_text(json.dumps(tree))
+    result = Campaign.from_file(file).run(progress=False)
+    code.unlink()
+    sys.modules.pop("trained_elsewhere", None)
+    assert with_earlier(from_mapping(campaign(earlier=[str(result.folder)]))).first
+    assert "trained_elsewhere" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({**SPACE, "x": {"low": 0.0, "high": 2.0}}, r"earlier\.0: run .* and x\.high is 1\.0 there and 2\.0 here"),
+        ({"x": SPACE["x"]}, r"kind\.choices is \['a', 'b'\] there and None here"),
+    ],
+    ids=["range", "parameter"],
+)
+def test_another_space_is_refused_with_its_difference(tmp_path: Path, space: Mapping[str, Any], words: str) -> None:
+    before = tune(other, SPACE, evaluations=2, direction="minimize", settings=settings_of(tmp_path))
+    tree = campaign(space=dict(space), objective={"command": "echo {x}"}, earlier=[str(before.folder)])
+    with pytest.raises(RunError, match=words):
+        with_earlier(from_mapping(tree))
+
+
+def test_a_space_may_differ_in_priors(tmp_path: Path) -> None:
+    before = tune(other, SPACE, evaluations=4, direction="minimize", settings=settings_of(tmp_path))
+    space = {**SPACE, "x": {**SPACE["x"], "prior": 0.3}}
+    assert with_earlier(from_mapping(campaign(space=space, earlier=[str(before.folder)]))).first
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words"),
+    [
+        ("runs/a", "earlier must be a list of folders of runs, such as"),
+        ([], "earlier must be a list of folders of runs"),
+        ([3], "earlier must be a list of folders of runs"),
+    ],
+)
+def test_the_section_is_a_list_of_folders(earlier: object, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        from_mapping(campaign(earlier=earlier))
+
+
+def test_a_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
+    assert all(
+        len(portfolio(_space(), runs, 2)) <= 2
+        for runs in combinations([near(p, k) for p in (0.0, 0.5, 1.0) for k in "ab"], 4)
+    )
+
+
+def _space() -> SearchSpace:
+    settings: Settings = from_mapping(campaign())
+    return SearchSpace(settings.space)
