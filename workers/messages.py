@@ -40,11 +40,25 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial. It may use `memory_factor` times the memory that the limits say.
-    `share`: its resources if its parameters give them; None for those that all trials have.
-    `step_limit`: the worker stops it at its report of this step, or of the first one beyond it,
-    without asking; None where only the campaign stops it. `can_be_stopped`: whether the campaign has
-    a rule that stops trials early, so that a worker waits briefly for its answer to a report."""
+    """One execution of a trial.
+
+    Attributes:
+        trial: its number.
+        arm: the candidate's index.
+        parameters: the candidate's.
+        seed: of the evaluation; the same for all attempts of a trial.
+        attempt: 1 for the first.
+        memory_factor: how many times the memory that the limits say it may use.
+        folder: of this trial alone, the same for all its attempts; None where the campaign gives it
+            none.
+        share: its resources if its parameters give them; None for those that all trials have.
+        trials: the folder of all trials, where what it prints is kept (`workers.output_files`);
+            None: nowhere.
+        step_limit: the worker stops it at its report of this step, or of the first one beyond it,
+            without asking; None where only the campaign stops it.
+        can_be_stopped: whether the campaign has a rule that stops trials early, so that a worker
+            waits briefly for its answer to a report.
+    """
 
     trial: int
     arm: int
@@ -52,9 +66,9 @@ class Attempt:
     seed: int
     attempt: int = 1
     memory_factor: float = 1.0
-    folder: Path | None = None  # of this trial alone, the same for all its attempts; where the campaign gives it one
+    folder: Path | None = None
     share: Share | None = None
-    trials: Path | None = None  # of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
+    trials: Path | None = None
     step_limit: int | None = None
     can_be_stopped: bool = False
 

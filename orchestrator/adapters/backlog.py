@@ -15,9 +15,11 @@ Configuration = Mapping[str, Scalar]
 class Result:
     """What is known of a trial.
 
-    `configuration`: its parameters. `value`: its final value, None: it could not be evaluated; with
-    `step` the value there, None: it was stopped. `step`: the step of a training, counted from 1;
-    None: the trial has ended.
+    Attributes:
+        configuration: its parameters.
+        value: its final value, None: it could not be evaluated; with `step` the value there, None:
+            it was stopped.
+        step: the step of a training, counted from 1; None: the trial has ended.
     """
 
     configuration: Configuration

@@ -118,22 +118,33 @@ class ComputingBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChosen:
-    """The strategy chose these arms in this order; `reason` says why it stopped there.
+    """The strategy chose these arms in this order.
 
     It was asked with the pulls pending that the log before this event shows, which do not change
-    while it computes. `limit`: how many it was asked for at most, 0 in logs of older versions.
-    `is_filler`: picks with which version 0.1 occupied idle workers; this version makes none.
-    `is_enqueued`: the campaign file chose, not the strategy. `continued`: stopped trials that the
-    strategy chose to continue; `TrialsContinued` follows. `possible_gain`: how far the largest
-    upper confidence bound was above the best value, and `noise`: the standard deviation of a
-    value's noise, both on the user's scale; None where the strategy does not know them.
+    while it computes.
+
+    Attributes:
+        time: when it had chosen, on the executor's clock.
+        round: how many refreshes there were before.
+        picks: the trials, in the order chosen.
+        reason: why it stopped there.
+        seconds: the duration of the choice.
+        limit: how many it was asked for at most; 0 in logs of older versions.
+        is_filler: whether these are picks with which version 0.1 occupied idle workers; this
+            version makes none.
+        is_enqueued: whether the campaign file chose, not the strategy.
+        continued: stopped trials that the strategy chose to continue; `TrialsContinued` follows.
+        possible_gain: how far the largest upper confidence bound was above the best value, on the
+            user's scale; None where the strategy does not know it.
+        noise: the standard deviation of a value's noise, on the user's scale; None likewise.
+        kind: the name of the event in a log.
     """
 
     time: float
     round: int
     picks: tuple[PickedTrial, ...]
     reason: str
-    seconds: float  # how long choosing took
+    seconds: float
     limit: int = 0
     is_filler: bool = False
     is_enqueued: bool = False
@@ -271,8 +282,12 @@ class CheckpointsRemoved:
 class Forecast:
     """What the model expects of the final value of a trial that has reported, on the user's scale.
 
-    `mean`: the expected value. `low`, `high`: two standard deviations of the model's score below
-    and above it, so that `low` is the larger number where values are minimised.
+    Attributes:
+        trial: its number.
+        mean: the expected value.
+        low: two standard deviations of the model's score below it; the larger number where values
+            are minimised.
+        high: two standard deviations of the score above it.
     """
 
     trial: int

@@ -27,15 +27,24 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalsStatus:
-    """How several objectives, or constraints, stand. `hypervolume` is measured from `reference`, a
-    value an objective; both are empty while no result is feasible. `feasible`: the share of results
-    that satisfy every constraint."""
+    """How several objectives, or constraints, stand.
 
-    objectives: tuple[str, ...]  # such as "accuracy maximised"
-    constraints: tuple[str, ...]  # such as "memory_gb at most 4"
-    front: int  # results on the front
+    Attributes:
+        objectives: such as "accuracy maximised".
+        constraints: such as "memory_gb at most 4".
+        front: the number of results on the front.
+        hypervolume: measured from `reference`; None with one objective, and while no result is
+            feasible.
+        reference: a value for each objective, on the user's scale; empty while no result is
+            feasible.
+        feasible: the share of results that satisfy every constraint; None before any result.
+    """
+
+    objectives: tuple[str, ...]
+    constraints: tuple[str, ...]
+    front: int
     hypervolume: float | None
-    reference: tuple[float, ...]  # on the user's scale
+    reference: tuple[float, ...]
     feasible: float | None
 
 

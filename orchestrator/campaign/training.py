@@ -27,12 +27,15 @@ class StopCause(StrEnum):
 class TrainingRule:
     """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps.
 
-    `first_trials`: how many trials are trained for a few steps only, before any is continued; 0:
-    none. `first_steps`: how many steps these are. `continues`: whether a stopped trial can be
-    continued from its checkpoint. `restarts`: whether a stopped trial can be trained again from its
-    first step. `finish`: how many of the best unfinished trials are completed at the end of the
-    budget. `last_step`: the step at which a training ends, if it is given. `keep_checkpoints`: of
-    how many stopped trials the checkpoints are kept; None: of all.
+    Attributes:
+        first_trials: how many trials are trained for a few steps only, before any is continued; 0:
+            none.
+        first_steps: how many steps these are.
+        continues: whether a stopped trial can be continued from its checkpoint.
+        restarts: whether a stopped trial can be trained again from its first step.
+        finish: how many of the best unfinished trials are completed at the end of the budget.
+        last_step: the step at which a training ends; None where it is not given.
+        keep_checkpoints: of how many stopped trials the checkpoints are kept; None: of all.
     """
 
     first_trials: int = 0
@@ -107,15 +110,19 @@ class PausedTrial:
 class Training:
     """What a campaign knows of trainings in steps.
 
-    `curves`: of the trials that run, are paused, or ended and were not learned yet. `paused`:
-    trials that were stopped and can be continued. `told`: the curves that the running or last
-    refresh of the model has. `told_paused`: the trials that were paused then. `forecasts`: of
-    running and paused trials, by the newest refresh. `continued`: trials that were continued at
-    least once. `finishing`: trials that were continued to complete the best ones at the end of the
-    budget. `largest_step`: the largest step of a trial that finished. `removed`: stopped trials
-    whose checkpoints were removed. `restarted`: continued trials that began again, because they
-    reported their first step once more. `seconds_per_step`: mean duration of a step of the trials
-    that finished; 0 before the first.
+    Attributes:
+        curves: of the trials that run, are paused, or ended and were not learned yet.
+        paused: trials that were stopped and can be continued.
+        told: the curves that the running or last refresh of the model has.
+        told_paused: the trials that were paused then.
+        forecasts: of running and paused trials, by the newest refresh.
+        continued: trials that were continued at least once.
+        finishing: trials that were continued to complete the best ones at the end of the budget.
+        largest_step: the largest step of a trial that finished; 0 before the first.
+        seconds_per_step: mean duration of a step of the trials that finished; 0 before the first.
+        removed: stopped trials whose checkpoints were removed.
+        restarted: continued trials that began again, because they reported their first step once
+            more.
     """
 
     curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))

@@ -16,9 +16,16 @@ from workers.messages import Limits, Share
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """`cpus` and `gpus`: those of a trial whose parameters do not give them; `cpus_from` and
-    `gpus_from`: the names of the parameters that give them, if any; `largest`: the most that a
-    trial takes; `machines`: the number of machines of each trial."""
+    """What trials take, where their parameters say it.
+
+    Attributes:
+        cpus: of a trial whose parameters do not give them.
+        gpus: of a trial whose parameters do not give them.
+        cpus_from: the name of the parameter that gives the CPUs; None without one.
+        gpus_from: the name of the parameter that gives the GPUs; None without one.
+        largest: the most that a trial takes.
+        machines: the number of machines of each trial.
+    """
 
     cpus: float
     gpus: float

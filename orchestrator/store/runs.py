@@ -2,9 +2,12 @@
 
     runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
         campaign.yaml      the resolved file; budget, workers, computing and log may be edited
-        before a resume provenance.json    the campaign's name in the store, versions, git commit,
-        seed, where and how it was started campaign.sqlite    the event log (unless the store is a
-        URL) report.html run.log            the operator's log (`orchestrator.logs`)
+                           before a resume
+        provenance.json    the campaign's name in the store, versions, git commit, seed, where and
+                           how it was started
+        campaign.sqlite    the event log (unless the store is a URL)
+        report.html
+        run.log            the operator's log (`orchestrator.logs`)
 
 The folder and its files are readable by their owner only, and hold no password. The folder may be
 renamed.

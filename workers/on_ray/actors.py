@@ -37,9 +37,20 @@ _TITLE = "bbkb {campaign} worker "
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A worker actor of this campaign. `memory` (bytes) and `share` are its resources; `share` is
-    None when unknown; `has_begun`: it is known to have got its place; `group`: its room, where an
-    evaluation takes several machines."""
+    """A worker actor of this campaign.
+
+    Attributes:
+        name: of the actor, which begins with the campaign's.
+        actor: Ray's handle.
+        memory: that it asked Ray for, in bytes; None where it is not limited, 0 when unknown.
+        share: its CPUs and GPUs; None when unknown.
+        has_begun: whether it is known to have got its place.
+        group: its room, where an evaluation takes several machines.
+        made: when it was started, on the monotonic clock.
+        idle_since: since when it has no attempt, on the monotonic clock.
+        acknowledged: attempts (trial, attempt) whose outcomes it may delete; it is told with its
+            next attempt.
+    """
 
     name: str
     actor: Any
@@ -49,7 +60,7 @@ class _Worker:
     group: PlacementGroup | None = None
     made: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
-    acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and still in the ledger
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)
 
 
 class WorkerPool:

@@ -33,15 +33,21 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster;
-    `label` is what the dashboard shows for tasks: one a campaign, since each distinct name becomes
-    a series of metrics.
+    """Where evaluations run.
 
-    `cpus` and `gpus` are logical units of one evaluation; `largest` is the most that one takes
-    where trials say it themselves, None where all take the same; `keep_seconds` is how long worker
-    actors wait for a session when their campaign's process has died. `machines` is the number of
-    nodes of one evaluation, each of which has `cpus` and `gpus` of its own; `is_spread`: they must
-    be different nodes.
+    Attributes:
+        campaign: names the worker actors; unique on the cluster.
+        label: what the dashboard shows for tasks: one for each campaign, since each distinct name
+            becomes a series of metrics.
+        kind: tasks, worker actors, or whichever fits the durations.
+        cpus: logical CPUs of one evaluation, on each of its machines.
+        gpus: logical GPUs of one evaluation, on each of its machines.
+        keep_seconds: how long worker actors wait for a session when their campaign's process has
+            died.
+        largest: the most that one evaluation takes where trials say it themselves; None where all
+            take the same.
+        machines: the number of nodes of one evaluation.
+        is_spread: whether these must be different nodes.
     """
 
     campaign: str
