@@ -48,7 +48,7 @@ class Report(Protocol):
 
         Raises:
             EvaluationStopped: when the campaign stops this trial early.
-            InvalidValueError: when a value or a metric is no number, or there are too many metrics.
+            ValueError: when a value or a metric is no number, or there are too many metrics.
 
         """
 
