@@ -44,6 +44,9 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
     evaluation = Evaluation(value, metrics, left_out)
     if "value" not in returned:
         message = f"{origin} must return a mapping with 'value', got keys {_short(list(returned))}"
+        if metrics:
+            name = next(iter(metrics))
+            message += f"; call one of them 'value', or name it as the goal: objectives: [{{metric: {name}, …}}]"
         raise MissingValueError(message, evaluation)
     return evaluation
 

@@ -67,7 +67,8 @@ def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]
     given = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, one in given.items():
         if not isinstance(one, Mapping | Parameter):
-            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {excerpt(one)}")
+            meant = ", such as Range(0, 1) or Choice([…])" if isinstance(one, list | tuple | range) else ""
+            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(one)}")
     return given
 
 

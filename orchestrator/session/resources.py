@@ -74,13 +74,15 @@ def check_timeout(settings: Settings) -> None:
 
 def unenforced_limits(settings: Settings) -> str:
     """Return a warning that names the limits which these settings give and their executor does not
-    enforce; empty without."""
+    enforce, or the number of workers that it does not start; empty without."""
     workers = settings.workers
     limits = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
-    if not limits:
-        return ""
-    verb = "is" if len(limits) == 1 else "are"
-    return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
+    if limits:
+        verb = "is" if len(limits) == 1 else "are"
+        return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
+    if workers.executor == "inline" and "count" in workers.model_fields_set and workers.count > 1:
+        return "with workers.executor inline one evaluation runs at a time, in this process: workers.count has no effect"
+    return ""
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:

@@ -46,6 +46,7 @@ _RULES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
+_NAMED_KEYS = 4  # of a section, where something else stands
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
 # words of other programs and of everyday language → the keys that have their meaning here
 _MEANT = {
@@ -189,7 +190,11 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in _UNKNOWN:
         return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
     got = "" if kind == "missing" else excerpt(details["input"])
-    return _Found(Refusal(keys, _rule(kind, details["msg"], ctx), got), union)
+    rule = _rule(kind, details["msg"], ctx)
+    if kind in ("model_type", "model_attributes_type") and (existing := _keys_of(model, keys)):
+        more = ", …" if len(existing) > _NAMED_KEYS else ""
+        rule = f"{rule} with keys such as {', '.join(existing[:_NAMED_KEYS])}{more}"
+    return _Found(Refusal(keys, rule, got), union)
 
 
 def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:

@@ -152,8 +152,7 @@ def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Ref
 
 
 def _build_parameter(options: object) -> Parameter:
-    is_list = isinstance(options, list | tuple)
-    fields = as_mapping(options, f"{{choices: {excerpt(options)}}}" if is_list else "{low: 0, high: 1}")
+    fields = as_mapping(options, _example(options))
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
         rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
@@ -165,6 +164,17 @@ def _build_parameter(options: object) -> Parameter:
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)
+
+
+def _example(options: object) -> str:
+    """Return what may be meant by something that is no mapping: two numbers in order are a range as
+    likely as two choices."""
+    if not isinstance(options, list | tuple):
+        return "{low: 0, high: 1}"
+    are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in options)
+    is_range = len(options) == 2 and are_numbers and options[0] < options[1]
+    meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
+    return f"{meant}{{choices: {excerpt(options)}}}"
 
 
 def _renaming(fields: Mapping[str, object]) -> str:

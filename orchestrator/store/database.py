@@ -1,9 +1,12 @@
 """A connection to SQLite or PostgreSQL, and the translation of its errors into `StoreError`."""
 
+import errno
+import fcntl
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -80,7 +83,8 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = credentials.without_secrets(str(error.orig).strip(), url)
-        message = f"the store {safe_url(url)} refused: {reason}{_remedy(reason)}"
+        remedy = _NO_LOCKS if "is locked" in reason and not _takes_locks(url) else _remedy(reason)
+        message = f"the store {safe_url(url)} refused: {reason}{remedy}"
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
         raise StoreError(
@@ -153,7 +157,7 @@ def _is_transient(error: DBAPIError) -> bool:
     """Return whether a retry may help."""
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
-        return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))
     state = getattr(error.orig, "sqlstate", None)
     if state is None:  # the server was not reached, or the connection was lost
         return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
@@ -171,6 +175,8 @@ _REMEDIES = {
     "disk I/O error": "is the disk full, a quota reached or the disk failing, or were its files -wal and -shm removed? "
     "What was committed is safe: repair that and resume",
     "is locked": "another process keeps it locked: wait for it, or end it",
+    "locking protocol": "its locks fail, as on a network folder: what was committed is safe; resume, or put `runs` on "
+    "a local disk",
     "password": "give the password by PGPASSWORD, a password file (~/.pgpass, PGPASSFILE) or ${VAR} in the URL: it is "
     "stored nowhere",
     "permission denied": "the role must read and write the tables bbkb_…; a role that may create them makes them with "
@@ -181,6 +187,24 @@ _REMEDIES = {
     "malformed": "the file is damaged: `bbkb verify` lists what can still be read; restore it from a copy",
     "connection": "is the server running, and are host, port and password right?",
 }
+
+
+_NO_LOCKS = (
+    " (the file system of its folder refuses to lock files, as a network folder without a lock service does: put "
+    "`runs` on a local disk, or use PostgreSQL)"
+)
+
+
+def _takes_locks(url: str) -> bool:
+    """Return whether files in the folder of a SQLite database can be locked: SQLite calls a folder
+    without locks a locked one."""
+    with suppress(sa.exc.ArgumentError, ValueError):
+        try:
+            with tempfile.TemporaryFile(dir=Path(sa.make_url(url).database or "").parent) as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in (errno.ENOLCK, errno.ENOTSUP)
+    return True
 
 
 def _remedy(message: str) -> str:

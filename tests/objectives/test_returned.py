@@ -75,7 +75,10 @@ def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ({"accuracy": 0.9}, r"f must return a mapping with 'value', got keys \['accuracy'\]"),
+        (
+            {"accuracy": 0.9},
+            r"f must return a mapping with 'value', got keys \['accuracy'\]; call .* \[\{metric: accuracy, …\}\]",
+        ),
         ({"value": "high"}, "f must return a number, got str 'high'"),
     ],
 )

@@ -1,6 +1,8 @@
 """Real faults of disks, files and servers: a clear error; committed events stay readable and the
 campaign continues."""
 
+import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -9,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -217,6 +220,23 @@ def test_a_database_that_another_process_keeps_locked_is_reported_as_something_t
     other.communicate("\n", timeout=240)
     writer.append([event(1)], position=1)
     assert list(store.read("c")) == [event(0), event(1)]
+
+
+def test_a_folder_that_refuses_locks_is_not_taken_for_another_process(
+    store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = take(store, "c")
+    store.close()
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="refuses to lock files, as a network folder without a lock service does"):
+            writer.append([event(1)])
 
 
 def test_a_table_that_is_gone_is_reported(store: EventStore, tmp_path: Path) -> None:

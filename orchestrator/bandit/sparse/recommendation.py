@@ -45,10 +45,13 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
     """Of the arms of finished trials the one whose prediction is best, where single values are
-    noisy."""
+    noisy; of those whose own final value is not in the worse half, because values at steps may
+    contradict the final ones (another quantity was reported)."""
     finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
     if not len(finished):
         return None
+    final = evidence.values.rewards[evidence.values.last[finished]]
+    finished = finished[final >= np.median(final)]
     predictions = predict(state.posterior, evidence, finished)
     if predictions.noise <= NEGLIGIBLE_NOISE:
         return None

@@ -24,7 +24,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.store import limited, snapshots
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import Run, open_run
-from orchestrator.wording import moment
+from orchestrator.wording import moment, one_line
 
 
 class BestFormat(StrEnum):
@@ -35,6 +35,7 @@ class BestFormat(StrEnum):
     ARGS = "args"
 
 
+_LONGEST_NAME = 255  # of a folder
 _TO_THE_MINUTE = len("2026-03-01 14:05")
 OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
 _SECONDS_PER_EVENT, _MOST_SECONDS = 0.002, 1800.0  # for its log to be read, ten times as long as it takes
@@ -96,7 +97,7 @@ def list_(
     for path, history in listed:
         cells = (moment(history.created.time)[:_TO_THE_MINUTE], str(history.state), trials_text(history.status()))
         best_cell = best_text(history) if len(history.goals.objectives) == 1 else f"front of {len(history.front)}"
-        table.add_row(Text(path.name), *cells, best_cell, Text(" ".join(history.tags)))
+        table.add_row(Text(one_line(path.name, _LONGEST_NAME)), *cells, best_cell, Text(" ".join(history.tags)))
     for name in unreadable:
         table.add_row(Text(name), "", "unreadable")
     console.print(table)

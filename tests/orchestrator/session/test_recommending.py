@@ -119,3 +119,19 @@ def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
             finished |= {rows[trial].arm for trial in event.trials if rows[trial].status == "succeeded"}
             assert event.recommended is None or event.recommended.arm in finished
     assert any(row.status == "stopped" for row in rows)
+
+
+def test_reports_that_contradict_final_values_never_recommend_a_trial_of_the_worse_half(tmp_path: Path) -> None:
+    def loss(x: float, report: Report) -> float:
+        value = 10.0 ** (6.0 * x)
+        for step in range(1, 4):
+            report(-value * step / 3, step)
+        return value
+
+    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}}
+    result = tune(loss, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize", progress=False, settings=settings)
+    values = {trial.parameters["x"]: trial.value for trial in result.trials()}
+    recommendations = [refresh.recommended for refresh in result._history.refreshes if refresh.recommended]
+    final = [value for value in values.values() if value is not None]
+    assert 10.0 ** (6.0 * result.recommended["x"]) <= np.median(final)
+    assert all(one.value < max(final) for one in recommendations)

@@ -109,5 +109,6 @@ def test_limits_that_an_executor_does_not_enforce_are_named(executor: str, named
     limits = {"memory_gb": 1, "timeout_seconds": 3, "timeout_factor": 2}
     assert unenforced_limits(settings_with(executor=executor, **limits)).startswith(named)
     assert bool(unenforced_limits(settings_with(executor=executor, **limits))) == bool(named)
-    assert unenforced_limits(settings_with(executor=executor)) == ""
+    assert unenforced_limits(settings_with(executor=executor, count=1)) == ""
+    assert "workers.count has no effect" in unenforced_limits(settings_with(executor="inline", count=4))
     assert "workers.memory_gb is not enforced" in unenforced_limits(settings_with(executor="inline", memory_gb=1))

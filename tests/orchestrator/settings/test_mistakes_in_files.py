@@ -36,7 +36,7 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}seed: true\n", "x.yaml:4: seed must be a whole number, got true"),
         (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean 'workers'?"),
         (f"{HEAD}workers: {{count: 0}}\n", "x.yaml:4: workers.count must be >= 1, got 0"),
-        (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping, got 4"),
+        (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping with keys such as "),
         (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),
         (f"{HEAD}workers: {{executor: rai}}\n", "must be 'ray', 'inline' or 'simulated', got \"rai\""),
         (
@@ -60,6 +60,8 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}space:\n  a: {{from: 1}}\n", "x.yaml:5: space.a must have low and high, or choices"),
         (f"{HEAD}space:\n  a: 3\n", "x.yaml:5: space.a must be a mapping such as {low: 0, high: 1}, got 3"),
         (f"{HEAD}space:\n  a: {{ordered: [1, .inf]}}\n", "x.yaml:5: space.a must hold finite numbers only"),
+        (f"{HEAD}space:\n  a: [0.5, 3]\n", "such as {low: 0.5, high: 3} or {choices: [0.5, 3]}, got [0.5, 3]"),
+        (f"{HEAD}space:\n  a: [3, 0.5]\n", "must be a mapping such as {choices: [3, 0.5]}, got [3, 0.5]"),
         (f"{HEAD}space: [a]\n", "x.yaml:4: space must be a mapping such as"),
         (f"{HEAD}space:\n  a b: {{low: 0, high: 1}}\n", "x.yaml:5: space.a b must be named by letters"),
         (f"{HEAD}space: {{a: {{choices: []}}}}\n", "x.yaml:4: space.a.choices must hold at least one value"),
@@ -95,7 +97,7 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}candidates: {{target: y}}\n", "x.yaml:4: candidates.target needs candidates.table"),
         ("name: x\nobjective: {name: branin}\n", "x.yaml: budget is required"),
         ("name: x\nbudget:\n  hours: 1\n", "x.yaml:2: budget.evaluations is required"),
-        ("name: x\nbudget:\n", "x.yaml:2: budget must be a mapping, got null"),
+        ("name: x\nbudget:\n", "x.yaml:2: budget must be a mapping with keys such as evaluations, "),
         ("name: a/b\nobjective: {name: branin}\nbudget: {evaluations: 5}\n", "x.yaml:1: name must"),
         (
             "name: x\nbudget: {evaluations: 5}\n",
