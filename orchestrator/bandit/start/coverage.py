@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.state import SparseState
@@ -33,30 +34,49 @@ def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
     return math.floor((number + 1) * due) > math.floor(number * due)
 
 
-def lacking_arm(state: SparseState, open_pulls: Sequence[int], width: float) -> int | None:
-    """Return the arm with the largest upper bound μ̃ + `width` · σ̃ of the level that lacks
-    evaluations most, `open_pulls` included; None without choices, or where no level lacks any."""
-    layout = state.layout
-    if layout is None or layout.parameter_count == len(layout.parameters):
-        return None
-    pulls = np.array(open_pulls, np.intp)
-    evaluated = np.concatenate((np.repeat(state.pulls.arms, state.pulls.counts[state.pulls.arms]), state.failed, pulls))
-    arms = np.union1d(_thin(np.arange(len(state.model.arms)), MOST_ARMS), evaluated)
-    eligible = np.flatnonzero(~np.isin(arms, np.union1d(evaluated, state.set_aside)))
-    levels = Levels.of(state.model.all_arms.look_up(arms), layout)
-    lacking = levels.lacking(np.searchsorted(arms, evaluated), np.searchsorted(arms, state.failed), eligible)
-    return best_bound(state, _thin(arms[lacking], MOST_COMPARED), open_pulls, width) if len(lacking) else None
+class LevelPicker:
+    """Scratch of one or more `ask`s at a `state`: bounds μ̃ + `width` · σ̃ of arms of levels that
+    lack evaluations. Only pulls that were opened since its last call are conditioned on again."""
 
+    def __init__(self, state: SparseState, width: float) -> None:
+        self._state, self._width = state, width
+        self._posterior = ConditionedPosterior(state.posterior)
+        self._conditioned = 0  # of the open pulls, in order
+        self._arms: Indices = np.empty(0, np.intp)  # whose levels are known, ascending
+        self._levels: Levels | None = None
 
-def best_bound(state: SparseState, arms: Indices, open_pulls: Sequence[int], width: float) -> int:
-    """Of `arms` (n,), n ≥ 1, the one with the largest upper bound when `open_pulls` are pending."""
-    posterior = ConditionedPosterior(state.posterior)
-    posterior.extend(open_pulls)
-    posterior.enter(np.setdiff1d(arms, posterior.arms))
-    at = posterior.positions(arms)
-    posterior.refresh(at)
-    bounds = posterior.mean[at] + width * np.sqrt(posterior.variance[at])
-    return int(arms[np.argmax(bounds)])
+    def lacking_arm(self, open_pulls: Sequence[int]) -> int | None:
+        """Return the arm with the largest bound of the level that lacks evaluations most,
+        `open_pulls` included, which begin with those of the last call; None without choices, or
+        where no level lacks any."""
+        state, layout = self._state, self._state.layout
+        if layout is None or layout.parameter_count == len(layout.parameters):
+            return None
+        pulled = np.repeat(state.pulls.arms, state.pulls.counts[state.pulls.arms])
+        evaluated = np.concatenate((pulled, state.failed, np.array(open_pulls, np.intp)))
+        levels = self._levels_of(evaluated, layout)
+        arms = self._arms
+        eligible = np.flatnonzero(~np.isin(arms, np.union1d(evaluated, state.set_aside)))
+        lacking = levels.lacking(np.searchsorted(arms, evaluated), np.searchsorted(arms, state.failed), eligible)
+        return self.best_bound(_thin(arms[lacking], MOST_COMPARED), open_pulls) if len(lacking) else None
+
+    def _levels_of(self, evaluated: Indices, layout: Layout) -> Levels:
+        """Return the levels of `_arms`, of which all `evaluated` arms are."""
+        if self._levels is None or not np.isin(evaluated, self._arms).all():
+            self._arms = np.union1d(_thin(np.arange(len(self._state.model.arms)), MOST_ARMS), evaluated)
+            self._levels = Levels.of(self._state.model.all_arms.look_up(self._arms), layout)
+        return self._levels
+
+    def best_bound(self, arms: Indices, open_pulls: Sequence[int]) -> int:
+        """Of `arms` (n,), n ≥ 1, the one with the largest bound when `open_pulls` are pending."""
+        posterior = self._posterior
+        posterior.extend(open_pulls[self._conditioned :])
+        self._conditioned = len(open_pulls)
+        posterior.enter(np.setdiff1d(arms, posterior.arms))
+        at = posterior.positions(arms)
+        posterior.refresh(at)
+        bounds = posterior.mean[at] + self._width * np.sqrt(posterior.variance[at])
+        return int(arms[np.argmax(bounds)])
 
 
 def _thin(arms: Indices, most: int) -> Indices:

@@ -65,7 +65,7 @@ from orchestrator.bandit.sparse.termination import (
     Verdict,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.coverage import is_coverage_due, lacking_arm
+from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
     FIRST_BATCH,
     WarmStartOption,
@@ -201,7 +201,7 @@ class BBKB(SparseStrategy[SparseState]):
         paused = self._paused(state, pending)
         while len(picks) < left and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            lacking = self._lacking_arm(state, workspace.pulls)
+            lacking = self._lacking_arm(state, workspace)
             top = workspace.queue.top() if lacking is None else lacking
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             pick = workspace.append(top if continued is None else continued.arm)
@@ -215,12 +215,14 @@ class BBKB(SparseStrategy[SparseState]):
         self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
         return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
 
-    def _lacking_arm(self, state: SparseState, open_pulls: Sequence[int]) -> int | None:
+    def _lacking_arm(self, state: SparseState, workspace: "_Workspace") -> int | None:
         """Return the arm that the next pick takes for the sake of coverage; None where it takes
         that of the largest bound."""
-        if not state.goals.is_single or not is_coverage_due(state, len(open_pulls), self.coverage):
+        if not state.goals.is_single or not is_coverage_due(state, len(workspace.pulls), self.coverage):
             return None
-        return lacking_arm(state, open_pulls, self.width_at(state))
+        if workspace.level_picker is None:
+            workspace.level_picker = LevelPicker(state, self.width_at(state))
+        return workspace.level_picker.lacking_arm(workspace.pulls)
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
@@ -346,6 +348,7 @@ class _Workspace:
     drift: Drift
     pulls: list[int] = field(default_factory=list)
     queue: ArgmaxQueue = field(init=False)
+    level_picker: LevelPicker | None = None  # from the first pick for the sake of coverage on
 
     def begin(self, pending: Sequence[int]) -> None:
         """Add pulls that are pending."""

@@ -12,7 +12,7 @@ from objectives.space import make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
-from orchestrator.bandit.start.coverage import ON_PLATEAU, PLATEAU, best_bound, is_coverage_due
+from orchestrator.bandit.start.coverage import ON_PLATEAU, PLATEAU, LevelPicker, is_coverage_due
 from orchestrator.bandit.start.levels import EACH, MOST_FAILED, NO_LEVEL, Levels
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -114,11 +114,21 @@ def test_the_pick_is_the_best_bound_of_its_level() -> None:
     state, picks = search(chooser, 24)
     open_pulls = [pick.arm for pick in picks[24:]]
     arms = np.flatnonzero((KINDS == "c") & (state.pulls.counts == 0))
-    chosen = best_bound(state, arms, open_pulls, chooser.width_at(state))
-    alone = [
-        best_bound(state, np.array([chosen, arm]), open_pulls, chooser.width_at(state)) for arm in arms if arm != chosen
-    ]
+    width = chooser.width_at(state)
+    chosen = LevelPicker(state, width).best_bound(arms, open_pulls)
+    alone = [LevelPicker(state, width).best_bound(np.array([chosen, arm]), open_pulls) for arm in arms if arm != chosen]
     assert set(alone) == {chosen}
+
+
+def test_a_picker_that_follows_the_open_pulls_picks_as_a_new_one() -> None:
+    chooser = strategy(coverage=0.25)
+    state, picks = search(chooser, 24)
+    open_pulls, width = [pick.arm for pick in picks[24:]], chooser.width_at(state)
+    follower = LevelPicker(state, width)
+    for number in range(30):
+        arm = follower.lacking_arm(open_pulls)
+        assert arm == LevelPicker(state, width).lacking_arm(open_pulls)
+        open_pulls += [number % 7, number % 7] if arm is None else [arm, number]
 
 
 def test_spaces_without_choices_have_the_same_picks() -> None:
