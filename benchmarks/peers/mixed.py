@@ -84,11 +84,6 @@ class Mixed(WholeSpace):
         order = np.random.default_rng([self.seed, _STREAM]).permutation(len(self.kinds))
         return {kind: _LEVELS[self.name][place] for kind, place in zip(self.kinds, order.tolist(), strict=True)}
 
-    @property
-    def best_kind(self) -> str:
-        """The level with the best values."""
-        return next(kind for kind, level in self.levels.items() if level is _LEVELS[self.name][0])
-
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate a point; the reward is None where the evaluation fails."""
         kind = str(point["kind" if "kind" in self.space else "optimiser"])

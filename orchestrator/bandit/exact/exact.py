@@ -1,5 +1,4 @@
-"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior, and quantities
-defined by it."""
+"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior."""
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -24,11 +23,3 @@ def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: 
     mean = cross.T @ cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)
     explained = np.einsum("pa,pa->a", cross, cho_solve(factor, cross))
     return mean, np.maximum(prior - explained, 0.0) / regularization
-
-
-def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:
-    """Return d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
-    roots = np.sqrt(pulls.counts[pulls.arms])
-    gram = kernel.cross(arms[pulls.arms], arms[pulls.arms]) * np.multiply.outer(roots, roots)
-    spectrum = np.maximum(np.linalg.eigvalsh(gram), 0.0)
-    return float((spectrum / (spectrum + regularization)).sum())

@@ -18,9 +18,8 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.exact.strategy import ExactStrategy
+from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption

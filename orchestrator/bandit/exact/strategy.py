@@ -1,22 +1,24 @@
 """The common part of strategies with an exact posterior: everything except the choice."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 E = TypeVar("E", bound=ExactState)
+Score = Callable[[ExactState], Floats]
 
 
 class ExactStrategy(ABC, Generic[E]):
@@ -71,3 +73,21 @@ class ExactStrategy(ABC, Generic[E]):
         """Return the belief over all arms at `state`, with no pull pending; no upper bound (NaN)
         where there is no width."""
         return state.posterior(self.width_at(state))
+
+
+def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Score, width: float) -> Decision:
+    """Return the warm start's next arm, then the arm of largest `score`; nothing while a reward is
+    not in yet.
+
+    `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway.
+    Ties go to the lowest index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN
+    for none. Raises ValueError when `limit` is below 1.
+    """
+    wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
+    if wait:
+        return wait
+    start = state.base.remaining_start()
+    if start:
+        return Choose((Pick(start[0]),), "warm start")
+    belief, arm = state.belief, int(np.argmax(state.without_set_aside(score(state))))
+    return Choose((Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])),), "one pull at a time")

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -47,7 +47,7 @@ from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.dictionary import DictionaryLimit, Resampling, ResamplingOption
+from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.forecasts import PausedTrial, PausedTrials
 from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
@@ -76,7 +76,6 @@ from orchestrator.bandit.start.warm_start import (
 from orchestrator.bandit.strategy import (
     Choose,
     Decision,
-    Mode,
     ModeOption,
     Observation,
     Pick,
@@ -327,14 +326,6 @@ class BBKB(SparseStrategy[SparseState]):
         bounds = bounds if state.prior_bonus is None else bounds + state.prior_bonus
         order = np.argsort(bounds[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
-
-
-_CHOICES = {
-    "termination": get_args(Termination),
-    "local_covariance": get_args(LocalCovariance),
-    "resampling": get_args(Resampling),
-    "mode": get_args(Mode),
-}
 
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]

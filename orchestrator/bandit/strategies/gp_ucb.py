@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.exact.strategy import ExactStrategy
+from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption

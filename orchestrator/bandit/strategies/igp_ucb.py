@@ -10,23 +10,22 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
+from scipy.spatial.distance import cdist
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import (
     require,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.exact.strategy import ExactStrategy
+from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Width, check_options
-from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
@@ -51,7 +50,7 @@ class IGPUCB(ExactStrategy[GridState]):
     worker stays idle.
 
     The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t −
-    1))²⌋) arms of a farthest-first traversal (see `grid`), those set aside left out and made up for
+    1))²⌋) arms of a farthest-first traversal (see `farthest_first`), those set aside left out and made up for
     by the next ones. So grids are nested, and a function of the candidates, t and what was set
     aside; when there are no more arms than that, all are in it. The defaults are the released
     experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
@@ -123,3 +122,21 @@ class IGPUCB(ExactStrategy[GridState]):
         if self.information == "kernel":
             return information_growth(self.kernel, pulls)
         return math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))
+
+
+def farthest_first(arms: Floats, count: int) -> Indices:
+    """Return all of `arms` (A, d) in order, (A,): the first `count` by farthest-first traversal,
+    the others by index.
+
+    Gonzalez 1985: arm 0, then again and again the arm farthest from those taken, the lowest index
+    among equals. Every prefix, up to `count`, covers the arms with at most twice the radius of the
+    best subset of its size. On a regular grid the prefixes run through coarser regular grids. Exact
+    duplicates come last. O(A d) an arm taken, no randomness.
+    """
+    taken, distance = [0], np.full(len(arms), np.inf)
+    for _ in range(min(count, len(arms)) - 1):
+        distance = np.minimum(distance, cdist(arms[taken[-1:]], arms, "sqeuclidean")[0])
+        distance[taken[-1]] = -1.0  # a duplicate of a taken arm is at 0, and not taken itself
+        taken.append(int(np.argmax(distance)))
+    others = np.setdiff1d(np.arange(len(arms)), taken, assume_unique=True)
+    return read_only(np.concatenate((taken, others)), np.intp)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as oracle
 
-from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
+from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
 
 @given(seed=st.integers(0, 10**6))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.dictionary import (
@@ -20,6 +20,7 @@ from orchestrator.bandit.sparse.dictionary import (
     without_own_pulls,
 )
 from orchestrator.bandit.sparse.posterior import SparseModel
+from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
 VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms

@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.regret import cumulative_regret, regret_ratio
 from orchestrator.bandit.confidence import Schedule
-from orchestrator.bandit.exact.exact import effective_dimension
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.strategies.bbkb_games import GRID, PAPER, SMOOTH, play, table, value
 
 

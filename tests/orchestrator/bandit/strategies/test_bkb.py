@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.exact.exact import effective_dimension
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.start.warm_start import RandomStart
@@ -21,6 +20,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule
+from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule, farthest_first
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value

@@ -1,6 +1,5 @@
-"""`orchestrator.bandit.regions.grid`: A grid over a finite candidate set, coarse at first: an order
-of the arms whose every prefix covers them well.
-"""
+"""`orchestrator.bandit.strategies.igp_ucb.farthest_first`: an order of the arms whose every prefix
+covers them well."""
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from orchestrator.bandit.regions.grid import farthest_first
+from orchestrator.bandit.strategies.igp_ucb import farthest_first
 
 
 @given(seed=st.integers(0, 10**6))

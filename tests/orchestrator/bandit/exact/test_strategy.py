@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.exact.sequential`: One pull at a time under an exact belief: the common step
+"""`orchestrator.bandit.exact.strategy`: One pull at a time under an exact belief: the common step
 of strategies that rank the arms.
 """
 
@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
+from orchestrator.bandit.exact.strategy import next_pull
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state

@@ -1,0 +1,15 @@
+"""The effective dimension of BBKB's theorems, from dense matrices."""
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.pulls import Pulls
+
+
+def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:
+    """Return d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
+    roots = np.sqrt(pulls.counts[pulls.arms])
+    gram = kernel.cross(arms[pulls.arms], arms[pulls.arms]) * np.multiply.outer(roots, roots)
+    spectrum = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    return float((spectrum / (spectrum + regularization)).sum())
