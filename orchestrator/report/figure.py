@@ -59,7 +59,8 @@ def short(value: object) -> object:
 def round_values(values: Iterable[float], digits: int = 6) -> list[float | None]:
     """Return `values` as short JSON numbers: `digits` significant digits, None for what is not
     finite."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
+    pairs = ((value, float(f"{value:.{digits}g}")) for value in values)  # the largest numbers become infinite
+    return [rounded if math.isfinite(rounded) else value if math.isfinite(value) else None for value, rounded in pairs]
 
 
 def axis(title: str, **options: object) -> Spec:

@@ -2,6 +2,7 @@
 
 import html
 import json
+import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,3 +32,11 @@ def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
     for value, short in zip(values, result, strict=True):
         assert (short is None) == (value - value != 0)
         assert short is None or abs(short - value) <= 1e-5 * abs(value)
+
+
+def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
+    largest = sys.float_info.max
+    for digits in range(1, 8):
+        numbers = round_values([largest, -largest, 1.5, float("inf")], digits=digits)
+        assert numbers[3] is None
+        assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
