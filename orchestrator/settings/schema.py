@@ -23,7 +23,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import adapter
-from orchestrator.settings.spaces import PARAMETERS
+from orchestrator.settings.spaces import PARAMETERS, REPEAT
 from orchestrator.settings.strategies import DEFAULT_STRATEGY
 
 Schema = dict[str, Any]
@@ -154,7 +154,19 @@ def _parameter(by_class: dict[type, Schema]) -> Schema:
     schema = by_class[PARAMETERS[last]]
     for key in reversed(keys):
         schema = {"if": {"required": [key]}, "then": by_class[PARAMETERS[key]], "else": schema}
-    return {"type": "object", **schema}
+    block: Schema = {
+        "properties": {
+            REPEAT: {"type": "string", "description": "The integer parameter that says how often."},
+            "space": {
+                "type": "object",
+                "additionalProperties": {"type": "object"},
+                "description": "Parameters of the block: `units` of `layer` becomes `layer_1_units`, …",
+            },
+        },
+        "required": [REPEAT, "space"],
+        "additionalProperties": False,
+    }
+    return {"type": "object", "if": {"required": [REPEAT]}, "then": block, "else": schema}
 
 
 def _select_by_rule(section: Schema) -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from objectives.conditions import Clause, Scalar, clauses_of
 from objectives.constraints import mistakes
 from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, has_prior
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, conditions, has_prior
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Informed
 from orchestrator.settings.file import Plain
@@ -30,6 +30,7 @@ PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of paramete
 
 Configuration = Mapping[str, Scalar]
 
+REPEAT, MOST_REPEATS = "repeat", 100
 _STREAM = 5  # of the campaign's randomness; `session.problem` has the others
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
@@ -38,13 +39,17 @@ def build_space(space: object) -> dict[str, Parameter]:
     """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
     problems: list[Refusal] = []
-    for name, options in as_mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
+    written = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
+    for name, options in written.items():
         if not _NAME.match(name):
             problems.append(
                 Refusal((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
             )
         try:
-            parameters[name] = _build_parameter(options)
+            if isinstance(options, Mapping) and REPEAT in options:
+                parameters |= _repeated(name, options, written)
+            else:
+                parameters[name] = _build_parameter(options)
         except ValidationError as error:
             problems += [problem.below(name) for problem in describe(error, options)]
     if problems:
@@ -175,6 +180,48 @@ def _example(options: object) -> str:
     is_range = len(options) == 2 and are_numbers and options[0] < options[1]
     meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
     return f"{meant}{{choices: {excerpt(options)}}}"
+
+
+def _repeated(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
+    """Return the parameters of a block `{repeat: n_layers, space: {units: …}}` by their names,
+    `layer_1_units`, …: those with the number i exist where `n_layers` is at least i."""
+    if options.keys() != {REPEAT, "space"}:
+        raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
+    count = str(options[REPEAT])
+    number = _build_parameter(written[count]) if isinstance(written.get(count), Mapping) else None
+    if not (isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS):
+        rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
+        raise failure([Refusal((REPEAT,), rule, count)])
+    try:
+        block = build_space(options["space"])
+    except ValidationError as error:
+        raise failure([problem.below("space") for problem in describe(error, options["space"])]) from error
+    for inner, parameter in block.items():
+        if any(count in clause for clause in conditions(parameter)):
+            rule = f"must not name {count}, by which the block is repeated"
+            raise failure([Refusal(("space", inner, "when"), rule)])
+    return {
+        f"{name}_{place}_{inner}": dataclasses.replace(
+            parameter, when=tuple(_of_place(clause, f"{name}_{place}_", block, count, place) for clause in clauses)
+        )
+        for place in range(1, int(number.high) + 1)
+        for inner, parameter in block.items()
+        for clauses in [conditions(parameter) or ({},)]
+    }
+
+
+def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
+    """Return a condition inside a block for its repetition `place`: with the names that begin with
+    `prefix`."""
+
+    def named(word: object) -> object:
+        return f"{prefix}{word}" if word in block else word
+
+    renamed: dict[str, Any] = {
+        str(named(other)): {key: named(bound) for key, bound in test.items()} if isinstance(test, Mapping) else test
+        for other, test in clause.items()
+    }
+    return clauses_of([{**renamed, count: {"at_least": place}}])[0]
 
 
 def _renaming(fields: Mapping[str, object]) -> str:

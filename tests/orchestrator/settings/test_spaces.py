@@ -224,3 +224,50 @@ def test_a_prior_is_refused_where_the_strategy_does_not_use_it(tmp_path: Path) -
     tail = "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n"
     (line,) = error_lines(tmp_path, HEAD + tail)
     assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")
+
+
+BLOCK = """\
+space:
+  n: {low: 1, high: 3, integer: true}
+  layer: {repeat: n, space: {units: {choices: [8, 64]}, drop: {low: 0, high: 1, when: {units: 64}}}}
+"""
+
+
+def test_a_block_is_repeated_for_each_layer(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(HEAD + BLOCK)
+    settings = load(tmp_path / "x.yaml")
+    expected = [f"layer_{place}_{inner}" for place in (1, 2, 3) for inner in ("units", "drop")]
+    assert list(settings.space) == ["n", *expected]
+    assert settings.space["layer_2_drop"].when == ({"layer_2_units": (64,), "n": {"at_least": 2}},)
+    assert from_mapping(settings.resolved()).space == settings.space
+    space = SearchSpace(settings.space)
+    assert space.candidate({"n": 1, "layer_1_units": 64, "layer_1_drop": 0.5}).columns["layer_2_units"][0] is None
+
+
+def test_an_optimizer_repeats_a_block(tmp_path: Path) -> None:
+    block = {"repeat": "n", "space": {"units": {"choices": [8, 64]}}}
+    optimizer = Optimizer({"n": Range(1, 2, integer=True), "layer": block})
+    assert set(optimizer.candidates.columns) == {"n", "layer_1_units", "layer_2_units"}
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            "{repeat: m, space: {u: {low: 0, high: 1}}}",
+            "x.yaml:6: space.p.repeat must name an integer parameter of the",
+        ),
+        (
+            "{repeat: k, space: {u: {low: 0, high: 1}}}",
+            "x.yaml:6: space.p.repeat must name an integer parameter of the",
+        ),
+        ("{repeat: n}", "x.yaml:6: space.p must have repeat and space only"),
+        ("{repeat: n, space: {u: {low: 1, high: 0}}}", "x.yaml:6: space.p.space.u.low must be < high"),
+        ("{repeat: n, space: {u: {low: 0, high: 1, when: {n: 2}}}}", "x.yaml:6: space.p.space.u.when must not name n"),
+    ],
+)
+def test_a_mistake_in_a_block_has_its_place(tmp_path: Path, block: str, message: str) -> None:
+    (line,) = error_lines(
+        tmp_path, f"{HEAD}space:\n  m: {{choices: [1, 2]}}\n  p: {block}\n  n: {{low: 1, high: 3, integer: true}}\n"
+    )
+    assert line.startswith(message), line
