@@ -244,14 +244,16 @@ def idle_cause(state: CampaignState) -> Cause:
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     """Return why the campaign's rule stops this running trial, after the reports that are in
-    `state`; None: it goes on."""
+    `state`; None: it goes on, as one does that is at its last step."""
     rule, training = state.rules.stopping, state.rules.training
     if rule is None or trial not in state.running:
+        return None
+    curve = state.training.curves.get(trial)
+    if curve is not None and curve.step == state.training_end:
         return None
     is_worse = state.rungs.stops(rule, trial)
     if training is None:
         return StopCause.WORSE_THAN_OTHERS if is_worse else None
-    curve = state.training.curves.get(trial)
     kept_for = trials_to_finish(state)
     if kept_for and trial not in kept_for and state.rules.steps is not None:
         return StopCause.FINISH

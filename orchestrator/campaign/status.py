@@ -104,6 +104,21 @@ class Status:
         """Trials that have ended."""
         return self.succeeded + self.failed + self.stopped
 
+    @property
+    def spent(self) -> tuple[int, int, str]:
+        """How much of the budget is spent, of how much, and the unit: steps or evaluations, whichever
+        end first."""
+        counts = [(self.done, max(1, self.evaluations), "evaluations")]
+        if self.step_budget is not None:
+            counts.insert(0, (self.steps, self.step_budget, "steps"))
+        return max(counts, key=lambda count: count[0] / count[1])
+
+    @property
+    def trials_text(self) -> str:
+        """How many trials have ended, of how many where their number ends the campaign."""
+        is_bounded = self.step_budget is None or self.evaluations < self.step_budget
+        return f"{self.done}/{self.evaluations}" if is_bounded else str(self.done)
+
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
     """Summarise `state`; with `now`, time since the last event and running evaluations count
@@ -241,7 +256,13 @@ def _within_hours(seconds_left: float | None, elapsed: float, state: CampaignSta
 def as_plain(status: Status) -> dict[str, object]:
     """Return the status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
     recent = [{**attempt._asdict(), "time": iso(attempt.time)} for attempt in status.recent]
-    return {**asdict(status), "recent": recent, "last_time": iso(status.last_time), "done": status.done}
+    return {
+        **asdict(status),
+        "recent": recent,
+        "last_time": iso(status.last_time),
+        "done": status.done,
+        "spent": status.spent,
+    }
 
 
 def headline(status: Status) -> str:
@@ -250,7 +271,7 @@ def headline(status: Status) -> str:
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
     time_left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
-        f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
+        f"{status.trials_text} done, {best}, {progress(status)}, "
         f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{time_left}"
     )
 

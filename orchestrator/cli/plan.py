@@ -17,6 +17,7 @@ from orchestrator.session.assemble import Parts
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
 from orchestrator.settings.model import Settings
+from orchestrator.settings.sections import BudgetSettings
 from orchestrator.store import runs
 from orchestrator.wording import duration, plural
 
@@ -30,10 +31,18 @@ def describe(settings: Settings, parts: Parts) -> str:
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
         f"strategy {settings.resolved()['strategy']['name']}, "
-        f"{plural(settings.budget.evaluations, 'evaluation')} on {plural(workers, 'worker')}"
+        f"{_counted(settings.budget)} on {plural(workers, 'worker')}"
         + _goals(CampaignGoals.of(settings.resolved()))
         + (f"; {parts.description}" if parts.description else "")
     )
+
+
+def _counted(budget: BudgetSettings) -> str:
+    """Return how many steps or evaluations end the campaign."""
+    counts = [] if budget.steps is None else [plural(budget.steps, "step")]
+    if budget.steps is None or budget.evaluations < budget.steps:
+        counts.append(plural(budget.evaluations, "evaluation"))
+    return " or ".join(counts)
 
 
 def _goals(goals: CampaignGoals) -> str:
@@ -134,8 +143,7 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
 def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     budget, workers = settings.budget, settings.workers
-    ends = [f"{budget.evaluations} evaluations"]
-    ends += [] if budget.steps is None else [f"{budget.steps} steps"]
+    ends = [_counted(budget)]
     ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
     ends += [] if budget.target is None else [f"value {budget.target:g}"]
     if (rule := budget.stop_when) is not None:

@@ -166,10 +166,11 @@ class JsonView(_Lines):
 def render(status: Status) -> RenderableType:
     """Return the block: a progress bar and a table of what matters."""
     bar = Table.grid(padding=(0, 1))
+    count, whole, unit = status.spent
     bar.add_row(
         Text(status.name, style="bold"),
-        ProgressBar(total=max(1, status.evaluations), completed=status.done, width=40),
-        Text(f"{status.done}/{status.evaluations}"),
+        ProgressBar(total=whole, completed=min(whole, count), width=40),
+        Text(f"{count}/{whole}" + (" steps" if unit == "steps" else "")),
         Text(_time_left(status), style="dim"),
     )
     table = Table.grid(padding=(0, 2))

@@ -36,7 +36,8 @@ class NotebookView:
         if status.phase != "closed" and time.monotonic() < self._next_redraw:
             return
         self._next_redraw = time.monotonic() + _REDRAW_SECONDS
-        bar = f"<progress value='{status.done}' max='{max(1, status.evaluations)}'></progress>"
+        count, whole, _ = status.spent
+        bar = f"<progress value='{count}' max='{whole}'></progress>"
         self._now = f"{bar} {html.escape(headline(status))}"
         self._draw()
 

@@ -35,7 +35,7 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
 def trials_text(status: Status) -> str:
     """Return how many trials have ended, and how many of them failed."""
     failed = f", {status.failed} failed" if status.failed else ""
-    return f"{status.done} of {status.evaluations}{failed}"
+    return f"{status.trials_text.replace('/', ' of ')}{failed}"
 
 
 def best_text(history: History) -> str:

@@ -11,7 +11,7 @@ from orchestrator.wording import one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
-_MOST_BANDS = 4
+_MOST_BANDS = 8
 _MOST_METRICS = 8
 
 
@@ -31,8 +31,8 @@ def learning_curves(history: History) -> Figure | None:
     if expected is not None:
         lines = [*_bands(history, shown), *lines, expected]
         caption += (
-            " Bars at the last step: what the model expects of unfinished trials, ± 2 standard deviations; bands lead "
-            "to those of running trials and of the most promising stopped ones."
+            " Bands and bars at the last step: what the model expects of running trials and of the most promising "
+            "stopped ones, ± 2 standard deviations."
         )
     learned = history.campaign.refresh.learned
     if learned is not None and learned.steps:
@@ -82,15 +82,20 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     return list({row.trial: row for row in [*best, *newest]}.values())
 
 
-def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
-    """Return from the latest value of running trials, and of the most promising stopped ones, to
-    what is expected of them."""
-    forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
-    sign = 1.0 if history.is_maximized else -1.0
+def _expected(history: History, shown: list[TrialRow]) -> list[TrialRow]:
+    """Return the rows among those `shown` whose forecasts are drawn: running trials, then the most
+    promising stopped ones."""
+    forecasts, sign = history.campaign.training.forecasts, 1.0 if history.is_maximized else -1.0
     unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
     best_first = sorted(unfinished, key=lambda row: (row.status != "running", -sign * forecasts[row.trial].mean))
+    return best_first[:_MOST_BANDS]
+
+
+def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
+    """Return from the latest value of these trials to what is expected of them."""
+    forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
     bands = []
-    for row in best_first[:_MOST_BANDS] if end is not None else []:
+    for row in _expected(history, shown) if end is not None else []:
         forecast, last = forecasts[row.trial], max(row.reports)
         bands.append(
             {
@@ -109,11 +114,9 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
 
 
 def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
-    """Return expected final values of unfinished trials among those `shown`, with their bands; None
-    where there are none."""
+    """Return expected final values of these trials, with their bands; None where there are none."""
     training, end = history.campaign.training, history.campaign.training_end
-    unfinished = {row.trial for row in shown if row.status in ("running", "stopped", "queued")}
-    forecasts = [forecast for trial, forecast in training.forecasts.items() if trial in unfinished]
+    forecasts = [training.forecasts[row.trial] for row in _expected(history, shown)]
     if not forecasts or end is None:
         return None
     bounds = [(min(forecast.low, forecast.high), max(forecast.low, forecast.high)) for forecast in forecasts]

@@ -134,7 +134,7 @@ function showCampaigns({ campaigns }) {
   byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
     [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
     [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? ""],
-    [one.done === undefined ? "" : `${one.done}/${one.evaluations}`, "number"],
+    [one.trials ?? "", "number"],
     [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximised" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
     [one.problem || one.updated || ""],
   ])));
@@ -182,9 +182,10 @@ function card(term, value, remark = "", kind = "") {
 
 function showSummary(update) {
   const { status } = update;
-  byId("progress").max = Math.max(1, status.evaluations);
-  byId("progress").value = status.done;
-  byId("progress-text").textContent = `${status.done} of ${status.evaluations}${update.left ? `, about ${update.left} left` : ""}`;
+  const [count, whole, unit] = status.spent;
+  byId("progress").max = whole;
+  byId("progress").value = count;
+  byId("progress-text").textContent = `${count} of ${whole} ${unit}${update.left ? `, about ${update.left} left` : ""}`;
   byId("cards").replaceChildren(
     card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), "lead"),
     ...update.goals.map((one) => card(one.name, one.value, one.remark)),

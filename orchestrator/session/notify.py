@@ -229,4 +229,4 @@ def _reason(error: Exception) -> str:
 
 def _summary(status: Status) -> str:
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} (trial {status.best_trial})"
-    return f"{status.done}/{status.evaluations} done, {best}, {status.in_flight} running, {status.failed} failed"
+    return f"{status.trials_text} done, {best}, {status.in_flight} running, {status.failed} failed"

@@ -81,6 +81,14 @@ def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -
         assert stop.step < STEPS
 
 
+def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
+    made = settings(tmp_path, early_stopping={"rule": "median", "after": STEPS})
+    result = tune(
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=made
+    )
+    assert {row["status"] for row in result.rows()} == {"succeeded"}
+
+
 def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
     made = settings(tmp_path, "simulated")
     result = tune(

@@ -47,7 +47,7 @@ def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History
     assert figure is not None
     forecasts = history.campaign.training.forecasts
     bands = {line["name"].split()[1].strip(","): line for line in figure.traces if line.get("fill") == "toself"}
-    assert 1 <= len(bands) <= 4
+    assert 1 <= len(bands) <= 8
     for name, band in bands.items():
         row, one = history.trials[int(name)], forecasts[int(name)]
         last = max(row.reports)

@@ -38,7 +38,7 @@ def test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_sto
     assert [reported.step for reported in whole.points()] == list(range(1, STEPS + 1))
     stopped = stopping_at(3, tmp_path / "stopped")
     training(stopped, None)
-    assert stopped.points() == whole.points()[:3]
+    assert [reported[:2] for reported in stopped.points()] == [reported[:2] for reported in whole.points()[:3]]
     continued = Reports(folder=tmp_path / "stopped")
     training(continued, None)
     for again, reported in zip(continued.points(), whole.points()[3:], strict=True):
