@@ -183,19 +183,19 @@ class NasBench101:
     def _table(self, arrays: Arrays) -> Table:
         names = OPERATIONS if self.operations == "all" else (CONVOLUTION, POOLING)
         numbers = [OPERATIONS.index(name) for name in names]
-        chosen = (arrays["n_vertices"] == 6) & np.isin(arrays["ops"][:, 1:5], numbers).all(axis=1)
-        operations = np.searchsorted(numbers, arrays["ops"][chosen, 1:5]).astype(np.intp)
-        cells = CellSet(arrays["adjacency"][chosen][:, :6, :6].astype(bool), operations, names).canonical()
+        is_six_vertex = (arrays["n_vertices"] == 6) & np.isin(arrays["ops"][:, 1:5], numbers).all(axis=1)
+        operations = np.searchsorted(numbers, arrays["ops"][is_six_vertex, 1:5]).astype(np.intp)
+        cells = CellSet(arrays["adjacency"][is_six_vertex][:, :6, :6].astype(bool), operations, names).canonical()
         features, parameter_of = encode_cells(cells, self.encoding)
         columns = {
             "cell": np.array([str(cells.cell(number)) for number in range(len(cells))]),
-            "parameters": arrays["trainable_parameters"][chosen].astype(np.int64),
+            "parameters": arrays["trainable_parameters"][is_six_vertex].astype(np.int64),
         }
         return Table(
             features,
             columns,
-            arrays["val_acc_108"][chosen].astype(np.float64),
-            seconds=arrays["train_time_108"][chosen].astype(np.float64),
+            arrays["val_acc_108"][is_six_vertex].astype(np.float64),
+            seconds=arrays["train_time_108"][is_six_vertex].astype(np.float64),
             description=f"{len(cells)} recorded cells of NAS-Bench-101",
             parameter_of=parameter_of,
         )

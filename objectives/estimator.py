@@ -101,10 +101,10 @@ class SklearnEstimator:
         fewer rows than there are folds."""
         from sklearn.base import is_classifier
 
-        made = _make(self.estimator)
+        estimator = _make(self.estimator)
         _check_scoring(self.scoring)
         table = _read_file(Path(self.data), str(self.target)) if self.is_file else _load_bundled(self.data)
-        objective = CrossValidation(table, self, is_classifier(made))
+        objective = CrossValidation(table, self, is_classifier(estimator))
         objective.check_folds()
         return objective
 

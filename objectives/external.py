@@ -59,12 +59,12 @@ class PythonCallable:
     def function(self) -> Callable[..., object]:
         """Return what `path` names. Raises ObjectiveError when it cannot be imported, or called."""
         try:
-            found = import_reference(self.path, self.search_paths)
+            imported = import_reference(self.path, self.search_paths)
         except ObjectiveError as error:
             raise ObjectiveError(f"objective.callable: {error}") from error
-        if not callable(found):
-            raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(found).__name__}")
-        function: Callable[..., object] = found
+        if not callable(imported):
+            raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(imported).__name__}")
+        function: Callable[..., object] = imported
         return function
 
 
@@ -86,10 +86,10 @@ def call_with(
     folder = report.folder if isinstance(report, HasFolder) else None
     supplied = {"seed": seed, "report": report, "folder": folder}
     named = _named_arguments(function)
-    wanted = {name: value for name, value in supplied.items() if name in named}
+    arguments = {name: value for name, value in supplied.items() if name in named}
     if "machine" in named:
-        wanted["machine"] = machine_of(report) or single_machine()
-    returned = function(**{**wanted, **parameters})
+        arguments["machine"] = machine_of(report) or single_machine()
+    returned = function(**{**arguments, **parameters})
     return as_evaluation(returned, origin) if gives_value(report) else Evaluation(math.nan)
 
 

@@ -97,7 +97,7 @@ def single_machine() -> Machine:
 
 def free_port() -> int:
     """Return the number of a TCP port that is free on this machine now."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        number: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        number: int = listener.getsockname()[1]
     return number

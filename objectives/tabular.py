@@ -89,11 +89,11 @@ class Table:
         if not isinstance(row, int) or not 0 <= row < len(self.target):
             raise ValueError(f"parameter {ROW!r} must be an integer from 0 to {len(self.target) - 1}, got {row!r}")
         rng = np.random.default_rng(seed)
-        found = recorded_evaluation(self.target[row], rng)
-        metrics = dict(found.metrics)
+        recorded = recorded_evaluation(self.target[row], rng)
+        metrics = dict(recorded.metrics)
         if self.seconds is not None:
             metrics["seconds"] = float(self.seconds[row])
-        return Evaluation(found.value + self.noise_std * float(rng.standard_normal()), metrics)
+        return Evaluation(recorded.value + self.noise_std * float(rng.standard_normal()), metrics)
 
     def optimum(self, maximize: bool) -> float:
         """Return the largest (smallest) mean over repeats in the table."""

@@ -31,15 +31,15 @@ class WithMetrics:
         if not gives_value(report):
             return self.inner.evaluate(parameters, seed, report)
         try:
-            found = self.inner.evaluate(parameters, seed, report)
-            returned = {**found.metrics, VALUE: found.value}
+            evaluation = self.inner.evaluate(parameters, seed, report)
+            returned = {**evaluation.metrics, VALUE: evaluation.value}
         except MissingValueError as error:  # a mapping of metrics alone is enough
-            found, returned = error.evaluation, dict(error.evaluation.metrics)
+            evaluation, returned = error.evaluation, dict(error.evaluation.metrics)
         for name, place in self.needed:
-            self._check(found, returned, name, place)
+            self._check(evaluation, returned, name, place)
         value = returned.pop(self.first)
         named = {name: returned[name] for name, _ in self.needed if name in returned}
-        return Evaluation(value, {**named, **returned}, found.left_out)
+        return Evaluation(value, {**named, **returned}, evaluation.left_out)
 
     @staticmethod
     def _check(found: Evaluation, returned: dict[str, float], name: str, place: str) -> None:

@@ -204,8 +204,8 @@ def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.
     for batch in _batches(rng.permutation(len(rows.labels)), hyper.batch_size):
         inputs = rows.inputs(batch)
         if hyper.dropout:
-            kept = rng.random(inputs.shape, dtype=np.float32) >= hyper.dropout
-            inputs *= kept * np.float32(1 / (1 - hyper.dropout))
+            is_kept = rng.random(inputs.shape, dtype=np.float32) >= hyper.dropout
+            inputs *= is_kept * np.float32(1 / (1 - hyper.dropout))
         _, matrix_gradient, intercept_gradient = loss_and_gradient(
             Weights(matrix, intercepts), inputs, rows.labels[batch], hyper.l2
         )

@@ -21,7 +21,7 @@ def check_arms(arms: Arms | ArrayLike) -> Floats:
 def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
     """Return arms and rewards of the observations that have one. Raises ValueError when a reward is
     not finite."""
-    pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
+    pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     for arm, reward in pairs:
         if not math.isfinite(reward):
             raise ValueError(f"the reward of arm {arm} must be finite, got {reward}; use None for a failed evaluation")
@@ -31,14 +31,14 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
 def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
     """Return the `count` further rewards of each observation that has a reward. Raises ValueError
     on another number of them, or when one is not finite."""
-    found = [(seen.arm, seen.further) for seen in observations if seen.reward is not None]
-    for arm, further in found:
+    pairs = [(observation.arm, observation.further) for observation in observations if observation.reward is not None]
+    for arm, further in pairs:
         if len(further) != count or not all(map(math.isfinite, further)):
             raise ValueError(f"arm {arm} must have {count} finite further rewards, got {further}")
-    return [further for _, further in found]
+    return [further for _, further in pairs]
 
 
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
     """Return `set_aside`, ascending, and the arms that could not be evaluated."""
-    failed = [seen.arm for seen in observations if seen.reward is None]
+    failed = [observation.arm for observation in observations if observation.reward is None]
     return read_only(np.union1d(set_aside, np.array(failed, np.intp)), np.intp) if failed else set_aside

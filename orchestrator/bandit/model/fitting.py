@@ -144,7 +144,7 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
     at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if noise is None:
         at = np.append(at, math.log(start.noise))
-    found = minimize(
+    optimum = minimize(
         objective.loss,
         np.clip(at, objective.lower, objective.upper),
         jac=True,
@@ -152,8 +152,8 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
         bounds=list(zip(objective.lower, objective.upper, strict=True)),
         options={"maxiter": STEPS},
     )
-    lengthscales = np.exp(found.x[: layout.parameter_count]) * layout.extents
-    fitted = math.exp(float(found.x[-1])) if noise is None else noise
+    lengthscales = np.exp(optimum.x[: layout.parameter_count]) * layout.extents
+    fitted = math.exp(float(optimum.x[-1])) if noise is None else noise
     return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
 
 

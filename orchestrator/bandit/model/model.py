@@ -143,8 +143,8 @@ class Model:
             return fitted
         scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
-        seen = pulls.arms[chosen]
-        evidence = Evidence(look_up(seen), scores[:, chosen], pulls.counts[seen], pulls.total)
+        arms = pulls.arms[chosen]
+        evidence = Evidence(look_up(arms), scores[:, chosen], pulls.counts[arms], pulls.total)
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
@@ -157,8 +157,8 @@ class Model:
             chosen = chosen_trials(evidence.scores[evidence.values.last], evidence.values.sizes)
             part = evidence.values.take(chosen)
             scores = evidence.scores[np.isin(evidence.values.owners, chosen)]
-            given = CurveFitInput(evidence.features[chosen], part, scores, layout, self.kernel)
-            lengthscales, numbers = fit_curves(given, (lengthscales, numbers), span)
+            fit_input = CurveFitInput(evidence.features[chosen], part, scores, layout, self.kernel)
+            lengthscales, numbers = fit_curves(fit_input, (lengthscales, numbers), span)
             known = trials
         return Fitted(lengthscales, numbers.end_noise, fitted.results, numbers, known)
 

@@ -144,7 +144,7 @@ class ThresholdState:
         """Return the next round's state with these pulls and set-aside arms in it; no test has
         ended yet."""
         arms, rewards = arms_and_rewards(observations)
-        failed = [seen.arm for seen in observations if seen.reward is None]
+        failed = [observation.arm for observation in observations if observation.reward is None]
         return replace(
             self,
             pulls=self.pulls.add(arms, rewards),

@@ -80,10 +80,10 @@ class LocalBlocks:
         Blocks at the end that are not larger are joined to it: A arms that were appended a few at a
         time are in at most log₂ A blocks.
         """
-        last, kept = self.blocks[-1], list(self.blocks)
-        while kept and len(kept[-1].features) <= len(features):
-            features = np.concatenate((kept.pop().features, features))
-        return LocalBlocks([*kept, Block(last.kernel, features, last.regularization)])
+        last, earlier = self.blocks[-1], list(self.blocks)
+        while earlier and len(earlier[-1].features) <= len(features):
+            features = np.concatenate((earlier.pop().features, features))
+        return LocalBlocks([*earlier, Block(last.kernel, features, last.regularization)])
 
     def with_regularization(self, regularization: float) -> "LocalBlocks":
         """Return these blocks with another λ, and with the kernel columns that were computed."""
@@ -192,7 +192,7 @@ class AllArms:
             for number, part in enumerate(self._within(blocked))
         ]
         answers = zip(self.blocks.starts, self.blocks.ask(queries), strict=False)
-        arms, bounds = zip(*((chosen + start, bounds) for start, (chosen, bounds) in answers), strict=True)
+        arms, bounds = zip(*((positions + start, bounds) for start, (positions, bounds) in answers), strict=True)
         return np.concatenate(arms), np.concatenate(bounds)
 
     def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:

@@ -66,10 +66,10 @@ class BoundedSet:
 
     def split(self, count: int) -> tuple[Indices, "BoundedSet"]:
         """Return the `count` arms of the largest bounds, and the others."""
-        chosen = largest(self.bounds, count)
+        taken = largest(self.bounds, count)
         is_rest = np.ones(len(self.arms), np.bool_)
-        is_rest[chosen] = False
-        return self.arms[chosen], self.where(is_rest)
+        is_rest[taken] = False
+        return self.arms[taken], self.where(is_rest)
 
     def where(self, is_member: Flags) -> "BoundedSet":
         """Return the arms that `is_member` (n,) names."""
@@ -143,12 +143,12 @@ def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
     Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue,
     pass the threshold as `below`.
     """
-    left = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
-    top = float(left.max(initial=-np.inf))
-    threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(left, least)
+    untaken = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
+    top = float(untaken.max(initial=-np.inf))
+    threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(untaken, least)
     threshold = max(threshold, _LOWEST)
-    arms = np.flatnonzero(left >= threshold)
-    return TakenArms(arms, bounds[arms], float(left.max(initial=-np.inf, where=left < threshold)), threshold)
+    arms = np.flatnonzero(untaken >= threshold)
+    return TakenArms(arms, bounds[arms], float(untaken.max(initial=-np.inf, where=untaken < threshold)), threshold)
 
 
 class RemainingInArray:

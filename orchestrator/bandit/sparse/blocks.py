@@ -228,8 +228,8 @@ class Block:
         scalarised score reaches `best`; if that is −∞, of the `most` arms of largest bound."""
         bounds = scalarising.scores(self._output_bounds.get(request.key, lambda: self._bound_outputs(request)))
         bounds[request.blocked] = -np.inf
-        chosen = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
-        return chosen, bounds[chosen]
+        reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
+        return reaching, bounds[reaching]
 
     def _bound_outputs(self, request: OutputsRequest) -> Floats:
         """Return the bounds (L, n) of all lines."""

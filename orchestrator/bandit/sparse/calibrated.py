@@ -92,7 +92,7 @@ def check(
 
     `noise`: λ of that belief; `scale`: its scores.
     """
-    pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
+    pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     if not pairs:
         return calibration
     arms, rewards = np.array([arm for arm, _ in pairs], np.intp), np.array([reward for _, reward in pairs])

@@ -138,17 +138,17 @@ class KernelColumns:
         for points, places in self._recent:
             if points is columns:
                 return places
-        wanted = columns.arms.tolist()
-        for arm in wanted:
+        numbers = columns.arms.tolist()
+        for arm in numbers:
             if arm in self._slots:
                 self._slots[arm] = self._slots.pop(arm)
         slots: dict[int, int] = {}  # of those to be computed: number in `columns` -> slot
-        for number, arm in enumerate(wanted):
+        for number, arm in enumerate(numbers):
             if arm not in self._slots:
                 self._slots[arm] = slots[number] = self._free_slot()
         if slots:
             self._fill(columns.features[list(slots)], np.array(list(slots.values())))
-        places = _Places.of(np.array([self._slots[arm] for arm in wanted], np.intp))
+        places = _Places.of(np.array([self._slots[arm] for arm in numbers], np.intp))
         self._recent = [*self._recent[1 - RECENT :], (columns, places)]
         return places
 

@@ -104,21 +104,21 @@ class ConditionedPosterior:
         staying = np.ones(self._count, bool)
         staying[leaving] = False
         pulled[:] = np.cumsum(staying)[pulled] - 1
-        self._count, kept = int(np.count_nonzero(staying)), np.flatnonzero(staying)
+        self._count, remaining = int(np.count_nonzero(staying)), np.flatnonzero(staying)
         for array in (self._arms, self._rows, self._levels, self._features, self._columns, self._numbers.T):
-            array[: self._count] = array[kept]
+            array[: self._count] = array[remaining]
         self._order = None
         return leaving
 
     def position(self, arm: int) -> int:
         """Return where `arm` stands in the arrays; it is entered if it was not, and brought up to
         date."""
-        found = np.flatnonzero(self.arms == arm)
-        if not len(found):
+        positions = np.flatnonzero(self.arms == arm)
+        if not len(positions):
             self.enter(np.array([arm], np.intp))
-            found = np.array([self._count - 1])
-        self.refresh(found)
-        return int(found[0])
+            positions = np.array([self._count - 1])
+        self.refresh(positions)
+        return int(positions[0])
 
     def positions(self, arms: Indices) -> Indices:
         """Return where `arms` (n,), all looked at, stand: (n,)."""
@@ -188,9 +188,9 @@ class ConditionedPosterior:
 
     def _solve(self, at: Indices, part: slice) -> Floats:
         """Return the columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
-        left = self._covariances(at, self._pulled[part])
-        left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
-        columns: Floats = lapack.dtrtrs(self._factor[part, part], left.T, lower=1, overwrite_b=1)[0].T
+        unexplained = self._covariances(at, self._pulled[part])
+        unexplained -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
+        columns: Floats = lapack.dtrtrs(self._factor[part, part], unexplained.T, lower=1, overwrite_b=1)[0].T
         return columns
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
@@ -208,7 +208,7 @@ class ConditionedPosterior:
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
         """Have room for so many arms and pulls, and twice as many if there was not, so that little
         is copied."""
-        count, known, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
+        count, pulled, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
         if arms > room:
             room = max(2 * room, arms, FIRST_ARMS)
             self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)
@@ -218,13 +218,13 @@ class ConditionedPosterior:
         if pulls > width:
             width = max(2 * width, pulls + FIRST_PULLS)
             factor = np.zeros((width, width))
-            factor[:known, :known] = self._factor[:known, :known]
+            factor[:pulled, :pulled] = self._factor[:pulled, :pulled]
             self._factor = factor
         if self._columns.shape != (room, width):
             columns = np.empty((room, width))
-            columns[:count, :known] = self._columns[:count, :known]
+            columns[:count, :pulled] = self._columns[:count, :pulled]
             self._columns = columns
-            self._pulled = _with_room(self._pulled, known, width)
+            self._pulled = _with_room(self._pulled, pulled, width)
 
 
 def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:

@@ -81,8 +81,8 @@ def resparsify(
     if limit is not None and probabilities.sum() > limit:
         probabilities = _within(limit, pulls, variance, oversampling, resampling)
     numbers = _numbers_of(pulls.arms) if resampling == "stable" else rng.random(len(probabilities))
-    drawn = pulls.arms[numbers < probabilities]
-    chosen = drawn if len(drawn) else pulls.arms[[np.argmax(probabilities)]]
+    atoms = pulls.arms[numbers < probabilities]
+    chosen = atoms if len(atoms) else pulls.arms[[np.argmax(probabilities)]]
     return read_only(chosen, np.intp)
 
 

@@ -20,8 +20,8 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     evidence = state.curve_evidence
     if evidence is None:
         return ()
-    wanted, paused = np.array(sorted(trials), np.intp), state.paused
-    parts = [(state.predictions(np.setdiff1d(wanted, paused).tolist()), None), (state.paused_predictions, wanted)]
+    numbers, paused = np.array(sorted(trials), np.intp), state.paused
+    parts = [(state.predictions(np.setdiff1d(numbers, paused).tolist()), None), (state.paused_predictions, numbers)]
     return tuple(
         forecast
         for predictions, only in parts

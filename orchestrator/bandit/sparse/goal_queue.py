@@ -34,11 +34,13 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
     below the worst of all results, most directions lead past it.
     """
     objectives, constraints = pulls.outputs[: goals.objectives], pulls.outputs[goals.objectives :]
-    limits = [float(Scale(mean_rewards(one), outputs).scores(np.zeros(1))[0]) for one in constraints]
+    limits = [float(Scale(mean_rewards(output), outputs).scores(np.zeros(1))[0]) for output in constraints]
     if len(objectives) == 1:
         return np.zeros(1), np.array(limits)  # scores are upper bounds as they are
-    scores = np.array([scores_of(mean_rewards(one), outputs) for one in objectives])
-    feasible = np.all([mean_rewards(one) >= 0.0 for one in constraints], axis=0) if constraints else np.array(True)
+    scores = np.array([scores_of(mean_rewards(output), outputs) for output in objectives])
+    feasible = (
+        np.all([mean_rewards(output) >= 0.0 for output in constraints], axis=0) if constraints else np.array(True)
+    )
     front = front_of(scores[:, feasible] if feasible.any() and feasible.ndim else scores)
     worst, best = front.min(axis=1), front.max(axis=1)
     return worst - REACH * np.maximum(best - worst, LEAST_RANGE), np.array(limits)
@@ -167,6 +169,6 @@ def potentials(state: SparseState, width: float) -> Floats:
     floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
     above = upper[: len(floors)] - floors[:, None]
     volumes = above if len(floors) == 1 else np.prod(np.maximum(above, 0.0), axis=0, keepdims=True)
-    one = Scalarising(np.zeros(1), np.ones(1), limits)
+    scalarising = Scalarising(np.zeros(1), np.ones(1), limits)
     hopes = upper[len(floors) :]
-    return one.scores(np.vstack((volumes, hopes, hopes)))
+    return scalarising.scores(np.vstack((volumes, hopes, hopes)))

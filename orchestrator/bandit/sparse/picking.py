@@ -32,8 +32,8 @@ class Picking:
         `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in
         `batch`.
         """
-        wanted = bounds_of(state.goals, width)
-        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, wanted, blocked)
+        scored_bounds = bounds_of(state.goals, width)
+        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, scored_bounds, blocked)
         posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
         return Picking(posterior, bounds, width, state.prior_bonus)
 

@@ -175,8 +175,8 @@ def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization:
     """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products
     with random signs."""
     roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
-    seen = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
-    off = seen - (spectrum / (spectrum + regularization))[:, None] * signs
+    product = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
+    off = product - (spectrum / (spectrum + regularization))[:, None] * signs
     return float(np.linalg.norm(off) / np.sqrt(PROBES))
 
 

@@ -44,11 +44,11 @@ def calibrate(
     if model is None:
         return after
     if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
-        known = sparse_belief(before) if belief is None else belief
+        predicted = sparse_belief(before) if belief is None else belief
         curves = before.curve_evidence
         scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
         final = observations if curves is None else [seen for seen in observations if not seen.is_stopped]
-        calibration = check(after.calibration, before.model.regularization, scale, known, final)
+        calibration = check(after.calibration, before.model.regularization, scale, predicted, final)
         after = replace(after, calibration=calibration)
     return refit(after, model)
 

@@ -38,8 +38,8 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
     if not is_luck and not outlier.any():
         return None
-    known = sparse_belief(state) if belief is None else belief
-    recommended_by = known(arms)[0] if is_luck else means
+    posterior = sparse_belief(state) if belief is None else belief
+    recommended_by = posterior(arms)[0] if is_luck else means
     return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
 
 

@@ -188,7 +188,7 @@ class SparseState:
         arms = self._failed_with_neighbours()
         if not len(arms):
             return self.pulls
-        worst, *further = (float(mean_rewards(one).min()) for one in self.pulls.outputs)
+        worst, *further = (float(mean_rewards(output).min()) for output in self.pulls.outputs)
         return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
 
     def _failed_with_neighbours(self) -> Indices:
@@ -203,8 +203,8 @@ class SparseState:
         likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBOURS]
         failed_near = np.count_nonzero(nearest < len(arms), axis=1)
-        chosen: Indices = arms[failed_near > NEIGHBOURS // 2]
-        return chosen
+        among_failed: Indices = arms[failed_near > NEIGHBOURS // 2]
+        return among_failed
 
     @cached_property
     def repeats(self) -> bool:
@@ -309,9 +309,10 @@ class SparseState:
     def observe(self, observations: Sequence[Observation]) -> Self:
         """Return the next round's state with these pulls and set-aside arms, and with the drawn
         parts unchanged."""
-        pulled = [seen for seen in observations if seen.reward is not None]
+        pulled = [observation for observation in observations if observation.reward is not None]
         further = further_rewards(observations, self.goals.further)
-        existing, stopped = [seen.is_existing for seen in pulled], [seen.is_stopped for seen in pulled]
+        existing = [observation.is_existing for observation in pulled]
+        stopped = [observation.is_stopped for observation in pulled]
         pulls = self.pulls.add(*arms_and_rewards(observations), further, existing, stopped)
         return replace(
             self,

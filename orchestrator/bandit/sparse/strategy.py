@@ -84,8 +84,8 @@ class SparseStrategy(ABC, Generic[S]):
             return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after))
         pulled, before = after.evidence.arms, posterior_before(state, after)
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
-        known, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
-        drawn_by = without_own_pulls(known, old, embedded) if self.resampling == "stable" else old
+        counts, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
+        drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old
         limit = self.dictionary_limit
         dictionary = resparsify(after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit)
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])

@@ -139,8 +139,8 @@ class UpperBounds:
         """See `argmax_queue.RemainingArms.take`: of each block."""
         share = -(-least // self._all_arms.number)
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
-        wanted = {number: (self._requests[number], self._below[number]) for number in numbers}
-        answers = self._all_arms.take(wanted, best, share)
+        requests = {number: (self._requests[number], self._below[number]) for number in numbers}
+        answers = self._all_arms.take(requests, best, share)
         for number, taken in zip(numbers, answers, strict=True):
             self._tops[number], self._below[number] = taken.top, taken.threshold
         arms, bounds = [taken.arms for taken in answers], [taken.bounds for taken in answers]

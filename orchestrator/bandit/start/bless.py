@@ -60,13 +60,13 @@ def bless(
     if len(rows) == 0 or len(counts) != len(rows) or counts.min() < 1:
         raise ValueError(f"bless needs a count >= 1 for each of its rows, got {len(counts)} counts of {len(rows)} rows")
     largest, total = float(kernel.diagonal(rows).max()), int(counts.sum())
-    drawn = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
+    dictionary = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
     for level in _path(largest * total, regularization, q):
         # R_h of the n pulls, as how often each row is among them
         size = min(max(1, math.ceil(q1 * largest * total / level)), total)
         candidates = counts if size == total else rng.multivariate_hypergeometric(counts, size, method="marginals")
-        drawn = _draw(kernel, rows, candidates, total, drawn, level, q2, rng)
-    return drawn
+        dictionary = _draw(kernel, rows, candidates, total, dictionary, level, q2, rng)
+    return dictionary
 
 
 def _path(start: float, end: float, q: float) -> list[float]:

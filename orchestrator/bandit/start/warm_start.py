@@ -138,8 +138,8 @@ def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseS
     if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
-    more: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
-    return replace(state, initial=(*state.initial, *more))
+    further: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
+    return replace(state, initial=(*state.initial, *further))
 
 
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
@@ -238,8 +238,8 @@ def begin_sparse(
     after = after if calibrated is None else refit(after, calibrated)
     pulls, model = after.pulls, after.model
     rows, counts = model.points(pulls.arms).features, pulls.counts[pulls.arms]
-    drawn = bless(model.kernel, rows, counts, model.regularization, rng)
-    dictionary: Indices = read_only(pulls.arms[drawn.members], np.intp)
+    weighted = bless(model.kernel, rows, counts, model.regularization, rng)
+    dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
     spectrum = model.fit(pulls, dictionary).fit.spectrum  # of Σ n_p z zᵀ, and, but for zeros, of K̃; its sum is Tr K̃
     left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
     gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
@@ -263,8 +263,8 @@ class _NoisyCholesky:
 
     def scores(self) -> Floats:
         """Return exact σ² of the arms looked at, on the 1/λ scale: (n,)."""
-        left = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
-        variance: Floats = left / self._model.regularization
+        unexplained = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
+        variance: Floats = unexplained / self._model.regularization
         return variance
 
     def refresh(self, positions: Indices) -> None:

@@ -70,7 +70,7 @@ class CellState(ExactState):
         """Return the next round's state, nothing split yet; cells whose arm has failed have
         another, or are gone."""
         after = replace(super().observe(observations, model), splits=())
-        failed = {seen.arm for seen in observations if seen.reward is None}
+        failed = {observation.arm for observation in observations if observation.reward is None}
         if not failed:
             return after
         cells: list[TreeCell] = []

@@ -114,8 +114,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
         base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
-        known = {field.name: getattr(base, field.name) for field in fields(base)}
-        return AsyncTSState(**known, seed=int(rng.integers(2**32)), over=0)
+        settings = {field.name: getattr(base, field.name) for field in fields(base)}
+        return AsyncTSState(**settings, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
         """Return one draw a pick, as many as `limit` and `batch_size` allow. Before any reward the
@@ -136,9 +136,9 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
         """Return the argmax of the draw of the pull number `pull`; ties: lowest index."""
         posterior = state.posterior
-        drawn = posterior.mean + width * self._deviation(state, pull)
-        drawn[state.blocked(pending)] = -np.inf
-        arm = int(np.argmax(drawn))
+        sample = posterior.mean + width * self._deviation(state, pull)
+        sample[state.blocked(pending)] = -np.inf
+        arm = int(np.argmax(sample))
         return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:

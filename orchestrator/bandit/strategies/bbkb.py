@@ -187,8 +187,8 @@ class BBKB(SparseStrategy[SparseState]):
             return Choose(picks, "warm start")
         if state.pulls.total == 0:
             return Wait("no reward of the warm start is in yet")
-        chosen = self._choose(state, (*pending, *start), limit - len(start))
-        return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
+        batch = self._choose(state, (*pending, *start), limit - len(start))
+        return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         workspace, left = self._workspace(state, pending), state.left(pending, limit)
@@ -236,9 +236,9 @@ class BBKB(SparseStrategy[SparseState]):
         costs no more than choosing a batch. Its workspace is taken out of the memory: no two calls
         ever use one at the same time.
         """
-        kept = self._kept_workspaces.take(self._key(state, pending))
-        if kept is not None:
-            return kept
+        earlier = self._kept_workspaces.take(self._key(state, pending))
+        if earlier is not None:
+            return earlier
         blocked = state.blocked(pending)
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         workspace = _Workspace(picking, self._drift(picking.posterior))
@@ -320,8 +320,8 @@ class BBKB(SparseStrategy[SparseState]):
         live = len(state.model.arms) - len(state.set_aside)
         if live <= most:
             return ()
-        kept = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
-        never = np.setdiff1d(np.arange(len(state.model.arms)), kept, assume_unique=True)
+        needed = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
+        never = np.setdiff1d(np.arange(len(state.model.arms)), needed, assume_unique=True)
         bounds = self.posterior(state).ucb if state.goals.is_single else potentials(state, self.width_at(state))
         bounds = bounds if state.prior_bonus is None else bounds + state.prior_bonus
         order = np.argsort(bounds[never], kind="stable")

@@ -76,13 +76,13 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, chosen = state.over + len(pending), list(pending)
+        first, pulls = state.over + len(pending), list(pending)
         for pull in range(first, first + state.base.left(pending, min(limit, free))):
-            chosen.append(self._draw(state, pull, chosen))
+            pulls.append(self._draw(state, pull, pulls))
         belief = state.belief
         picks = (
             Pick(arm, mean=float(belief.mean[arm]), variance=float(belief.variance[arm]))
-            for arm in chosen[len(pending) :]
+            for arm in pulls[len(pending) :]
         )
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 

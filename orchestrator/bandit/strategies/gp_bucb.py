@@ -81,12 +81,12 @@ class GPBUCB(ExactStrategy[ExactState]):
         picks = tuple(Pick(arm) for arm in start)
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
-        chosen = self._choose(state, (*pending, *start), limit - len(start))
-        return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
+        batch = self._choose(state, (*pending, *start), limit - len(start))
+        return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         drift: Drift = NoDrift() if self.never_waits else ProductDrift(self.ratio_threshold)
-        belief, width, chosen = state.belief, self.width_at(state), list(pending)
+        belief, width, pulls = state.belief, self.width_at(state), list(pending)
         for arm in pending:
             belief = _append(belief, arm, drift)
         verdict = drift.decide()
@@ -97,8 +97,8 @@ class GPBUCB(ExactStrategy[ExactState]):
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
-            arm = int(np.argmax(state.without_set_aside(ucb, chosen)))
-            chosen.append(arm)
+            arm = int(np.argmax(state.without_set_aside(ucb, pulls)))
+            pulls.append(arm)
             picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
             belief = _append(belief, arm, drift)
             verdict = drift.decide()

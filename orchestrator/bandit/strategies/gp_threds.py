@@ -132,10 +132,10 @@ class GPThreDS:
         visit = state.progress.visit
         mean, variance = self._belief(state)
         width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
-        chosen = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
+        position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
         if not visit.pulls.total:  # x_1, with which the test is initialised
-            chosen = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
-        pick = Pick(int(visit.grid[chosen]), float(mean[chosen]), width, float(variance[chosen]))
+            position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
+        pick = Pick(int(visit.grid[position]), float(mean[position]), width, float(variance[position]))
         return Choose((pick,), "one pull at a time")
 
     def tell(

@@ -68,10 +68,8 @@ class Coding:
         of equally near ones."""
         distance = np.zeros(len(self.arms))
         for name, columns in self.columns.items():
-            wanted = self._place(name, len(columns), suggested[name])
-            difference = (self._features[:, columns] - wanted) / self.arms.extents[
-                int(self.arms.parameters[columns[0]])
-            ]
+            place = self._place(name, len(columns), suggested[name])
+            difference = (self._features[:, columns] - place) / self.arms.extents[int(self.arms.parameters[columns[0]])]
             distance += (difference**2).sum(axis=1)
         distance[excluded] = np.inf
         return int(distance.argmin())

@@ -167,13 +167,13 @@ class OptunaSampler(ModelFree[OptunaState]):
         known = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
         if self.sampler not in known:
             raise ValueError(f"strategy.sampler must be one of {', '.join(known)}, got {self.sampler!r}")
-        drawn = int(np.random.default_rng([seed, number]).integers(2**31))
+        sampler_seed = int(np.random.default_rng([seed, number]).integers(2**31))
         try:
             with _quiet():
-                made: BaseSampler = getattr(samplers, self.sampler)(**self.options, seed=drawn)
+                sampler: BaseSampler = getattr(samplers, self.sampler)(**self.options, seed=sampler_seed)
         except (TypeError, ValueError, ImportError) as error:
             raise ValueError(f"strategy.options must be arguments of {self.sampler}: {error}") from error
-        return made
+        return sampler
 
 
 def _learn(

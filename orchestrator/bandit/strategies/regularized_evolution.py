@@ -89,8 +89,8 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         return Choose(tuple(picks), "limit" if limit < free else "batch size")
 
     def _child(self, state: EvolutionState, available: Indices, rng: np.random.Generator) -> int:
-        drawn: list[int] = rng.integers(len(state.alive), size=self.tournament).tolist()
-        parent, _ = max((state.alive[member] for member in drawn), key=lambda member: member[1])
+        places: list[int] = rng.integers(len(state.alive), size=self.tournament).tolist()
+        parent, _ = max((state.alive[member] for member in places), key=lambda member: member[1])
         others: Indices = available[available != parent]
         if not len(others):
             return parent
