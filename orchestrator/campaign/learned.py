@@ -44,13 +44,13 @@ class LearnedModel:
             return None
         arm, pulls = model["most_pulled"]
         return LearnedModel(
-            int(model["inside"]),
-            int(model["predicted"]),
-            float(model["noise"]),
-            int(arm),
-            int(pulls),
-            int(model["pulls"]),
-            _step_correlations(model.get("curve")),
+            inside=int(model["inside"]),
+            predicted=int(model["predicted"]),
+            noise=float(model["noise"]),
+            most_pulled=int(arm),
+            most_pulls=int(pulls),
+            evaluations=int(model["pulls"]),
+            steps=_step_correlations(model.get("curve")),
         )
 
     @property

@@ -131,7 +131,14 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
     """Return the arms that a run would evaluate first, at most one for each worker, by the
     computation of a session."""
     problem = parts.problem
-    events = runs.first_events(settings, problem.candidates, parts.description, None, existing_results, parts.enqueued)
+    events = runs.first_events(
+        settings=settings,
+        candidates=problem.candidates,
+        objective=parts.description,
+        optimum=None,
+        existing=existing_results,
+        enqueued=parts.enqueued,
+    )
     progress = replay(problem, events)
     model, existing = progress.model, progress.campaign.existing_observations
     if existing:

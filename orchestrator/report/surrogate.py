@@ -178,10 +178,21 @@ def fit_surrogate(history: History) -> Surrogate | None:
     ones = cho_solve(factor, np.ones(len(features)))
     mean = float(ones @ means) / (float(ones.sum()) + 1.0)
     return Surrogate(
-        dimensions, positions, values, positions[int(np.argmax(sign * values))], fitted, len(rows),
-        history.campaign.totals.stopped, kernel, features,
-        factor, cho_solve(factor, means - mean), mean, centre, spread,
-    )  # fmt: skip
+        dimensions=dimensions,
+        positions=positions,
+        values=values,
+        best=positions[int(np.argmax(sign * values))],
+        fitted=fitted,
+        results=len(rows),
+        left_out=history.campaign.totals.stopped,
+        _kernel=kernel,
+        _features=features,
+        _factor=factor,
+        _weights=cho_solve(factor, means - mean),
+        _mean=mean,
+        _centre=centre,
+        _spread=spread,
+    )
 
 
 def _choose_rows(history: History) -> list[TrialRow]:

@@ -153,13 +153,13 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
     Raises RunError or StoreError as `store.runs.create` does.
     """
     return runs.create(
-        settings,
-        parts.problem.candidates,
-        parts.description,
-        parts.optimum(settings.objective.direction == "maximize"),
-        shlex.join(sys.argv),
-        existing_results,
-        parts.enqueued,
+        settings=settings,
+        candidates=parts.problem.candidates,
+        objective=parts.description,
+        optimum=parts.optimum(settings.objective.direction == "maximize"),
+        began=shlex.join(sys.argv),
+        existing=existing_results,
+        enqueued=parts.enqueued,
     )
 
 
@@ -287,7 +287,15 @@ def open_session(
         # in virtual time, and when evaluations run in this thread, there is nothing else to do
         # meanwhile
         in_background = settings.workers.executor == "ray"
-        driver = Driver(problem, progress, writer, executor, observe, in_background, show_seconds)
+        driver = Driver(
+            problem=problem,
+            progress=progress,
+            writer=writer,
+            executor=executor,
+            observe=observe,
+            computes_in_background=in_background,
+            show_seconds=show_seconds,
+        )
         driver.listen(held.enter_context(notifications(settings.notify, run, driver.status)))
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 

@@ -108,17 +108,17 @@ class Problem:
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
         share = None if self.resources is None else self.resources.of(parameters)
         return Attempt(
-            assignment.trial,
-            assignment.arm,
-            parameters,
-            seed,
-            assignment.attempt,
-            memory_factor,
-            folder,
-            share,
-            self.outputs,
-            step_limit,
-            can_be_stopped,
+            trial=assignment.trial,
+            arm=assignment.arm,
+            parameters=parameters,
+            seed=seed,
+            attempt=assignment.attempt,
+            memory_factor=memory_factor,
+            folder=folder,
+            share=share,
+            trials=self.outputs,
+            step_limit=step_limit,
+            can_be_stopped=can_be_stopped,
         )
 
 

@@ -203,7 +203,14 @@ class RayExecutor:
                 break  # the following attempts wait too, so that one that needs many resources is not overtaken
             del self._queue[attempt.trial]
             place = self._tasks if self._is_short else self._pool
-            running = _RunningAttempt(attempt.trial, attempt.attempt, place, time.monotonic(), time.time(), attempt)
+            running = _RunningAttempt(
+                trial=attempt.trial,
+                attempt=attempt.attempt,
+                place=place,
+                since=time.monotonic(),
+                started=time.time(),
+                request=attempt,
+            )
             self._enter(place.start(attempt), running)
 
     def _window(self) -> int:
