@@ -86,7 +86,7 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
         return sys.modules[name]
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    loader = SourceFileLoader(name, str(file))
+    loader = _FileLoader(name, str(file))
     module = ModuleType(name)
     module.__file__, module.__loader__ = str(file), loader
     sys.modules[name] = module
@@ -96,6 +96,16 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
         del sys.modules[name]
         raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
     return module
+
+
+def modules_of_files() -> list[ModuleType]:
+    """Return the modules that were loaded from files, which another process cannot import by their
+    names."""
+    return [module for module in sys.modules.values() if isinstance(getattr(module, "__loader__", None), _FileLoader)]
+
+
+class _FileLoader(SourceFileLoader):
+    """Loads a module that a reference named by its file."""
 
 
 def _files_in(folder: Path) -> list[Path]:

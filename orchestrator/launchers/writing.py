@@ -48,7 +48,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
     `several`: what the cluster consists of.
     """
     workers = settings.workers
-    need = Need(cpus=workers.cpus, gpus=workers.gpus, machines=workers.machines, is_spread=workers.spread == "strict")
+    need = Need(cpus=workers.cpus, gpus=workers.gpus, machines=workers.machines, is_spread=workers.is_spread)
     places = places_on(nodes, need)
     if places == 0 and workers.machines > 1:
         raise UserError(

@@ -139,7 +139,15 @@ def trial_table(history: History) -> Spec:
     rows = listed_rows(history)
     names, metrics = parameter_names(rows), history.goals.further_metrics
     before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
-    after = ["batch", "attempts", "started (s)", "seconds"]
+    workers = history.settings.workers
+    shares = [workers.share_of(row.parameters) for row in rows]
+    least = {"machines": 1, "GPUs": 0}
+    taken: dict[str, list[float]] = {
+        "machines": [share.machines for share in shares],
+        "GPUs": [share.machines * share.gpus for share in shares],
+    }
+    amounts = {name: numbers for name, numbers in taken.items() if any(number > least[name] for number in numbers)}
+    after = [*amounts, "batch", "attempts", "started (s)", "seconds"]
     columns = [
         *({"name": printable(name), "kind": kind} for name, kind in before),
         *({"name": printable(name), "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
@@ -150,7 +158,10 @@ def trial_table(history: History) -> Spec:
     times = clock([math.nan if row.started is None else row.started for row in rows]).round(3).tolist()
     return {
         "columns": columns,
-        "rows": [_table_row(row, names, metrics, time) for row, time in zip(rows, times, strict=True)],
+        "rows": [
+            _table_row(row, names, metrics, [numbers[place] for numbers in amounts.values()], time)
+            for place, (row, time) in enumerate(zip(rows, times, strict=True))
+        ],
     }
 
 
@@ -170,11 +181,15 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
     return all(value is None or isinstance(value, int | float) for value in values)
 
 
-def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], started: float) -> list[object]:
-    """Return `started` in seconds in session, NaN where it has not."""
+def _table_row(
+    row: TrialRow, names: list[str], metrics: Sequence[str], amounts: Sequence[float], started: float
+) -> list[object]:
+    """Return the cells of a trial. `amounts`: what it takes; `started`: in seconds in session, NaN where
+    it has not."""
     parameters = [row.parameters.get(name) for name in names]
     values = [row.metrics.get(name) for name in metrics]
-    cells = [row.trial, row.status, row.value, *values, *parameters, row.batch, row.attempts, started, row.seconds]
+    after = [row.batch, row.attempts, started, row.seconds]
+    cells = [row.trial, row.status, row.value, *values, *parameters, *amounts, *after]
     return [_cell(value) for value in [*cells, row.worker, row.error]]
 
 

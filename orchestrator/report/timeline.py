@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from orchestrator.history.fold import AttemptRow, History
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, short
 from orchestrator.wording import plural
-from workers.messages import FailureKind
+from workers.messages import FailureKind, Share
 
 _STOPPED = "stopped early"
 _COLORS = {
@@ -70,9 +70,11 @@ class CampaignClock:
 
 @dataclass(slots=True)
 class _Bar:
-    """Consecutive attempts of one worker with the same outcome. Times in seconds in session."""
+    """Consecutive attempts of one worker with the same outcome and resources. Times in seconds in
+    session."""
 
     worker: str
+    share: Share
     kind: str  # empty for a success
     started: float
     finished: float
@@ -85,30 +87,39 @@ def gantt(history: History) -> Figure | None:
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
-    bars = _bars(history.attempts, clock)
+    shares = [history.settings.workers.share_of(history.trials[it.trial].parameters) for it in history.attempts]
+    bars = _bars(history.attempts, shares, clock)
     workers = sorted(
         {bar.worker for bar in bars}, key=_natural, reverse=True
     )  # plotly draws the first lane at the bottom
     seconds, unit = clock.unit
     counts = Counter(_ended_as(attempt) for attempt in history.attempts)
     kinds = sorted(counts, key=lambda kind: (list(_COLORS).index(kind) if kind in _COLORS else len(_COLORS), kind))
+    most = max(bar.share.machines for bar in bars)
     lanes = axis(
-        "worker", type="category", categoryarray=[label(worker, 28) for worker in workers], categoryorder="array"
+        "worker" if most == 1 else "first machine",
+        type="category",
+        categoryarray=[label(worker, 28) for worker in workers],
+        categoryorder="array",
     )
     caption = "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."
     if _running(history):
         caption += " Running evaluations get their bars when they end."
+    if most > 1:
+        caption += " A bar is as high as its trial has machines, in the lane of the first of them."
     if any(bar.count > 1 for bar in bars):
         caption += " Adjacent short attempts with the same outcome share a bar."
     return Figure(
         name="workers",
         title="Workers",
         caption=caption,
-        traces=[_lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit) for kind in kinds],
+        traces=[
+            _lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit, most) for kind in kinds
+        ],
         layout=layout(
             axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
             lanes,
-            height=int(np.clip(130 + 24 * len(workers), 220, 760)),
+            height=int(np.clip(130 + 24 * min(most, 4) * len(workers), 220, 760)),
             barmode="overlay",
             bargap=0.25,
             showlegend=True,
@@ -127,7 +138,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
+def _bars(attempts: list[AttemptRow], shares: list[Share], clock: CampaignClock) -> list[_Bar]:
     """Return attempts as bars in the clock's unit, merged below what a screen resolves once there
     are too many to draw."""
     seconds, _ = clock.unit
@@ -135,7 +146,14 @@ def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
     finished = clock([attempt.finished for attempt in attempts]) / seconds
     lanes = [attempt.worker for attempt in attempts]
     bars = (
-        _Bar(worker, _ended_as(attempts[place]), start, end, (attempts[place].trial, attempts[place].trial))
+        _Bar(
+            worker,
+            shares[place],
+            _ended_as(attempts[place]),
+            start,
+            end,
+            (attempts[place].trial, attempts[place].trial),
+        )
         for worker, start, place, end in sorted(
             zip(lanes, started.tolist(), range(len(attempts)), finished.tolist(), strict=True)
         )
@@ -150,7 +168,7 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     `resolution`."""
     current = next(bars)
     for bar in bars:
-        is_alike = (bar.worker, bar.kind) == (current.worker, current.kind)
+        is_alike = (bar.worker, bar.share, bar.kind) == (current.worker, current.share, current.kind)
         if is_alike and bar.finished - current.started <= resolution:
             current.trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
             current.finished = max(current.finished, bar.finished)
@@ -161,8 +179,11 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     yield current
 
 
-def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, most: int) -> Spec:
+    """Return the bars of one outcome; `most`: the largest number of machines of a trial."""
+    heights = {} if most == 1 else {"width": [0.8 * bar.share.machines / most for bar in bars]}
     return {
+        **heights,
         "type": "bar",
         "orientation": "h",
         "name": f"{label(kind or 'success')} ({count})",
@@ -180,7 +201,11 @@ def _bar_label(bar: _Bar, unit: str) -> str:
     first, last = bar.trials
     who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
     ended = label(bar.kind or "success")
-    return f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
+    text = f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
+    amounts = [plural(bar.share.machines, "machine")] if bar.share.machines > 1 else []
+    if bar.share.gpus:
+        amounts.append(f"{bar.share.machines * bar.share.gpus:g} GPUs")
+    return "<br>".join([text, *([", ".join(amounts)] if amounts else [])])
 
 
 def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:

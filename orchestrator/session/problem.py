@@ -106,7 +106,7 @@ class Problem:
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
-        share = None if self.resources is None else self.resources.of(parameters)
+        share = None if self.resources is None else self.resources.workers.share_of(parameters)
         return Attempt(
             trial=assignment.trial,
             arm=assignment.arm,

@@ -15,12 +15,13 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
     return Placement(
         campaign=campaign,
         label=f"evaluate:{settings.name}",
-        kind="actor" if workers.machines > 1 else workers.kind,
+        kind="actor" if workers.is_gang else workers.kind,
         cpus=workers.cpus,
         gpus=workers.gpus,
         keep_seconds=workers.keep_hours * 3600.0,
         machines=workers.machines,
-        is_spread=workers.spread == "strict",
+        is_spread=workers.is_spread,
+        is_train=workers.ray_train,
         largest=None if resources is None else resources.largest,
     )
 
@@ -30,12 +31,13 @@ def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
     tasks, for which Ray keeps processes ready, where the parameters of a trial say what it takes,
     and where it takes several machines."""
     workers, objective = settings.workers, settings.objective.options
-    if workers.kind == "task" or workers.machines > 1 or workers.cpus_from is not None or workers.gpus_from is not None:
+    placement = placement_of(settings, campaign, None)
+    if placement.kind == "task" or placement.has_group(placement.share_of(None)) or workers.sized_by:
         return None
     return FirstWorkers(
         count=min(workers.count, settings.budget.evaluations),
         slots=workers.count,
         limits=limits_of(settings),
-        placement=placement_of(settings, campaign, None),
+        placement=placement,
         objective=objective if isinstance(objective, HasPreparation) else None,
     )

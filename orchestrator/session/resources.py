@@ -1,11 +1,11 @@
-"""What an evaluation may use, and the CPUs and GPUs of each trial when a parameter gives them
-(`workers.cpus_from`)."""
+"""What an evaluation may use, and the CPUs, GPUs and machines of each trial when a parameter gives
+them (`workers.cpus_from`)."""
 
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from objectives.objective import Candidates, Parameters
+from objectives.objective import Candidates
 from objectives.parameters import Constant, Parameter, Range
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
@@ -19,31 +19,12 @@ class Resources:
     """What trials take, where their parameters say it.
 
     Attributes:
-        cpus: of a trial whose parameters do not give them.
-        gpus: of a trial whose parameters do not give them.
-        cpus_from: the name of the parameter that gives the CPUs; None without one.
-        gpus_from: the name of the parameter that gives the GPUs; None without one.
-        largest: the most that a trial takes.
-        machines: the number of machines of each trial.
+        workers: says what a trial with given parameters takes.
+        largest: the most that a trial takes of each resource.
     """
 
-    cpus: float
-    gpus: float
-    cpus_from: str | None
-    gpus_from: str | None
+    workers: WorkerSettings
     largest: Share
-    machines: int = 1
-
-    def of(self, parameters: Parameters) -> Share:
-        """Return what a trial with these parameters takes; a conditional parameter that does not
-        exist changes nothing."""
-        cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
-        gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
-        return Share(
-            cpus=self.cpus if cpus is None else float(cpus),
-            gpus=self.gpus if gpus is None else float(gpus),
-            machines=self.machines,
-        )
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -94,29 +75,10 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
     number of processors.
     """
     workers = settings.workers
-    if workers.cpus_from is None and workers.gpus_from is None:
+    if not workers.sized_by:
         return None
-    most = {
-        key: max((value for value in _values(key, name, settings, candidates)), default=getattr(workers, key))
-        for key, name in _resource_names(workers).items()
-    }
-    return Resources(
-        cpus=workers.cpus,
-        gpus=workers.gpus,
-        cpus_from=_resource_names(workers).get("cpus"),
-        gpus_from=_resource_names(workers).get("gpus"),
-        largest=Share(
-            cpus=most.get("cpus", workers.cpus), gpus=most.get("gpus", workers.gpus), machines=workers.machines
-        ),
-        machines=workers.machines,
-    )
-
-
-def _resource_names(workers: WorkerSettings) -> dict[str, str]:
-    """Return the name of the parameter that gives `cpus` and `gpus`, for those that a parameter
-    gives."""
-    parameters = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
-    return {key: source.parameter for key, source in parameters.items() if source is not None}
+    most = {name: max(_values(key, name, settings, candidates), default=None) for key, name in workers.sized_by.items()}
+    return Resources(workers=workers, largest=workers.share_of(most))
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
@@ -129,9 +91,9 @@ def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> 
     values = [*candidates.columns[name].tolist(), *_bounds(settings.space.get(name))]
     wrong = next((value for value in values if value is not None and not _is_amount(value, key)), None)
     if wrong is not None:
-        least = "> 0" if key == "cpus" else ">= 0"
+        amounts = {"cpus": "> 0, and whole above 1", "gpus": ">= 0, and whole above 1", "machines": "whole and >= 1"}
         raise UserError(
-            f"{place} must be a parameter whose values are {least}, and whole above 1; {name} has {wrong!r}: give it "
+            f"{place} must be a parameter whose values are {amounts[key]}; {name} has {wrong!r}: give it "
             "choices or integer: true"
         )
     return [float(value) for value in values if value is not None]
@@ -144,8 +106,10 @@ def _bounds(parameter: Parameter | None) -> Iterable[object]:
 
 
 def _is_amount(value: object, key: str) -> bool:
-    """Return whether Ray can give a trial this number of processors: any fraction below 1, else
-    whole numbers."""
+    """Return whether Ray can give a trial this number: of machines a whole one, of processors any
+    fraction below 1, else whole numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
+    if key == "machines":
+        return value >= 1 and float(value).is_integer()
     return (value > 0 or (key == "gpus" and value == 0)) and (value <= 1 or float(value).is_integer())

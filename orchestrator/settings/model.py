@@ -362,9 +362,17 @@ def _worker_problems(settings: Settings) -> list[Refusal]:
     if workers.machines > 1 and workers.executor != "ray":
         rule = f"must be 1 without workers.executor ray, got {workers.machines}"
         return [Refusal(("workers", "machines"), rule)]
-    if workers.machines > 1 and workers.kind == "task":
-        rule = "must be actor or auto where workers.machines is above 1: a task ends with the campaign's process"
+    for key, is_set in (("machines_from", workers.machines_from is not None), ("ray_train", workers.ray_train)):
+        if is_set and workers.executor != "ray":
+            return [Refusal(("workers", key), "needs workers.executor ray", workers.executor)]
+    if workers.is_gang and workers.kind == "task":
+        rule = (
+            "must be actor or auto where workers.machines is above 1, and with machines_from or ray_train: a task ends "
+            "with the campaign's process"
+        )
         return [Refusal(("workers", "kind"), rule, "task")]
+    if workers.ray_train and settings.objective.command is not None:
+        return [Refusal(("workers", "ray_train"), "needs a function: a command's trainer makes a group of its own")]
     factor = settings.workers.retry_memory_factor
     if factor is not None and settings.workers.memory_gb is None:
         return [Refusal(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]

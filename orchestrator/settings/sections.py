@@ -4,6 +4,7 @@ and descriptions."""
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -20,7 +21,7 @@ from pydantic import (
 
 from objectives.datasets import DataSource
 from objectives.duplicates import Duplicates
-from objectives.objective import Objective
+from objectives.objective import Objective, Parameters
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
 from orchestrator.logs import Format, Level
@@ -33,6 +34,7 @@ from orchestrator.settings.options import (
     dump_objective,
     find_options,
 )
+from workers.messages import Share
 
 
 class Section(BaseModel):
@@ -307,10 +309,18 @@ class WorkerSettings(Section):
         description="Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the "
         "same time, and the value is that of the first.",
     )
+    machines_from: FromParameter | None = Field(
+        default=None, description="The parameter that gives the number of machines of a trial, instead of machines."
+    )
     spread: Literal["strict", "soft"] = Field(
         default="strict",
         description="Whether the machines of an evaluation must be different nodes; soft lets them share a node where "
         "there are too few.",
+    )
+    ray_train: bool = Field(
+        default=False,
+        description="Whether the function starts a trainer of Ray Train. Its workers run in the evaluation's room: "
+        "at most `machines` of them, with cpus and gpus each. The function runs once, and `spread` has no effect.",
     )
     cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
     gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = Field(
@@ -352,6 +362,31 @@ class WorkerSettings(Section):
     simulation: SimulationSettings = Field(
         default=SimulationSettings(), description="Virtual time, for the simulated executor."
     )
+
+    @property
+    def sized_by(self) -> dict[str, str]:
+        """The parameters that give `cpus`, `gpus` or `machines` of a trial, by these words."""
+        given = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
+        return {key: one.parameter for key, one in given.items() if one is not None}
+
+    def share_of(self, parameters: Parameters) -> Share:
+        """Return what a trial with these parameters takes; a conditional parameter that does not
+        exist changes nothing."""
+        own = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
+        given = {key: parameters.get(name) for key, name in self.sized_by.items()}
+        amounts = {key: float(value) for key, value in given.items() if isinstance(value, int | float)}
+        machines = int(amounts.pop("machines", self.machines))
+        return replace(own, **amounts, machines=machines)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether an evaluation may have several processes that Ray places together."""
+        return self.machines > 1 or self.machines_from is not None or self.ray_train
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the machines of one evaluation must be different nodes."""
+        return self.spread == "strict" and not self.ray_train
 
     @property
     def all_cpus(self) -> float:

@@ -104,7 +104,7 @@ class WorkerPool:
         """Return a reference to its outcome, on an idle worker that has asked for enough memory, or
         on a new one."""
         share = self._placing.share_of(attempt)
-        if share.machines > 1:
+        if self._placing.has_group(share):
             attempt = replace(attempt, share=share)
         worker = self._take_worker(memory_request(self._limits, attempt.memory_factor), share)
         acknowledged, worker.acknowledged = worker.acknowledged, []
@@ -241,8 +241,8 @@ class WorkerPool:
             self._kill(worker)
 
     def _take_worker(self, memory: int | None, share: Share) -> _Worker:
-        if (
-            self._placing.largest is not None or share.machines > 1
+        if self._placing.largest is not None or self._placing.has_group(
+            share
         ):  # an idle worker of another share holds what this attempt needs
             for other in [worker for worker in self._idle if worker.share != share]:
                 self._idle.remove(other)
@@ -277,25 +277,26 @@ class WorkerPool:
     def _make_group(self, name: str, memory: int | None, share: Share) -> PlacementGroup | None:
         """Return room on several machines, where an evaluation takes them. Raises ValueError when
         there is a group of that name."""
-        if share.machines == 1:
+        if not self._placing.has_group(share):
             return None
         need = need_of(self._placing, self._limits, share)
-        return make_group(name, replace(need, memory=float(memory or 0)))
+        return make_group(name, replace(need, memory=float(memory or 0)), is_packed=self._placing.is_train)
 
     def _create(self, name: str, memory: int | None, share: Share, group: PlacementGroup | None) -> Any:
         """Return a new worker actor, in bundle 0 of its group. Raises ValueError when there is one
         of that name."""
+        is_train = self._placing.is_train  # then all the room is for the trainer's workers
         return self._remote.options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",
             max_restarts=0,
             max_task_retries=0,
-            num_cpus=share.cpus,
-            num_gpus=share.gpus,
-            memory=memory,
+            num_cpus=0.0 if is_train else share.cpus,
+            num_gpus=0.0 if is_train else share.gpus,
+            memory=None if is_train else memory,
             scheduling_strategy="DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, 0),
-        ).remote(name, self._placing.campaign, self._placing.keep_seconds)
+        ).remote(name, self._placing.campaign, self._placing.keep_seconds, is_train)
 
     def _kill(self, worker: _Worker, may_hang: bool = False) -> None:
         """Not before its outcomes were acknowledged does the ledger forget them: they are not the

@@ -88,7 +88,7 @@ class RayExecutor:
         allocation = allocation or allocate(slots, limits, placement)
         self._placement = placement
         self._places = allocation.places
-        self._is_gang = placement.machines > 1  # whether an evaluation takes several machines
+        self._is_gang = placement.has_group(placement.largest or placement.share_of(None))
         self._is_saturated = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
@@ -102,6 +102,7 @@ class RayExecutor:
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
         self._deadlines = Deadlines(limits.timeout_seconds, self._pool, OTHERS_SECONDS if self._is_gang else 0.0)
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
+        self._ahead: tuple[Attempt, frozenset[Reference]] | None = None  # the first of the queue when it had no room
         self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
         # attempts whose node may have died: until when (monotonic) to wait for them
@@ -147,7 +148,7 @@ class RayExecutor:
             self._look_at_nodes()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
-        self._pool.end_idle_workers(0.0 if self._is_short else IDLE_SECONDS)
+        self._pool.end_idle_workers(0.0 if self._is_short or self._places.is_crowded else IDLE_SECONDS)
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -197,10 +198,7 @@ class RayExecutor:
 
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
-        while self._queue and len(self._running) < self._window():
-            attempt = next(iter(self._queue.values()))
-            if not self._places.has_room(attempt, (running.request for running in self._running.values())):
-                break  # the following attempts wait too, so that one that needs many resources is not overtaken
+        while self._queue and len(self._running) < self._window() and (attempt := self._next_attempt()) is not None:
             del self._queue[attempt.trial]
             place = self._tasks if self._is_short else self._pool
             running = _RunningAttempt(
@@ -212,6 +210,33 @@ class RayExecutor:
                 request=attempt,
             )
             self._enter(place.start(attempt), running)
+
+    def _next_attempt(self) -> Attempt | None:
+        """Return the first attempt that waits if there is room for it, else one that takes only what
+        the first leaves.
+
+        While attempts run that were there before the first one waited, others may start beside
+        them that fit together with it. When those have ended, none starts before the first.
+        """
+        first = next(iter(self._queue.values()))
+        running = {reference: it.request for reference, it in self._running.items()}
+        if self._places.has_room(first, running.values()):
+            return first
+        if self._ahead is None or self._ahead[0] != first:
+            self._ahead = first, frozenset(running)
+        before = self._ahead[1]
+        if before.isdisjoint(running):
+            return None
+        beside = [first, *(request for reference, request in running.items() if reference not in before)]
+        refused: set[tuple[object, float]] = set()
+        for attempt in self._queue.values():
+            size = attempt.share, attempt.memory_factor
+            if size in refused:
+                continue
+            if self._places.has_room(attempt, running.values()) and self._places.has_room(attempt, beside):
+                return attempt
+            refused.add(size)
+        return None
 
     def _window(self) -> int:
         """Return attempts that Ray may have. More than `slots` of very short ones, when the cluster
@@ -254,7 +279,7 @@ class RayExecutor:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:
             is_ill = is_out_of_descriptors(result) or self._is_damaged(attempt, result)
-            # processes on other machines may be in a bad state
+            # its other processes may be in a bad state
             is_ill = is_ill or (isinstance(result, Failure) and self._is_gang)
             self._leave(reference, is_well=not is_ill)
             self._learn(result)
@@ -292,9 +317,10 @@ class RayExecutor:
         return is_damaged
 
     def _leave(self, reference: Reference, is_well: bool) -> None:
-        """A worker actor is free again, or of no more use."""
+        """A worker actor is free again, or of no more use; where campaigns take turns, its place goes
+        to the next."""
         if self._running[reference].place is self._pool:
-            (self._pool.free if is_well else self._pool.end)(reference)
+            (self._pool.free if is_well and not self._places.is_crowded else self._pool.end)(reference)
 
     def _learn(self, outcome: Outcome) -> None:
         """How long evaluations take, which decides between tasks and worker actors."""
@@ -322,12 +348,20 @@ class RayExecutor:
         limit = self._limits.timeout_seconds
         kind = kind_of(error)
         is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
-        if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit, self._is_gang)):
+        if (
+            is_death
+            and limit is not None
+            and self._has_outlasted(attempt, limit + grace_seconds(limit, self._has_ranks(attempt)))
+        ):
             # the hard deadline ends the worker's process, and Ray reports only that a process has
             # ended
             message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, describe_error(error))
+
+    def _has_ranks(self, attempt: _RunningAttempt) -> bool:
+        """Return whether this attempt runs the objective on several machines."""
+        return not self._placement.is_train and self._placement.share_of(attempt.request).machines > 1
 
     def _has_outlasted(self, attempt: _RunningAttempt, seconds: float) -> bool:
         """Return whether an attempt has evaluated for this time. The ledger is read only when it

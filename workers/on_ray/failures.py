@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import ray
 from ray.exceptions import (
     ActorDiedError,
+    ObjectLostError,
     OutOfMemoryError,
     RayError,
     RayTaskError,
@@ -48,6 +49,8 @@ _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pres
 
 def kind_of(error: RayError) -> FailureKind:
     """Return what kind of failure Ray's exception means."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectLostError):
+        return FailureKind.NODE_LOST  # the campaign's process died before the worker had got the objective
     kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
     if kind is not FailureKind.WORKER_LOST:
         return kind

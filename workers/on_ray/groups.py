@@ -16,15 +16,16 @@ from workers.on_ray.packing import Need
 _REMOVED = "REMOVED"
 
 
-def make_group(name: str, need: Need) -> PlacementGroup:
+def make_group(name: str, need: Need, is_packed: bool) -> PlacementGroup:
     """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for it.
 
+    `is_packed`: parts that may share a node do so, instead of only where there are too few nodes.
     Raises ValueError when there is a group of that name.
     """
     try:
         group: PlacementGroup = placement_group(
             [need.resources()] * need.machines,
-            strategy="STRICT_SPREAD" if need.is_spread else "SPREAD",
+            strategy="STRICT_SPREAD" if need.is_spread else "PACK" if is_packed else "SPREAD",
             name=name,
             lifetime="detached",
         )

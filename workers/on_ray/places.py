@@ -48,6 +48,8 @@ class Placement:
             take the same.
         machines: the number of nodes of one evaluation.
         is_spread: whether these must be different nodes.
+        is_train: whether they are for the workers of the evaluation's trainer of Ray Train
+            (`workers.on_ray.trainers`).
     """
 
     campaign: str
@@ -59,11 +61,16 @@ class Placement:
     largest: Share | None = None
     machines: int = 1
     is_spread: bool = True
+    is_train: bool = False
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """Return what this attempt takes; what all take, for one that is not known."""
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
+
+    def has_group(self, share: Share) -> bool:
+        """Return whether the room of an evaluation is a placement group."""
+        return share.machines > 1 or self.is_train
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
@@ -114,6 +121,11 @@ class Places:
         there = places_on(_resources(), self._need)
         self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
         return self.count
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether campaigns on the cluster take turns, because there are more of them than places."""
+        return self._sharing.is_crowded
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
         """Return whether the cluster has room for this attempt beside those that run, where trials

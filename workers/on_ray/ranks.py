@@ -30,6 +30,7 @@ from workers.on_ray.failures import describe_error, kind_of
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.processes import end_actor
+from workers.on_ray.trainers import refuse_trainers
 from workers.reporting import Publish
 
 START_SECONDS = 120.0  # for the helpers' processes to start
@@ -50,13 +51,16 @@ class Helper:
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
 
-    def address(self) -> str:
-        """Return the address of this machine."""
+    def begin(self, box: Box) -> str:
+        """Get the objective, so that the evaluation does not need the campaign's process any more,
+        and return the address of this machine."""
+        get_objective(box)
         return str(ray.util.get_node_ip_address())
 
     def evaluate(self, box: Box, attempt: Attempt, limits: Limits, machine: Machine) -> Outcome:
         """Run the objective as this rank. A success means that it has ended well; its value is not
         used."""
+        refuse_trainers()
         is_requested = _EndRequest(self._campaign, attempt).is_there
         with _end_when(is_requested):
             return evaluate(get_objective(box), attempt, limits, is_expendable=True, machine=machine)
@@ -221,7 +225,7 @@ class Gang:
         """
         started = time.time()
         try:
-            self._start_helpers(share.machines)
+            self._start_helpers(box, share.machines)
         except (RayError, GetTimeoutError) as error:
             self._kill_helpers()
             return _failure(attempt, started, kind_of(error), f"the other machines did not start: {error}")
@@ -271,16 +275,20 @@ class Gang:
             return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, "its process got SIGTERM")
         return _cause(others.failures)
 
-    def _start_helpers(self, machines: int) -> None:
-        """Start a process on each other machine, where there is none yet. Raises RayError when one
-        does not start."""
-        if self._helpers:
-            return
+    def _start_helpers(self, box: Box, machines: int) -> None:
+        """Let a process on each other machine get the objective; start those that there are not
+        yet. Raises RayError when one does not start or get it."""
+        self._helpers = self._helpers or self._new_helpers(machines)
+        begun = [helper.begin.remote(box) for helper in self._helpers]
+        self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(begun, timeout=START_SECONDS)]
+
+    def _new_helpers(self, machines: int) -> list[Any]:
+        """Return the processes on the other machines, which are about to start."""
         group = ray.util.get_current_placement_group()
         assert group is not None, "the pool makes a group for each worker of this kind"
         bundles = group.bundle_specs
         remote: Any = ray.remote(Helper)
-        self._helpers = [
+        return [
             remote.options(
                 num_cpus=bundles[rank].get("CPU", 0.0),
                 num_gpus=bundles[rank].get("GPU", 0.0),
@@ -291,8 +299,6 @@ class Gang:
             ).remote(self._campaign)
             for rank in range(1, machines)
         ]
-        asked = [helper.address.remote() for helper in self._helpers]
-        self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(asked, timeout=START_SECONDS)]
 
     def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
         """Let each helper evaluate: the references to their outcomes, and their ranks.

@@ -53,6 +53,7 @@ class Sharing:
         self._clock = clock
         self._looks = itertools.count()
         self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
+        self.is_crowded = False  # whether there are more campaigns than places, so that they take turns
 
     def own(self, there: int, wanted: int) -> int:
         """Return this campaign's part of the places that are `there`, of which it could use
@@ -61,7 +62,9 @@ class Sharing:
             return there
         part = wanted / there
         _internal_kv_put(self._campaign, f"{part!r} {next(self._looks)}", overwrite=True, namespace=self._namespace)
-        return places_of(self._campaign, there, {**self._others(), self._campaign: part})
+        others = self._others()
+        self.is_crowded = there <= len(others)
+        return places_of(self._campaign, there, {**others, self._campaign: part})
 
     def leave(self) -> None:
         """Take nothing any more."""

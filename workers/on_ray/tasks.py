@@ -19,6 +19,7 @@ from workers.on_ray.ledger import HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
+from workers.on_ray.trainers import refuse_trainers
 from workers.surroundings import Streak
 
 _STREAK = Streak()  # of this worker process
@@ -124,6 +125,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
         if _RETIRING.is_set():
             campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())
         else:
+            refuse_trainers()
             with _note_late_start(campaign, submission):
                 outcome = evaluate(objective, attempt, campaign.limits, is_expendable=True, publish=sender)
             if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):

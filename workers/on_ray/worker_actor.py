@@ -27,6 +27,7 @@ from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
+from workers.on_ray.trainers import admit_trainers, refuse_trainers
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
@@ -34,10 +35,11 @@ _LONGEST_LOOK_SECONDS = 60.0
 
 class WorkerActor:
     """Evaluates for `campaign` under the name `name`; ends itself `keep_seconds` after the last
-    sign of life."""
+    sign of life. `is_train`: see `Placement`."""
 
-    def __init__(self, name: str, campaign: str, keep_seconds: float) -> None:
+    def __init__(self, name: str, campaign: str, keep_seconds: float, is_train: bool) -> None:
         self._name = name
+        self._is_train = is_train
         self._campaign = campaign
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
@@ -60,10 +62,14 @@ class WorkerActor:
         objective = get_objective(boxed_objective)
         for durable in acknowledged:
             self._tell(functools.partial(self._ledger.forget, *durable))
+        if self._is_train:
+            admit_trainers(objective, limits)
+        else:
+            refuse_trainers()
         self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
         sender = ReportSender(self._campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
         with contextlib.closing(sender):
-            if attempt.share is not None and attempt.share.machines > 1:
+            if attempt.share is not None and attempt.share.machines > 1 and not self._is_train:
                 last_words = functools.partial(self._write, attempt)
                 outcome = self._gang.evaluate(boxed_objective, attempt, limits, attempt.share, sender, last_words)
             else:

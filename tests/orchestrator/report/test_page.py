@@ -21,6 +21,7 @@ from orchestrator.report import render, write_report
 from orchestrator.report.page import pack, trial_table
 from orchestrator.report.pictures import figures
 from orchestrator.report.summary import Card, summary_cards
+from orchestrator.settings.sections import WorkerSettings
 from orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
@@ -181,6 +182,16 @@ def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() ->
     first, second = json.loads(gzip.decompress(base64.b64decode(pack(table))))["rows"]
     assert (first[names.index("x")], first[names.index("layers")]) == (None, "[1, 2]")
     assert (second[names.index("x")], second[names.index("dropout")] is None) == (None, False)
+
+
+def test_the_table_shows_machines_and_gpus_where_trials_take_them() -> None:
+    history = SyntheticLog(trials=1, failure_share=0).history()
+    assert not {"machines", "GPUs"} & {column["name"] for column in trial_table(history)["columns"]}
+    history.settings = replace(history.settings, workers=WorkerSettings(gpus=8, machines=2))
+    table = trial_table(history)
+    names = [column["name"] for column in table["columns"]]
+    (row,) = table["rows"]
+    assert (row[names.index("machines")], row[names.index("GPUs")]) == (2, 16.0)
 
 
 def test_packing_refuses_what_json_cannot_hold() -> None:

@@ -1,6 +1,7 @@
 """Time: pauses are cut out, no attempt is lost from the picture, and busy time adds up."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.history.fold import fold
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
+from orchestrator.settings.sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(
@@ -66,6 +68,19 @@ def test_thousands_of_attempts_share_bars_but_none_is_lost() -> None:
     assert len(texts) < len(history.attempts) / 2
     counts = [int(text.split()[0].removeprefix("<b>")) if "attempts" in text else 1 for text in texts]
     assert sum(counts) == len(history.attempts)
+
+
+def test_bar_of_a_trial_on_several_machines_is_as_high_as_it_has_machines() -> None:
+    history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
+    workers = WorkerSettings(gpus=8, machines_from=FromParameter(parameter="nodes"))
+    history.settings = replace(history.settings, workers=workers)
+    for row, nodes in zip(history.trials, (1, 4), strict=True):
+        row.pick = replace(row.pick, parameters={"nodes": nodes})
+    figure = gantt(history)
+    assert figure is not None
+    (trace,) = figure.traces
+    assert trace["width"] == pytest.approx([0.2, 0.8])
+    assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
 
 
 def test_lanes_are_in_natural_order() -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.session.ray_workers import first_workers, placement_of
-from orchestrator.session.resources import Resources
 from orchestrator.settings.model import Settings, from_mapping
 from workers.executor import ExecutorError
 from workers.messages import Limits, Share
@@ -27,9 +26,24 @@ def test_evaluation_on_several_machines_runs_in_worker_actors() -> None:
 
 
 def test_trial_whose_parameter_gives_gpus_has_the_machines_too() -> None:
-    largest = Share(cpus=1.0, gpus=4.0, machines=2)
-    resources = Resources(cpus=1.0, gpus=0.0, cpus_from=None, gpus_from="gpus", largest=largest, machines=2)
-    assert resources.of({"gpus": 4}) == largest
+    workers = settings_of(machines=2, gpus_from={"parameter": "gpus"}).workers
+    assert workers.share_of({"gpus": 4}) == Share(cpus=1.0, gpus=4.0, machines=2)
+    assert workers.share_of({"gpus": None}) == Share(cpus=1.0, gpus=0.0, machines=2)
+
+
+def test_evaluation_whose_parameter_gives_the_machines_runs_in_worker_actors() -> None:
+    settings = settings_of(machines_from={"parameter": "x"})
+    assert placement_of(settings, "gangs", None).kind == "actor"
+    assert first_workers(settings, "gangs") is None
+
+
+def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> None:
+    placement = placement_of(settings_of(ray_train=True), "trainers", None)
+    assert (placement.kind, placement.is_spread, placement.has_group(placement.share_of(None))) == (
+        "actor",
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,6 +52,9 @@ def test_trial_whose_parameter_gives_gpus_has_the_machines_too() -> None:
         ({"machines": 2, "executor": "inline"}, "must be 1 without workers.executor ray, got 2"),
         ({"machines": 2, "executor": "simulated"}, "must be 1 without workers.executor ray, got 2"),
         ({"machines": 2, "kind": "task"}, "must be actor or auto where workers.machines is above 1"),
+        ({"machines_from": {"parameter": "x"}, "executor": "inline"}, "machines_from needs workers.executor ray"),
+        ({"ray_train": True, "executor": "inline"}, "ray_train needs workers.executor ray"),
+        ({"ray_train": True, "kind": "task"}, "must be actor or auto"),
         ({"machines": 0}, "workers.machines"),
         ({"machines": 2, "spread": "wide"}, "workers.spread"),
     ],

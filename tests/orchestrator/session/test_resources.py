@@ -39,8 +39,8 @@ def resources(**workers: Any) -> Resources | None:
 def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
     found = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
     assert found is not None
-    assert found.of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
-    assert found.of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
+    assert found.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
+    assert found.workers.share_of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
     assert found.largest == Share(cpus=3.0, gpus=2.0)
 
 
@@ -75,6 +75,15 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
     assert found.largest == Share(cpus=1.0, gpus=1.0)
     with pytest.raises(UserError, match="> 0"):
         build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))
+
+
+def test_a_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
+    found = resources(machines_from={"parameter": "gpus"}, cpus=2.0)
+    assert found is not None
+    assert found.workers.share_of({"gpus": 2}) == Share(cpus=2.0, gpus=0.0, machines=2)
+    assert found.largest.machines == 2
+    with pytest.raises(UserError, match="whole and >= 1; lr has"):
+        resources(machines_from={"parameter": "lr"})
 
 
 def test_a_time_out_that_no_alarm_can_keep_is_refused_before_anything_runs() -> None:

@@ -1,7 +1,7 @@
 """What test_gangs.py runs in a process of its own: gangs of two machines on two nodes, as JSON
 lines.
 
-python gang_course.py FOLDER
+python gang_course.py FOLDER PART...
 """
 
 import json
@@ -23,7 +23,7 @@ from ray.util.placement_group import placement_group_table
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Objective
-from workers.messages import Attempt, Limits, Outcome
+from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 
@@ -31,25 +31,13 @@ HERE = Path(__file__).parent
 NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
 
 
-def main(folder: str) -> None:
+def main(folder: str, *names: str) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
+    os.environ["RAY_ADDRESS"] = cluster.address  # for processes that look for a cluster on this machine
     nodes = [cluster.add_node(**NODE) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-    for part in (
-        sums,
-        torchrun,
-        failure,
-        stubborn,
-        timed_out,
-        stopped,
-        cancelled,
-        killed_rank,
-        killed_command,
-        adopted,
-        orphaned,
-    ):
-        say(part.__name__, part(folder))
-    say("lost_node", lost_node(folder, cluster, nodes))
+    for name in names:
+        say(name, lost_node(folder, cluster, nodes) if name == "lost_node" else globals()[name](folder))
     ray.shutdown()
     cluster.shutdown()
 
@@ -62,8 +50,8 @@ def function(name: str) -> PythonCallable:
     return PythonCallable(f"{HERE / 'gang_objectives.py'}:{name}")
 
 
-def executor_of(objective: Objective, name: str, limits: Limits = Limits()) -> RayExecutor:  # noqa: B008
-    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2))
+def executor_of(objective: Objective, name: str, limits: Limits = Limits(), **more: Any) -> RayExecutor:  # noqa: B008
+    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2, **more))
 
 
 def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
@@ -246,6 +234,90 @@ def orphaned(folder: str) -> dict[str, Any]:
     return {"held": sorted(held), "before": before, "after": after}
 
 
+def train(executor: RayExecutor, folder: str, count: int = 1, **parameters: float) -> dict[str, Any]:
+    """Trainers of Ray Train whose workers have three CPUs each; their groups are gone at the end."""
+    whole = {"at": folder, "workers": 2, **parameters}
+    executor.submit([Attempt(i, i, {"x": float(i), **whole}, 0) for i in range(count)])
+    found = outcomes(executor)
+    executor.close()
+    wait_for(lambda: not groups())
+    return {"slots": executor.slots, "outcomes": found}
+
+
+def trainer_executor(name: str, limits: Limits = Limits(), is_train: bool = True) -> RayExecutor:  # noqa: B008
+    return executor_of(function("train_on_ray"), name, limits, is_train=is_train, is_spread=False)
+
+
+def trained(folder: str) -> dict[str, Any]:
+    return train(trainer_executor("trained"), folder, count=2)
+
+
+def trained_by_more(folder: str) -> dict[str, Any]:
+    return train(trainer_executor("by_more"), folder, workers=3)
+
+
+def trained_unasked(folder: str) -> dict[str, Any]:
+    return train(trainer_executor("unasked", is_train=False), folder)
+
+
+def trained_too_long(folder: str) -> dict[str, Any]:
+    return train(trainer_executor("too_long", Limits(timeout_seconds=15.0)), folder, seconds=300.0)
+
+
+def mixed(folder: str) -> dict[str, Any]:
+    """Trials of different size on two nodes with four CPUs: what starts before a large one that
+    waits."""
+    largest = Share(cpus=3.0, gpus=0.0, machines=2)
+    placement = Placement("mixed", "t", "actor", largest=largest)
+    executor = RayExecutor(function("wait"), 8, Limits(), placement)
+    one = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
+    for name in list(one)[1:]:
+        Path(folder, f"{name}.go").touch()
+    executor.submit(
+        [
+            Attempt(
+                i,
+                i,
+                {"at": folder, "name": name},
+                0,
+                share=Share(cpus=cpus, gpus=0.0, machines=2 if name == "large" else 1),
+            )
+            for i, (name, cpus) in enumerate(one.items())
+        ]
+    )
+    done: list[Outcome] = []
+    while not {2, 3} <= {outcome.trial for outcome in done}:
+        done += executor.next_outcomes(None)
+    before = sorted(outcome.trial for outcome in done)
+    Path(folder, "first.go").touch()
+    while batch := executor.next_outcomes(None):
+        done += batch
+    executor.close()
+    wait_for(lambda: not groups())
+    order = [list(one)[outcome.trial] for outcome in sorted(done, key=lambda outcome: outcome.started)]
+    return {"before": before, "order": order, "kinds": sorted({type(outcome).__name__ for outcome in done})}
+
+
+def turns(folder: str) -> dict[str, Any]:
+    """Two campaigns on two nodes that hold one trial of either at a time."""
+    executors = {name: executor_of(function("wait"), name) for name in ("here", "there")}
+    for name, executor in executors.items():
+        executor.submit(attempts(folder, name, 4))
+    while not all(executor._places.is_crowded for executor in executors.values()):
+        for executor in executors.values():
+            executor.next_outcomes(0.2)
+    for name in executors:
+        Path(folder, f"{name}.go").touch()
+    order: list[tuple[float, str]] = []
+    while len(order) < 8:
+        for name, executor in executors.items():
+            order += [(outcome.started, name) for outcome in executor.next_outcomes(0.2)]
+    for executor in executors.values():
+        executor.close()
+    wait_for(lambda: not groups())
+    return {"order": [name for _, name in sorted(order)]}
+
+
 def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
     """The node of rank 1 is killed."""
     executor = executor_of(function("wait"), "lost")
@@ -258,4 +330,4 @@ def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from bbkb import Machine
 from objectives.objective import Report
@@ -70,3 +71,32 @@ def report_on(at: str, name: str, machine: Machine, report: Report) -> float:
         if machine.rank == 0:
             report(1.0)
         time.sleep(0.05)
+
+
+def _add_up(config: dict[Any, Any]) -> None:
+    """Add up `x` × (rank + 1) over the workers of a trainer, into the file `total`; wait first, for
+    `seconds`."""
+    import torch
+    import torch.distributed as dist
+
+    time.sleep(config["seconds"])
+    tensor = torch.tensor([config["x"] * (dist.get_rank() + 1)])
+    dist.all_reduce(tensor)
+    if dist.get_rank() == 0:
+        Path(config["total"]).write_text(repr(tensor.item()))
+
+
+def train_on_ray(x: float, workers: int, at: str, seconds: float = 0.0) -> float:
+    """Let a trainer of Ray Train add up, on workers with three CPUs each."""
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    total = Path(at, f"total-{x}-{seconds}")
+    trainer = TorchTrainer(
+        _add_up,
+        train_loop_config={"x": x, "seconds": seconds, "total": str(total)},
+        scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 3}),
+        run_config=RunConfig(storage_path=at),
+    )
+    trainer.fit()
+    return float(total.read_text())

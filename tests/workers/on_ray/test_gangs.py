@@ -27,14 +27,30 @@ SOON = {
 }
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+PARTS = (
+    "sums",
+    "torchrun",
+    "failure",
+    "stubborn",
+    "timed_out",
+    "stopped",
+    "cancelled",
+    "killed_rank",
+    "killed_command",
+    "adopted",
+    "orphaned",
+    "mixed",
+    "turns",
+    "lost_node",
+)
+
+
+def run_course(folder: Path, *parts: str) -> dict[str, Any]:
     """What `gang_course.py` found. It waits after each part until its processes and placement
     groups are gone."""
-    folder = tmp_path_factory.mktemp("gangs")
     with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as short:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore::ResourceWarning", str(COURSE), str(folder)],
+            [sys.executable, "-W", "ignore::ResourceWarning", str(COURSE), str(folder), *parts],
             env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short},
             capture_output=True,
             text=True,
@@ -47,6 +63,11 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         if line.startswith("{"):
             found.update(json.loads(line))
     return found
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_course(tmp_path_factory.mktemp("gangs"), *PARTS)
 
 
 def only_failure(part: dict[str, Any]) -> tuple[str, str]:
@@ -124,6 +145,19 @@ def test_session_ends_the_group_of_a_gang_that_died_without_a_session(course: di
     part = course["orphaned"]
     assert part["before"] == ["bbkb orphaned worker 1"]
     assert (part["held"], part["after"]) == ([], [])
+
+
+def test_small_trials_take_only_what_a_large_one_that_waits_does_not_need(course: dict[str, Any]) -> None:
+    part = course["mixed"]
+    assert part["before"] == [2, 3]
+    assert part["order"] == ["first", "fits", "fits too", "large", "too large"]
+    assert part["kinds"] == ["Success"]
+
+
+def test_campaigns_take_turns_where_there_is_one_place(course: dict[str, Any]) -> None:
+    order = course["turns"]["order"]
+    assert sorted(order) == ["here"] * 4 + ["there"] * 4
+    assert len({*order[:4]}) == len({*order[4:]}) == 2
 
 
 def test_lost_node_of_one_machine_is_the_nodes_fault(course: dict[str, Any]) -> None:

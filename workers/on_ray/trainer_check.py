@@ -1,0 +1,60 @@
+"""What Ray Train makes when a trainer begins in an evaluation; apart from
+`workers.on_ray.trainers`, because importing Ray Train takes a second.
+
+It uses inner classes of Ray Train, which has no other way to give a trainer a placement group.
+"""
+
+from typing import Any
+
+import ray
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+from ray.train.v2._internal.execution.worker_group import WorkerGroup
+from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
+
+from workers.on_ray.trainers import group_for_trainers
+
+
+class _OwnGroup(DefaultPlacementGroupHandle):
+    """The placement group of the evaluation, which its trainer does not remove."""
+
+    def shutdown(self) -> None:
+        """Leave it to the evaluation's worker."""
+
+
+class TrainerCheck(WorkerGroupCallback):
+    """Lets the workers of a trainer run in the placement group of its evaluation.
+
+    Raises RuntimeError in an evaluation that may not start a trainer.
+    """
+
+    def __init__(self) -> None:
+        group = group_for_trainers()
+        if group is None:
+            raise RuntimeError(
+                "an evaluation may start a trainer of Ray Train only from a function and with workers.ray_train: else "
+                "evaluations that hold processors and wait for their trainers' could wait for each other without end; "
+                "set workers: {ray_train: true}, with machines, cpus and gpus as in the ScalingConfig"
+            )
+        self._group = group
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        """Give the trainer, in whose process this runs, the evaluation's group. Raises ValueError
+        when that is too small."""
+        workers, amounts = worker_group_context.num_workers, worker_group_context.resources_per_worker
+        bundles = self._group.bundle_specs
+        if workers > len(bundles) or any(amount > bundles[0].get(name, 0.0) for name, amount in amounts.items()):
+            raise ValueError(
+                f"the ScalingConfig of an evaluation must fit its share, workers.machines = {len(bundles)} with "
+                f"{bundles[0]} each, got {workers} workers with {amounts}: raise workers.machines, cpus or gpus, or "
+                "lower num_workers or resources_per_worker"
+            )
+        handle = _OwnGroup(self._group)
+        replaced: tuple[tuple[type, str, object], ...] = (
+            (WorkerGroup, "_create_placement_group", lambda *_: handle),
+            (PlacementGroupCleanerCallback, "after_worker_group_start", lambda *_: None),  # it would remove the group
+        )
+        for owner, name, method in replaced:
+            if not hasattr(owner, name):
+                raise RuntimeError(f"workers.ray_train needs another version of Ray, got {ray.__version__}: try 2.60")
+            setattr(owner, name, method)
