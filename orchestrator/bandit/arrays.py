@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+LARGEST_REWARD = 1e300  # a larger one, up to the largest float, counts as this
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Flags, Floats, Indices, same
+from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, same
 
 _PAIR_SHIFT = 40  # bits of a step in the number of a pair (trial, step); smaller numbers are arms
 
@@ -48,6 +48,7 @@ class TrialCurve:
         steps."""
         if step <= self.step or step < 1 or not math.isfinite(reward):
             return self
+        reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
         kept = len(self.steps)
         if kept > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
             kept -= 1  # the latest value is not the first one of its octave
@@ -60,7 +61,7 @@ class TrialCurve:
         return replace(
             self,
             steps=(*self.steps[:-1], step),
-            rewards=(*self.rewards[:-1], reward),
+            rewards=(*self.rewards[:-1], min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)),
             is_finished=True,
         )
 

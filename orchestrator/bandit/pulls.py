@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
+from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, freeze, read_only, same
 
 ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
-LARGEST_REWARD = 1e300  # a larger one, up to the largest float, counts as this
 ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 

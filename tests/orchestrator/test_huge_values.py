@@ -1,6 +1,7 @@
 """Values up to the largest float, in both directions: every strategy searches on, and report and
 page are drawn."""
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from bbkb import tune
+from bbkb import Range, tune
+from objectives.objective import Report
 from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation
@@ -67,3 +69,20 @@ def test_campaign_finishes_and_is_drawn_whatever_its_values(
     assert len(history.succeeded) == 30
     assert "<html" in render(history, "t")
     json.dumps(views.pictures(history), allow_nan=False, default=str)
+
+
+def test_reports_and_results_of_the_largest_floats_in_both_directions_end_no_campaign(tmp_path: Path) -> None:
+    largest, counts = sys.float_info.max, itertools.count()
+
+    def value(x: float, report: Report) -> float:
+        sign = 1.0 if next(counts) % 2 else -1.0
+        for step in range(1, 4):
+            report(sign * largest if step != 2 else 5e-324, step, aside=-largest)
+        return sign * largest
+
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
+    result = tune(
+        value, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize", progress=False, settings=settings
+    )
+    assert result.outcome == "finished"
+    assert result.report.is_file()
