@@ -1,8 +1,8 @@
 """The public names of the project: `import bbkb`, the `bbkb` command and `python -m bbkb`.
 
-    from bbkb import Campaign, Optimizer, load, tune from bbkb import strategy, adapters  # for
-    strategies of your own; for Optuna and Ray Tune from bbkb.integrations.xgboost import
-    TrialCallback  # for trainings; also lightgbm, keras, lightning, huggingface
+    from bbkb import Campaign, Optimizer, load, tune
+    from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
+    from bbkb.integrations.xgboost import TrialCallback  # also lightgbm, keras, lightning, huggingface
 
 What is imported from here, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` is kept stable
 between minor versions; the packages below are free to change.

@@ -182,7 +182,8 @@ class Strategy(Protocol[S]):
             state: what the strategy knows; it is not changed.
             pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order
                 they were chosen.
-            limit: the largest number of picks, >= 1.
+            limit: the largest number of picks, >= 1. Fewer picks mean that there are no more before
+                the next `tell`.
 
         """
 

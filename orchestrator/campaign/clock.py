@@ -7,7 +7,7 @@ Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end"
 
 LABELS = {
     "start_up": "start-up",
-    "drift_budget": "drift budget",
+    "drift_budget": "the strategy waits for results",
     "batch_end": "end of a batch",
     "refit": "refit",
     "campaign_end": "end of campaign",

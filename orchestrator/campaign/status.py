@@ -269,7 +269,11 @@ def headline(status: Status) -> str:
     """Return one plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
-    time_left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
+    time_left = (
+        ""
+        if status.left_seconds is None or status.phase == "stopping"
+        else f", about {duration(status.left_seconds)} left"
+    )
     return (
         f"{status.trials_text} done, {best}, {progress(status)}, "
         f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{time_left}"

@@ -420,6 +420,5 @@ def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
 
 
 def _as_queue(items: Sequence[T]) -> ImmutableQueue[T]:
-    """Return the same items as a line, which a state that was read from a snapshot does not
-    have."""
+    """Convert to an `ImmutableQueue`; a state that was read from a snapshot has tuples."""
     return items if isinstance(items, ImmutableQueue) else ImmutableQueue(items)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 
-def _find_run(folder: Path) -> Path:
+def find_run(folder: Path) -> Path:
     """Return the folder, or `runs/NAME` for a name that is no folder here."""
     below = Path("runs") / folder
     return below if len(folder.parts) == 1 and not folder.exists() and below.is_dir() else folder
@@ -19,7 +19,7 @@ RunFolder = Annotated[
     typer.Argument(
         help="A run's folder, as `bbkb run` created it; NAME stands for runs/NAME.",
         show_default=False,
-        callback=_find_run,
+        callback=find_run,
     ),
 ]
 Overrides = Annotated[

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from objectives.explanation import explain
 from objectives.space import SearchSpace
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Sequential, begin
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.goals import CampaignGoals
@@ -76,6 +77,12 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             "warning: the address in notify.webhook is written into the run's folder and its log, where a reader may "
             "use it: write ${VAR}, and set VAR where the campaign runs",
         )
+    if _learns_late(settings):
+        say(
+            console,
+            "warning: the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
+            "told results only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03",
+        )
     if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
         name = settings.resolved()["strategy"]["name"]
         say(
@@ -83,6 +90,14 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
             f"{settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb",
         )
+
+
+def _learns_late(settings: Settings) -> bool:
+    """Return whether a strategy of the user's own is asked for each free worker and names no time
+    for `tell`."""
+    strategy = settings.strategy
+    is_async = type(strategy) not in STRATEGIES.values() and getattr(strategy, "mode", None) == "async"
+    return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
 
 
 def _few(settings: Settings, parts: Parts) -> str:

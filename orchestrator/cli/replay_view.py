@@ -66,7 +66,7 @@ def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top
 
 
 def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
-    kind = "for idle workers (version 0.1)" if choice.is_filler else "chosen by upper bounds"
+    kind = "for idle workers (version 0.1)" if choice.is_filler else "trials"
     yield Text(f"the last choice, {len(choice.picks)} {kind}, ended by: {choice.reason}")
     table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
     for pick in choice.picks[:REASONS_SHOWN]:

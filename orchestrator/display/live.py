@@ -120,9 +120,13 @@ class PlainView(_Lines):
         super().__init__(clock)
         self._console = console
         self._last_line = ""
+        self._is_stopping = False
 
     def update(self, status: Status) -> None:
-        """Print a line, at most one in ten seconds."""
+        """Print a line, at most one in ten seconds, and at once that the campaign is stopping."""
+        if status.phase == "stopping" and not self._is_stopping:
+            self.say(_now(status))
+        self._is_stopping = status.phase == "stopping"
         if status.phase == "closed" or self._clock() - self._last_shown >= _PLAIN_SECONDS:
             self._last_shown = self._clock()
             self.say(headline(status))
@@ -212,7 +216,7 @@ def elapsed_text(status: Status) -> str:
 
 def _time_left(status: Status) -> str:
     """Rate and time left; both are known after the first result."""
-    if status.phase not in ("running", "stopping"):
+    if status.phase != "running":
         return ""
     if status.left_seconds is None or not status.elapsed_seconds:
         return "time left: known after the first result"

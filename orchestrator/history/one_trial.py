@@ -75,7 +75,7 @@ def reason(history: History, row: TrialRow) -> str:
     where = f"number {row.place} of the {len(batch.picks)} chosen together at step {row.batch}"
     mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
     if mean is None or not math.isfinite(mean):
-        return f"Chosen as {where} ({batch.reason}), without a prediction: no result was used for this choice."
+        return f"Chosen as {where} ({batch.reason}), without a prediction by the strategy."
     if row.pick.reason == "coverage":
         return (
             f"Chosen as {where}, because a level of one of its choices lacked evaluations, as the most promising "

@@ -65,9 +65,12 @@ def _text(event: Event) -> str:
         case ExistingTaken():
             return f"existing data: {event}"
         case BatchChosen(picks=picks):
-            return f"chose {len(picks)} trials in {duration(event.seconds)}, round {event.round}: {event.reason}"
+            return (
+                f"chose {plural(len(picks), 'trial')} in {duration(event.seconds)}, round {event.round}: {event.reason}"
+            )
         case ModelRefreshed():
-            learned = f"{len(event.trials)} results, dictionary of {event.dictionary_size}"
+            points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
+            learned = f"{plural(len(event.trials), 'result')}{points}"
             return f"refreshed the model in {duration(event.seconds)}, round {event.round}: {learned}"
         case CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"

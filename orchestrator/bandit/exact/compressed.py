@@ -205,8 +205,8 @@ class Compressed(ABC):
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
-        """Return a pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D,
-        with σ² = `noise`."""
+        """Return the σ²_D above which a pair is stored: the entropy test, solved for σ²_D, with σ² =
+        `noise`."""
         doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is finite, and larger than any variance
         if self.entropy_test == "absolute":  # H > ε
             return doubled / (2.0 * math.pi * math.e) - noise

@@ -275,7 +275,7 @@ class _NoisyCholesky:
         return float(self.scores()[self.arms == arm][0])
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return the bounds are not improved."""
+        """Return infinite bounds: the scores are exact already, so no bound improves them."""
         return np.full(len(arms), np.inf)
 
     @property

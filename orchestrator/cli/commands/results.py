@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.state import CampaignState
-from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.arguments import RunFolder, find_run
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import RunError, UserError
@@ -41,7 +41,14 @@ OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
 _SECONDS_PER_EVENT, _MOST_SECONDS = 0.002, 1800.0  # for its log to be read, ten times as long as it takes
 
 RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
-Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Folders of runs; NAME stands for runs/NAME.",
+        show_default=False,
+        callback=lambda folders: [find_run(folder) for folder in folders],
+    ),
+]
 
 
 def best(

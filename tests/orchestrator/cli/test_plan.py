@@ -99,3 +99,20 @@ def test_a_strategy_that_waits_for_each_result_warns_about_idle_workers(name: st
 @pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
 def test_nothing_is_said_where_all_workers_have_work(name: str, count: int) -> None:
     assert warnings(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""
+
+
+@pytest.mark.parametrize(("growth", "is_warned"), [(0.0, True), (0.03, False)])
+def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: float, is_warned: bool
+) -> None:
+    (tmp_path / "eager_search.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from bbkb.strategy import ModelFree, ModelFreeState\n"
+        "@dataclass(frozen=True)\n"
+        "class Eager(ModelFree[ModelFreeState]):\n"
+        "    mode: str = 'async'\n"
+        "    refresh_growth: float = 0.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    said = warnings(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
+    assert ("add refresh_growth" in said) == is_warned

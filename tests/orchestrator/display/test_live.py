@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.campaign.status import Status
+from orchestrator.campaign.status import Status, headline
 from orchestrator.display.console import JsonConsole, SafeConsole, console_for
-from orchestrator.display.live import TerminalView, render, view
+from orchestrator.display.live import PlainView, TerminalView, render, view
 from orchestrator.display.terminal import say
 from orchestrator.history.fold import fold
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -108,3 +108,14 @@ def test_the_block_is_removed_at_the_end_of_a_session_which_a_summary_follows_an
         with TerminalView(console) as shown:
             shown.update(replace(history.status(), phase="closed" if is_closed else "running"))
         assert shown._live.transient == is_closed
+
+
+def test_a_plain_view_says_once_and_at_once_that_the_campaign_is_stopping() -> None:
+    console, status = Console(file=io.StringIO(), width=200), status_in_the_middle()
+    view_of_lines = PlainView(console, clock=lambda: 0.0)
+    for phase in ("running", "stopping", "stopping"):
+        view_of_lines.update(replace(status, phase=phase, reason="interrupted"))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("stopping (interrupted): 3 running evaluations end first") == 1
+    assert " left" not in headline(replace(status, phase="stopping"))

@@ -60,7 +60,7 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
         (
             ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
             "INFO",
-            "2 results, dictionary of 5",
+            "2 results, 5 inducing points",
         ),
         (StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
         (SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"), "ERROR", "session closed, failed: why"),

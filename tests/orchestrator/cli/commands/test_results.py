@@ -82,6 +82,15 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     assert "it's" in output or "a model" in output
 
 
+def test_compared_runs_are_found_by_their_names_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run(tmp_path, "one")
+    runs = tmp_path / "elsewhere" / "runs"
+    runs.mkdir(parents=True)
+    (runs / made.folder.name).symlink_to(made.folder)
+    monkeypatch.chdir(runs.parent)
+    assert f"{made.best.value:.6g}" in output_of("compare", made.folder.name)
+
+
 @pytest.mark.parametrize("ending", [".html", ".png", ".svg"])
 def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
     first, second = run(tmp_path, "one"), run(tmp_path, "two")
