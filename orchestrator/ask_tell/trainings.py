@@ -72,11 +72,12 @@ class Trainings:
         trial = self._trial_of[arm]
         if self.last_step is None or self.curves[trial].step >= self.last_step:
             return None
+        is_worse = self._rungs.stops(self._compared, trial)
         return self._rule.cause_of_stop(
             trial,
             self.curves[trial].steps,
             is_continued=trial in self._continued,
-            is_worse=self._rungs.stops(self._compared, trial),
+            at_rung=StopCause.WORSE_THAN_OTHERS if is_worse else None,
             is_hopeless=lambda: is_hopeless(trial),
         )
 

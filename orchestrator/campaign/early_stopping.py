@@ -1,8 +1,9 @@
-"""Which trials are stopped before their end: asynchronous successive halving, and the median rule.
+"""Which trials are stopped before their end: asynchronous successive halving, the median rule, and
+pauses.
 
-Both look at a trial when its reports reach the next of a growing series of steps (a rung), and
-compare the best value that it has reported until there with those of all trials that have reached
-the same rung so far. No trial waits for others. The rules use the best value so far because curves
+All look at a trial when its reports reach the next of a growing series of steps (a rung). The first
+two compare the best value that it has reported until there with those of all trials that have
+reached the same rung so far. No trial waits for others. The rules use the best value so far because curves
 of stochastic training go up and down: one bad epoch at a rung must not end a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
@@ -11,6 +12,8 @@ of stochastic training go up and down: one bad epoch at a rung must not end a go
 * `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running
   means): rungs at `after`, each a quarter further than the one before; a trial continues when it is
   in the better half.
+* pauses: rungs at ½, ¼, … of a training; every trial is stopped there, and the model chooses which
+  one goes on.
 """
 
 import bisect
@@ -21,16 +24,17 @@ from types import MappingProxyType
 from typing import Self
 
 _MEDIAN_GROWTH, _MEDIAN_LEAST = 1.25, 5
+_PAUSE_GROWTH = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingRule:
     """At the rungs first_step · growth^k a trial continues when it is among the best `share`.
 
-    With fewer than `least` trials at a rung, all of them continue.
+    With fewer than `least` trials at a rung, all of them continue. With a share of 0 none does.
     """
 
-    first_step: int
+    first_step: float
     growth: float
     share: float
     least: int
@@ -44,6 +48,15 @@ class StoppingRule:
     def median(cls, after: int) -> Self:
         """Return the median rule."""
         return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
+
+    @classmethod
+    def pauses(cls, after: int, last_step: int | None) -> Self:
+        """Return the rule that stops every trial at ½, ¼, … of `last_step`, down to `after`; where
+        the last step is not known at `after`, and at each doubling of it."""
+        first = float(after)
+        if last_step is not None:
+            first = last_step / _PAUSE_GROWTH ** int(math.log(last_step / after, _PAUSE_GROWTH) + 1e-9)
+        return cls(first_step=first, growth=_PAUSE_GROWTH, share=0.0, least=1)
 
     def rung(self, step: int) -> int | None:
         """Return the number of the last rung that `step` has reached; None before the first."""
@@ -103,6 +116,8 @@ class Rungs:
             return False
         rung, reward = self.standing[trial]
         rewards = self.rewards[rung]
+        if not rule.share:
+            return reward < math.inf
         if len(rewards) < rule.least:
             return False
         survivors = max(1, int(len(rewards) * rule.share + 1e-9))

@@ -170,6 +170,8 @@ def _needs(workers: Mapping[str, Any]) -> str:
 def _stopping(settings: Mapping[str, Any]) -> StoppingRule:
     if settings["rule"] == "asha":
         return StoppingRule.asha(settings["reduction"], settings["first_step"])
+    if settings["rule"] == "model" and settings.get("continues") is True:
+        return StoppingRule.pauses(settings["after"], settings.get("last_step"))
     return StoppingRule.median(settings["after"])
 
 

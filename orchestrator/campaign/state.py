@@ -251,9 +251,10 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     curve = state.training.curves.get(trial)
     if curve is not None and curve.step == state.training_end:
         return None
-    is_worse = state.rungs.stops(rule, trial)
+    cause = StopCause.WORSE_THAN_OTHERS if rule.share else StopCause.PAUSE
+    at_rung = cause if state.rungs.stops(rule, trial) else None
     if training is None:
-        return StopCause.WORSE_THAN_OTHERS if is_worse else None
+        return at_rung
     kept_for = trials_to_finish(state)
     if kept_for and trial not in kept_for and state.rules.steps is not None:
         return StopCause.FINISH
@@ -261,7 +262,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         trial,
         () if curve is None else curve.steps,
         is_continued=trial in state.training.continued,
-        is_worse=is_worse,
+        at_rung=at_rung,
         is_hopeless=lambda: _is_hopeless(state, trial),
         is_finishing=trial in kept_for or trial in state.training.finishing,
     )

@@ -19,6 +19,7 @@ class StopCause(StrEnum):
 
     FIRST_TRAINING = "short first training"
     WORSE_THAN_OTHERS = "worse than other trials at this step"
+    PAUSE = "paused: the model chooses which trial goes on"
     FORECAST = "its expected end is worse than the best one"
     FINISH = "the rest of the budget is for the best trials"
 
@@ -63,7 +64,7 @@ class TrainingRule:
         steps: Sequence[int],
         *,
         is_continued: bool,
-        is_worse: bool,
+        at_rung: StopCause | None,
         is_hopeless: Callable[[], bool],
         is_finishing: bool = False,
     ) -> StopCause | None:
@@ -73,7 +74,7 @@ class TrainingRule:
             trial: its number.
             steps: at which it has reported, ascending; those of its curve will do.
             is_continued: whether it was stopped before.
-            is_worse: whether it is worse than others at its step.
+            at_rung: why the rule of its rungs stops it, if it does.
             is_hopeless: says whether even its optimistic forecast is worse than the best value.
             is_finishing: whether it was continued to complete the best ones.
 
@@ -82,8 +83,8 @@ class TrainingRule:
             return StopCause.FIRST_TRAINING if steps and _is_nearest_report(steps, self.first_steps) else None
         if self.is_witness(trial) or is_finishing:
             return None
-        if is_worse:
-            return StopCause.WORSE_THAN_OTHERS
+        if at_rung is not None:
+            return at_rung
         return StopCause.FORECAST if is_hopeless() else None
 
 

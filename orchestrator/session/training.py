@@ -1,6 +1,8 @@
 """What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a
 session begins."""
 
+import math
+
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
 from orchestrator.errors import UserError
@@ -64,6 +66,10 @@ def _first(settings: Settings, rule: ModelStoppingSettings) -> tuple[int, int]:
         return 0, 1
     trainings = budget.evaluations * SHARE_OF_EVALUATIONS if budget.steps is None else budget.steps / last
     trials = max(LEAST_FIRST, round(trainings)) if rule.first_trials is None else rule.first_trials
-    steps = max(1, round(FIRST_SHARE * trainings * last / max(1, trials)))
-    steps = steps if rule.first_steps is None else rule.first_steps
+    steps = rule.first_steps or _nearest_pause(FIRST_SHARE * trainings * last / max(1, trials), last)
     return (trials, steps) if steps < last else (0, 1)
+
+
+def _nearest_pause(steps: float, last: int) -> int:
+    """Return that of ½, ¼, … of `last`, rounded up, whose ratio to `steps` is nearest to 1."""
+    return math.ceil(last * 0.5 ** max(1, round(math.log2(last / steps))))

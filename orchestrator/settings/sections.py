@@ -423,15 +423,16 @@ class ModelStoppingSettings(Section):
     model_config = ConfigDict(populate_by_name=True)  # `continue` is no name in Python
 
     rule: Literal["model"] = Field(
-        description="Learn from learning curves: stop trials that are worse than the median at their step or that the "
-        "model expects to end worse than the best one, and continue stopped ones that look good again."
+        description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "
+        "continue those that the model expects to end best. Without checkpoints: stop trials that are worse than the "
+        "median at their step. In both cases trials stop that the model expects to end worse than the best one."
     )
     last_step: Annotated[int, Field(ge=2)] | None = Field(
         default=None,
         description="The step at which a training ends. Without it the largest step of a finished trial is taken, and "
         "there are no short first trainings.",
     )
-    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
+    after: PositiveInt = Field(default=3, description="The first step at which trials are paused or compared.")
     continues: bool | Literal["anew"] | None = Field(
         default=None,
         alias="continue",

@@ -90,6 +90,43 @@ def test_the_median_rule_stops_the_worse_half() -> None:
     assert rule.rung(2) is None
 
 
+@pytest.mark.parametrize(
+    ("after", "last_step", "steps"),
+    [
+        (3, 52, [4, 7, 13, 26]),
+        (3, 51, [4, 7, 13, 26]),
+        (5, 160, [5, 10, 20, 40, 80]),
+        (13, 52, [13, 26]),
+        (14, 52, [26]),
+        (27, 52, []),
+        (60, 52, []),
+        (1, 2, [1]),
+        (3, None, [3, 6, 12, 24, 48, 96]),
+    ],
+)
+def test_pauses_halve_a_training_and_none_is_before_their_first_step(
+    after: int, last_step: int | None, steps: list[int]
+) -> None:
+    rule = StoppingRule.pauses(after, last_step)
+    before_the_end = range(1, last_step or 100)
+    assert [step for step in before_the_end if rule.rung(step) != rule.rung(step - 1)] == steps
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=9))
+def test_every_trial_pauses_once_at_each_rung(rewards: list[float]) -> None:
+    rule, rungs = StoppingRule.pauses(3, 52), Rungs()
+    for trial, reward in enumerate(rewards):
+        rungs = rungs.after(rule, trial, 3, reward)
+        assert not rungs.stops(rule, trial)
+        for at, between in ((4, 6), (7, 12), (13, 25), (26, 51)):
+            rungs = rungs.after(rule, trial, at, reward)
+            assert rungs.stops(rule, trial)
+            rungs = rungs.continued([trial])
+            assert not rungs.stops(rule, trial)
+            rungs = rungs.after(rule, trial, between, reward)
+            assert not rungs.stops(rule, trial)
+
+
 def test_one_bad_step_does_not_end_a_good_trial() -> None:
     """Trial 0 was the best of all at step 1 and has a bad third step, where the next rung is."""
     rungs = rungs_after_step_1([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])

@@ -147,6 +147,36 @@ def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: t
     assert (stop_cause(state, 0), state.training.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
 
 
+def test_a_trial_with_a_checkpoint_pauses_half_way_whatever_its_rank() -> None:
+    state = fold(opened(1000), *started(0.1, 0.5, 0.9))
+    assert [stop_cause(state, trial) for trial in range(3)] == [None] * 3
+    state = fold_from(state, reports(2, 0.9, 5, first=5))
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, StopCause.PAUSE]
+
+
+def test_a_trial_that_was_continued_runs_from_its_pause_to_the_end() -> None:
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    before = fold(opened(1000), *started(0.1, 0.5, 0.9), reports(2, 0.9, 5, first=5), stop(2, 0.9, 5))
+    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2)))
+    for until in (9, END):
+        state = fold_from(before, *events, reports(2, 0.9, until, attempt=2, first=6))
+        assert stop_cause(state, 2) is None
+
+
+def test_nothing_is_stopped_at_its_last_step() -> None:
+    events = (*started(0.1, 0.5, 0.9), *(reports(trial, 0.1, END, first=5) for trial in range(2)))
+    state = fold(opened(END * 2 + 6), *events)  # what is left completes one trial
+    assert trials_to_finish(state) == (2,)
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
+
+
+def test_a_trial_that_would_begin_anew_is_stopped_only_when_it_is_worse_than_others() -> None:
+    state = fold(opened(1000, continues="anew"), *started(0.1, 0.2, 0.3, 0.4, 0.5))
+    state = fold_from(state, *(reports(trial, 0.1 * trial, 5, first=5) for trial in range(5)))
+    causes = [stop_cause(state, trial) for trial in range(5)]
+    assert causes == [StopCause.WORSE_THAN_OTHERS] * 3 + [None] * 2
+
+
 def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
     """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is
     to be kept."""

@@ -93,5 +93,6 @@ def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_fin
     continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
     ends = [views._end_row(history, one) for one in history.attempts if one.trial == continued.trial]
     assert [one["ended"] for one in ends] == ["stopped"] * (len(ends) - 1) + ["succeeded"]
-    assert ends[0]["value"] == continued.reports[3]
+    first_pause = 3 if continued.trial < 12 else 4  # of the short first trainings, and of the others
+    assert ends[0]["value"] == continued.reports[first_pause]
     assert ends[-1]["value"] == continued.value

@@ -8,7 +8,9 @@ import pytest
 from bbkb import Range, tune
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, build_new
+from orchestrator.session.training import with_training
 from orchestrator.settings.model import from_mapping
+from orchestrator.settings.sections import ModelStoppingSettings
 
 MODULE = """
 def silent(x, **more):
@@ -65,3 +67,19 @@ def test_tune_refuses_it_before_anything_is_written(tmp_path: Path) -> None:
             settings={"early_stopping": {"rule": "asha"}, "runs": str(tmp_path / "runs")},
         )
     assert not list((tmp_path / "runs").glob("*/campaign.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("trainings", "last_step", "first"),
+    [(10, 52, (10, 7)), (20, 52, (20, 7)), (40, 27, (40, 4)), (4, 52, (8, 4)), (1, 8, (8, 1))],
+)
+def test_short_first_trainings_end_where_trials_pause(
+    tmp_path: Path, trainings: int, last_step: int, first: tuple[int, int]
+) -> None:
+    rule = {"rule": "model", "last_step": last_step, "continue": True}
+    objective = {"callable": f"{tmp_path}/functions.py:reporting"}
+    budget = {"evaluations": 1000, "steps": trainings * last_step}
+    settings = from_mapping(tree(tmp_path, objective, early_stopping=rule, budget=budget, strategy={"name": "bbkb"}))
+    decided = with_training(settings, build(settings).objective).early_stopping
+    assert isinstance(decided, ModelStoppingSettings)
+    assert (decided.first_trials, decided.first_steps) == first
