@@ -58,8 +58,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "best": (
         "results:best",
         "Print the best configuration of a run, for scripts: the one that the strategy recommends "
-        "when values are noisy, else the one with the best value. A note on standard error says when it is one of the "
-        "existing data.",
+        "when values are noisy, else the one with the best value. Notes on standard error say when another one has the "
+        "best single value, and when it is one of the existing data.",
     ),
     "list": (
         "results:list_",

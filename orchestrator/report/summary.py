@@ -154,7 +154,7 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
     value = "value" if recommendation.evaluations == 1 else f"mean of {recommendation.evaluations} values"
-    reason = "values are noisy: its posterior mean is the best, a larger single value may be luck"
+    reason = "its posterior mean is the best: a better single value may be due to noise"
     return [*named, (value, str(short(recommendation.value))), ("why", reason)]
 
 

@@ -58,8 +58,8 @@ def best(
     ] = BestFormat.YAML,
 ) -> None:
     """Print the best configuration of a run, for scripts: the one that the strategy recommends when
-    values are noisy, else the one with the best value. A note on standard error says when it is one
-    of the existing data.
+    values are noisy, else the one with the best value. Notes on standard error say when another
+    one has the best single value, and when it is one of the existing data.
 
     With several objectives: print the front as a list, the best in the first objective first, with
     the objectives' values and the parameters of each configuration; with --format args one line for
@@ -78,6 +78,12 @@ def best(
     if is_single:
         direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
         say(SafeConsole(stderr=True), f"value {taken.value:.6g}, {direction}")
+    if taken is not best and best.parameters != taken.parameters:
+        say(
+            SafeConsole(stderr=True),
+            f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
+            "due to noise. Where equal configurations give equal values, set objective.deterministic: true",
+        )
     text = _format(taken.parameters, format_) if is_single else _written_front(state, format_)
     write_output(f"{text}\n".encode())
 

@@ -68,9 +68,13 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert noisy_result.recommended == found.parameters
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == found.parameters
+    best = noisy_result._history.campaign.best
+    assert best is not None
+    assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (best.arm != found.arm)
+    assert best.arm != found.arm
     screen = io.StringIO()
     Console(file=screen, width=200).print(render(noisy_result._history.status()))
-    assert "best posterior mean, because values are noisy" in screen.getvalue()
+    assert "best posterior mean: one best value may be noise" in screen.getvalue()
     value = f"mean of {found.evaluations} values" if found.evaluations > 1 else "value"
     assert value in dict(recommended_parameters(noisy_result._history))
     assert "Recommended: best posterior mean" in page(noisy_result._history, "noisy")
