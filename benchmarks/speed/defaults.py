@@ -27,7 +27,8 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
     chosen: list[int] = []
 
     def begin(number: int) -> float:
-        chosen.append(int(optimizer.ask(1)[0]))
+        if number == len(chosen):  # all workers are free at the start
+            chosen.extend(map(int, optimizer.ask(min(workers, horizon) if number == 0 else 1)))
         return float(rng.lognormal(0.0, SIGMA))
 
     def finish(number: int) -> None:

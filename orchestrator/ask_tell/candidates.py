@@ -25,7 +25,10 @@ from orchestrator.ask_tell.saving import Entry, build_arms, dump_arms, dump_name
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
+from orchestrator.version import __version__
 from orchestrator.wording import facts_html
+
+_PICKLED_BY = "pickled by"  # key of the version in a pickle
 
 
 class CandidateOptimizer:
@@ -232,10 +235,17 @@ class CandidateOptimizer:
         here."""
         state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
         kept = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
-        return copy.deepcopy(state, {id(one): one for one in kept})
+        return {**copy.deepcopy(state, {id(one): one for one in kept}), _PICKLED_BY: __version__}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        self.__dict__.update(state)
+        """Restore what was pickled. Raises ValueError when another version pickled it."""
+        version = state.get(_PICKLED_BY, "an older version")
+        if version != __version__:
+            raise ValueError(
+                f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of {version}; files that "
+                "`save` wrote are read by later versions"
+            )
+        self.__dict__.update((name, value) for name, value in state.items() if name != _PICKLED_BY)
         self._lock = threading.RLock()
 
     @classmethod

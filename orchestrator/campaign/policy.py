@@ -108,14 +108,14 @@ def _superfluous(state: CampaignState) -> tuple[int, ...]:
 
 def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
     """Return stopped trials that are to be completed now, as many as workers are free: those that
-    the rest of the budget is for. When all evaluations were begun, and no other budget is given:
-    all that may still become the best."""
-    rule, rules, training = state.rules.training, state.rules, state.training
+    the rest of the budget is for. When all evaluations were begun: all that may still become the
+    best."""
+    rule, training = state.rules.training, state.training
     if rule is None or not rule.resumes or not training.paused:
         return ()
-    if not kept_for and not state.remaining and rules.steps is None and rules.seconds is None:
+    if not kept_for and not state.remaining:
         best = None if state.best is None else state.best.value
-        kept_for = tuple(training.best_unfinished((), rules.sign, best))
+        kept_for = tuple(training.best_unfinished((), state.rules.sign, best))
     free = _room(state) - len(state.backlog)
     return tuple(trial for trial in kept_for if trial in training.paused)[: max(0, free)]
 

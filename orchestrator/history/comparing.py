@@ -51,11 +51,18 @@ def _parameter(best: Best | None, name: str) -> str:
     return "" if value is None else short_text(value)
 
 
+def _shown(value: object) -> str:
+    """Return the text of a setting, equal for one that is off and one that an older version did not
+    have."""
+    return "" if value is None or value is False else one_line(str(value), _LONGEST)
+
+
 def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     settings = [dict(leaves(history.settings.shown)) for history in histories]
     keys = dict.fromkeys(key for keys_of_run in settings for key in keys_of_run if key.partition(".")[0] not in _PLACES)
-    rows = [
-        (key, [one_line(str(keys_of_run[key]), _LONGEST) if key in keys_of_run else "" for keys_of_run in settings])
-        for key in keys
+    rows = [(key, [keys_of_run.get(key) for keys_of_run in settings]) for key in keys]
+    different = [(key, values) for key, values in rows if len(set(map(_shown, values))) > 1]
+    return [
+        (key, ["off" if value is False else _shown(value) for value in values])
+        for key, values in different[:MOST_SETTINGS]
     ]
-    return [(key, cells) for key, cells in rows if len(set(cells)) > 1][:MOST_SETTINGS]

@@ -315,6 +315,7 @@ def _record(history: History, event: Event) -> None:
             for trial, _attempt, step, value in event.reports:
                 row = history.reporting.setdefault(trial, history.trials[trial])
                 row.reports[step] = value
+                row.report_metrics.pop(step, None)  # of an attempt before
             for trial, step, metrics in event.metrics:
                 history.trials[trial].report_metrics[step] = metrics
         case ExistingTaken():
@@ -388,6 +389,8 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         row.error = f"{failure}: {message}"
     if not isinstance(event, TrialFailed) and event.reports:
         row.reports.update(event.reports)
+        for step, _ in event.reports:
+            row.report_metrics.pop(step, None)  # of an attempt before
         row.report_metrics.update(event.report_metrics)
         history.reporting.setdefault(row.trial, row)
     stopped_at = event.step if isinstance(event, TrialStopped) else None

@@ -52,11 +52,10 @@ def learning_curves(history: History) -> Figure | None:
 
 
 def metric_curves(history: History) -> list[Figure]:
-    """Return a picture for each of the further numbers that trials report, in the order in which
-    they appeared."""
+    """Return a picture for each of the first eight further numbers that the drawn trials report."""
     rows = [row for row in history.reporting.values() if row.report_metrics]
-    names = dict.fromkeys(name for row in rows for metrics in row.report_metrics.values() for name in metrics)
     shown = sorted(_rows(history, rows), key=lambda row: row is history.best)
+    names = dict.fromkeys(name for row in shown for metrics in row.report_metrics.values() for name in metrics)
     return [_metric_curves(history, shown, name, place) for place, name in enumerate([*names][:_MOST_METRICS])]
 
 

@@ -138,10 +138,10 @@ def _means(arms: Arms, told: Sequence[Observation]) -> Floats:
 
 
 def _worth(means: Floats) -> Floats:
-    """Return −log of (rank / n), the best having rank 1: (A,)."""
+    """Return −log of rank / (n + 1), the best having rank 1: (A,), above 0."""
     ranks = np.empty(len(means))
     ranks[np.argsort(-means, kind="stable")] = np.arange(1, len(means) + 1)
-    return -np.log(ranks / len(means))
+    return -np.log(ranks / (len(means) + 1))
 
 
 def _greedy(worth: Floats, most: int) -> list[int]:

@@ -30,10 +30,11 @@ class RecordedReports:
 
     def take_rest(self, outcome: Success | Stopped) -> list[Reported]:
         """Return the reports that came with the outcome and were not recorded before, because they
-        were lost or have come too late; forgets the attempt."""
+        were lost or have come too late; forgets the attempt. A worker of an older version sends
+        pairs without metrics."""
         recorded = self._recorded[outcome.trial, outcome.attempt]
         self.forget(outcome)
-        return [reported for reported in outcome.reports if reported[:2] not in recorded]
+        return [Reported(*reported) for reported in outcome.reports if reported[:2] not in recorded]
 
     def forget(self, outcome: Outcome) -> None:
         """Forget the attempt, which has ended."""

@@ -96,6 +96,8 @@ def build_earlier(tree: Any, folder: Path) -> Earlier | None:
     if tree is None or isinstance(tree, Earlier):
         return tree
     first = tree.get("first") if isinstance(tree, Mapping) and tree.keys() == {"runs", "first"} else None
+    if not (first is None or (isinstance(first, list | tuple) and all(isinstance(one, Mapping) for one in first))):
+        raise failure([Refusal(("first",), "must be a list of configurations", excerpt(first))])
     runs = tree if first is None else tree["runs"]
     if not (isinstance(runs, list | tuple) and runs and all(isinstance(run, str) and run for run in runs)):
         raise failure([Refusal((), "must be a list of folders of runs, such as [runs/mnist-1]", excerpt(tree))])

@@ -97,6 +97,16 @@ def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoi
         assert verify(store, result.folder.name).problems == ()
 
 
+@pytest.mark.parametrize("budget", [{"hours": 10.0}, {"steps": 100 * STEPS}])
+def test_paused_trials_are_completed_after_the_last_of_few_evaluations(tmp_path: Path, budget: dict[str, Any]) -> None:
+    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "early_stopping": RULE, "budget": budget}
+    result = tune(train, SPACE, direction="maximize", evaluations=12, progress=False, settings=settings)
+    ends = Counter(row["status"] for row in result.rows())
+    assert ends["succeeded"] >= 3
+    assert result.best.value is not None
+    assert result.best.value > 0.5
+
+
 def test_a_first_training_ends_in_its_worker_although_the_stop_comes_too_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

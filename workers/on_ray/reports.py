@@ -49,7 +49,7 @@ class ReportSender:
     """
 
     def __init__(self, campaign: str, trial: int, attempt: int, waits: bool) -> None:
-        self._prefix = f"{campaign}\nreport\n{trial}\n{attempt}\n"
+        self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
         self._stop_key = f"{campaign}\nstop\n{trial}\n{attempt}"
         self._waits = waits
         self._points: deque[Reported] = deque(maxlen=BUFFERED)  # not sent yet
@@ -159,7 +159,7 @@ class ReportReceiver:
         if time.monotonic() < self._next_look:
             return []
         self._began = time.monotonic()
-        prefix = f"{self._campaign}\nreport\n"
+        prefix = f"{self._campaign}\nreports\n"  # older versions wrote others below "report"
         self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
         values: list[IntermediateValue] = []
         for key in sorted(self._taken, key=_numbers):

@@ -205,7 +205,11 @@ class BBKB(SparseStrategy[SparseState]):
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             pick = workspace.append(top if continued is None else continued.arm)
             if prospect is None and lacking is None and continued is None:
-                prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance))
+                bonus = state.prior_bonus
+                more = (
+                    0.0 if bonus is None else float(bonus[pick.arm] - bonus.min())
+                )  # no other bound is larger by more
+                prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance) + more)
             pick = pick if lacking is None or continued is not None else replace(pick, reason="coverage")
             picks.append(pick if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats:

@@ -2,6 +2,7 @@
 a campaign.
 """
 
+import copy
 import doctest
 import subprocess
 import sys
@@ -299,3 +300,11 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
             one.tell([3], [0.5])
         one.ask(1)
         assert one._state.pulls.looks_deterministic
+
+
+@pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])
+def test_a_pickle_of_another_version_is_refused(change: dict[str, str], words: str) -> None:
+    optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 8)[:, None])
+    state = {name: value for name, value in optimizer.__getstate__().items() if name != "pickled by"}
+    with pytest.raises(ValueError, match=f"must be of this version of bbkb, .*{words}; files that `save` wrote"):
+        copy.copy(optimizer).__setstate__({**state, **change})

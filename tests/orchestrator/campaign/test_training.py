@@ -120,9 +120,10 @@ def test_the_steps_of_a_trial_that_goes_on_from_its_checkpoint_count_once() -> N
     assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).steps.total == 4 + 4 + 4 + 6
 
 
-def test_with_a_budget_of_evaluations_all_trials_that_may_become_the_best_are_completed() -> None:
+@pytest.mark.parametrize("steps", [None, 2000])
+def test_after_the_last_evaluation_all_trials_that_may_become_the_best_are_completed(steps: int | None) -> None:
     state = fold_from(
-        paused(0.1, 0.5, 0.9, steps=None, evaluations=3, finish=1),
+        paused(0.1, 0.5, 0.9, steps=steps, evaluations=3, finish=1),
         refreshed(*(Forecast(trial=trial, mean=trial, low=trial - 1, high=trial + 1) for trial in range(3))),
     )
     assert decide(state, 2.0) == Finish((2, 1, 0))

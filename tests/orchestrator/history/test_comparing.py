@@ -37,3 +37,11 @@ def test_best_parameters_are_shown_for_each_run() -> None:
     rows = dict(side_by_side([history]))
     assert set(history.best.parameters) <= rows.keys()
     assert rows["found by"] == [f"trial {history.best.trial}"]
+
+
+def test_a_setting_that_an_older_version_did_not_have_is_no_difference_while_it_is_off() -> None:
+    old = history_with()
+    rows = dict(side_by_side([old, history_with(earlier=None, careful=False)]))
+    assert not {"earlier", "careful"} & rows.keys()
+    assert dict(side_by_side([old, history_with(retries=0)]))["retries"] == ["", "0"]
+    assert dict(side_by_side([history_with(careful=True), history_with(careful=False)]))["careful"] == ["True", "off"]

@@ -46,6 +46,11 @@ def test_a_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
     assert portfolio(space, [near(0.0, "a")] * 3) == [{"x": 0.0, "kind": "a"}]
 
 
+def test_a_run_of_one_configuration_gives_it() -> None:
+    space = SearchSpace(from_mapping(campaign()).space)
+    assert portfolio(space, [EarlierRun("run", GRID[:1], [0.5])]) == GRID[:1]
+
+
 def test_one_configuration_stands_for_runs_that_agree() -> None:
     space = SearchSpace(from_mapping(campaign()).space)
     runs = [near(0.5, "a"), near(0.5, "a"), near(0.625, "a")]
@@ -133,6 +138,7 @@ def test_a_space_may_differ_in_priors(tmp_path: Path) -> None:
         ("runs/a", "earlier must be a list of folders of runs, such as"),
         ([], "earlier must be a list of folders of runs"),
         ([3], "earlier must be a list of folders of runs"),
+        ({"runs": ["a"], "first": 5}, "earlier.first must be a list of configurations"),
     ],
 )
 def test_the_section_is_a_list_of_folders(earlier: object, words: str) -> None:

@@ -1,10 +1,11 @@
 """Tests of orchestrator/session/outcome_events.py: what the log gets of an outcome."""
 
 import math
+from typing import Any
 
 import pytest
 
-from orchestrator.campaign.events import TrialFailed
+from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 from orchestrator.session.outcome_events import event_of
 from orchestrator.session.reports import RecordedReports
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
@@ -19,3 +20,13 @@ def test_a_value_that_is_not_finite_is_a_failure_whatever_the_worker_says(value:
     assert isinstance(event, TrialFailed)
     assert (event.failure, event.is_final) == ("invalid value", True)
     assert event.message == f"value must be a finite number, got {value}"
+
+
+def test_reports_of_a_worker_of_an_older_version_are_pairs_without_metrics() -> None:
+    running = fold(session(), batch(0, [5]), dispatch((0, 1)))
+    pairs: Any = [(1, 0.25), (2, 0.5)]
+    outcome = Success(trial=0, attempt=1, value=0.5, started=0.0, finished=1.0, worker="w", reports=pairs)
+    event = event_of(outcome, running, RecordedReports(), 2.0)
+    assert isinstance(event, TrialSucceeded)
+    assert event.reports == ((1, 0.25), (2, 0.5))
+    assert event.report_metrics == ()

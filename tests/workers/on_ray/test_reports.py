@@ -158,9 +158,9 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
 
 def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None:
     receiver = ReportReceiver("c")
-    store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
     assert [one.reported.step for one in receiver.take()] == [1]
-    store.put("c\nreport\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
+    store.put("c\nreports\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
     receiver.answer([])
     receiver._next_look = 0.0
     assert [one.reported.step for one in receiver.take()] == [2]
@@ -168,12 +168,12 @@ def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None
 
 def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
-        store.put(f"c\nreport\n1\n1\n{number}", pickle.dumps((Reported(number, 0.0),)), overwrite=True, namespace="")
+        store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((Reported(number, 0.0),)), overwrite=True, namespace="")
     assert [one.reported.step for one in ReportReceiver("c").take()] == [9, 10, 100]
 
 
 def test_what_a_session_took_and_did_not_answer_comes_to_the_next_one(store: Store) -> None:
-    store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
     assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
 
 
@@ -190,7 +190,7 @@ def test_coordinator_looks_more_often_where_workers_wait(store: Store) -> None:
     for is_awaited in (False, True):
         receiver = ReportReceiver("c")
         receiver.is_awaited = is_awaited
-        store.put("c\nreport\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+        store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
         receiver.take()
         receiver.answer([])
         patience[is_awaited] = receiver._next_look - receiver._began

@@ -76,3 +76,17 @@ def test_new_arms_bring_their_prior() -> None:
     assert after.prior_bonus is not None
     assert after.prior_bonus.shape == (401,)
     assert after.prior_bonus[400] == pytest.approx(PRIOR_RESULTS / 9 * LEAST_PRIOR)
+
+
+def test_the_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
+    for results in (8, 9, 12, 20):
+        state, _ = search(CHOOSER, EXPECTED, results)
+        decision = CHOOSER.ask(state, [], 1)
+        assert isinstance(decision, Choose)
+        if decision.prospect is None:  # nothing is fitted yet
+            continue
+        bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked())
+        largest = state.prospect(float(bounds.max()))
+        assert largest is not None
+        assert decision.prospect.gain >= largest.gain - 1e-9
+        assert results > 9 or largest.gain > 0.0
