@@ -109,6 +109,7 @@ class Places:
         # when trials have different demands, a resource that one does not use counts too:
         # `has_room` checks each trial
         self._need = need_of(placement, limits, placement.share_of(None))
+        self._largest_need = largest_need(placement, limits)
         self._most = most
         self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
@@ -118,13 +119,16 @@ class Places:
 
     def look(self) -> int:
         """Count them again."""
-        there = places_on(_resources(), self._need)
-        self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
+        nodes = _resources()
+        there = places_on(nodes, self._need)
+        fewest = places_on(nodes, self._largest_need)
+        self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there), fewest)))
         return self.count
 
     @property
     def is_crowded(self) -> bool:
-        """Whether campaigns on the cluster take turns, because there are more of them than places."""
+        """Whether campaigns on the cluster take turns, because one of them has fewer places than
+        there are campaigns."""
         return self._sharing.is_crowded
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:

@@ -6,6 +6,10 @@ it could use, and a number that changes whenever it looks. An entry that stays t
 is of a campaign that died, and counts no more. No process decides for the others: all compute the
 same division from the same entries.
 
+An entry also has the number of the campaign's largest evaluations that the cluster holds at a time.
+Where this is smaller in any entry than the number of campaigns, all take turns: an evaluation on
+all nodes cannot start while another campaign keeps one of them.
+
 The division is max-min fair: a campaign that wants less than an equal part gets what it wants, the
 others divide what is left equally. In whole places, campaigns in the order of their names get the
 places between their cumulated parts.
@@ -15,6 +19,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
@@ -43,6 +48,28 @@ def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
     return math.floor(there * last + _ROUNDING) - math.floor(there * first + _ROUNDING)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a campaign tells the others.
+
+    part: of the whole cluster, that it could use; from 0 to 1.
+    fewest: the number of its largest evaluations that the cluster holds at a time; 0 where it holds
+        none, so that no turn helps, and in entries of older versions.
+    """
+
+    part: float
+    fewest: int
+
+    def text(self, look: int) -> str:
+        """Return what `_entry_of` reads; `look`: a number that changes."""
+        return f"{self.part!r} {look} {self.fewest}"
+
+
+def _entry_of(text: bytes) -> _Entry:
+    part, _, *fewest = text.split()
+    return _Entry(float(part), int(fewest[0]) if fewest else 0)
+
+
 class Sharing:
     """One campaign's view of the others on its cluster."""
 
@@ -53,25 +80,25 @@ class Sharing:
         self._clock = clock
         self._looks = itertools.count()
         self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
-        self.is_crowded = False  # whether there are more campaigns than places, so that they take turns
+        self.is_crowded = False  # whether one of the campaigns counts fewer places than campaigns: they take turns
 
-    def own(self, there: int, wanted: int) -> int:
+    def own(self, there: int, wanted: int, fewest: int | None = None) -> int:
         """Return this campaign's part of the places that are `there`, of which it could use
-        `wanted`."""
+        `wanted`; `fewest`: the places for its largest evaluation, where they differ."""
         if there < 1:
             return there
-        part = wanted / there
-        _internal_kv_put(self._campaign, f"{part!r} {next(self._looks)}", overwrite=True, namespace=self._namespace)
-        others = self._others()
-        self.is_crowded = there <= len(others)
-        return places_of(self._campaign, there, {**others, self._campaign: part})
+        entry = _Entry(wanted / there, there if fewest is None else fewest)
+        _internal_kv_put(self._campaign, entry.text(next(self._looks)), overwrite=True, namespace=self._namespace)
+        entries = {**self._others(), self._campaign: entry}
+        self.is_crowded = any(0 < entry.fewest < len(entries) for entry in entries.values())
+        return places_of(self._campaign, there, {name: entry.part for name, entry in entries.items()})
 
     def leave(self) -> None:
         """Take nothing any more."""
         _internal_kv_del(self._campaign, namespace=self._namespace)
 
-    def _others(self) -> dict[str, float]:
-        """Return what the other campaigns that live could use."""
+    def _others(self) -> dict[str, _Entry]:
+        """Return the entries of the other campaigns that live."""
         now = self._clock()
         entries = {}
         for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):
@@ -81,4 +108,4 @@ class Sharing:
             last_value, since = self._seen.get(name, (b"", now))
             entries[name] = (entry, since if last_value == entry else now)
         self._seen = entries
-        return {name: float(entry.split()[0]) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}
+        return {name: _entry_of(entry) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from workers.executor import ExecutorError
-from workers.messages import Limits
+from workers.messages import Limits, Share
 from workers.on_ray.packing import Need
-from workers.on_ray.places import NamedNode, check_fits, memory_request
+from workers.on_ray.places import NamedNode, Placement, Places, check_fits, memory_request
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -94,6 +94,18 @@ def test_no_attempt_asks_for_more_memory_than_the_largest_node_has() -> None:
     largest = memory_request(limits, 1e9)
     assert largest == memory_request(limits, 1e12)
     assert memory_request(Limits(), 2.0) is None
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> None:
+    campaigns = [
+        Places(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), Limits(), 4)
+        for name in "ab"
+    ]
+    counts = [(campaign.look(), campaign.is_crowded) for campaign in campaigns]
+    for campaign in campaigns:
+        campaign.close()
+    assert counts == [(2, True), (2, True)]
 
 
 @pytest.mark.thorough

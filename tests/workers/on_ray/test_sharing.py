@@ -8,6 +8,7 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 from ray import cloudpickle
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Limits, Share, Success
@@ -54,6 +55,39 @@ def test_a_campaign_that_is_silent_counts_no_more(ray_cluster: str) -> None:
     other.leave()
     assert one.own(4, 4) == 4
     one.leave()
+
+
+def crowded(namespace: str, **counts: tuple[int, int | None]) -> dict[str, bool]:
+    """Which of the campaigns take turns, that count these places, and these for their largest
+    evaluations."""
+    campaigns = {name: Sharing(name, namespace=namespace) for name in counts}
+    for _ in range(2):  # the second time each has seen the others
+        for name, (there, fewest) in counts.items():
+            campaigns[name].own(there, there, fewest)
+    for campaign in campaigns.values():
+        campaign.leave()
+    return {name: campaign.is_crowded for name, campaign in campaigns.items()}
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_campaigns_take_turns_when_one_of_them_has_too_few_places() -> None:
+    here = "test of turns"
+    assert crowded(here, one=(1, None)) == {"one": False}
+    assert crowded(here, one=(2, None), other=(2, None)) == {"one": False, "other": False}
+    assert crowded(here, two_nodes=(1, None), one_node=(2, None)) == {"two_nodes": True, "one_node": True}
+    assert crowded(here, one=(2, 1), other=(2, 1)) == {"one": True, "other": True}
+    assert crowded(here, one=(2, 0), other=(2, 2)) == {"one": False, "other": False}  # no turn makes room for it
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_entry_of_an_older_version_has_a_part_and_no_turns() -> None:
+    here = "test of older entries"
+    campaign = Sharing("one", namespace=here)
+    _internal_kv_put("older", "1.0 7", overwrite=True, namespace=here)
+    answers = [(campaign.own(there, there), campaign.is_crowded) for there in (4, 1)]
+    assert answers == [(2, False), (1, True)]
+    _internal_kv_del("older", namespace=here)
+    campaign.leave()
 
 
 class Graphics:
