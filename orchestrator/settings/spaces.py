@@ -38,6 +38,7 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 def build_space(space: object) -> dict[str, Parameter]:
     """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
+    keys: dict[str, str] = {}  # name of a parameter → its key in the space, which differs where a block is repeated
     problems: list[Refusal] = []
     written = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
     for name, options in written.items():
@@ -47,11 +48,19 @@ def build_space(space: object) -> dict[str, Parameter]:
             )
         try:
             if isinstance(options, Mapping) and REPEAT in options:
-                parameters |= _repeated(name, options, written)
+                added = _repeated(name, options, written)
             else:
-                parameters[name] = _build_parameter(options)
+                added = {name: _build_parameter(options)}
         except ValidationError as error:
             problems += [problem.below(name) for problem in describe(error, options)]
+            continue
+        problems += [
+            Refusal((name,), f"must not name a parameter {same}: {keys[same]} names one so already; rename one of them")
+            for same in added
+            if same in keys
+        ]
+        keys |= dict.fromkeys(added, name)
+        parameters |= added
     if problems:
         raise failure(problems)
     return parameters

@@ -271,3 +271,34 @@ def test_a_mistake_in_a_block_has_its_place(tmp_path: Path, block: str, message:
         tmp_path, f"{HEAD}space:\n  m: {{choices: [1, 2]}}\n  p: {block}\n  n: {{low: 1, high: 3, integer: true}}\n"
     )
     assert line.startswith(message), line
+
+
+BLOCK_OF_UNITS = "layer: {repeat: n, space: {units: {low: 5, high: 9}, drop: {low: 0, high: 1}}}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            (BLOCK_OF_UNITS, "layer_1_units: {low: 0, high: 1}"),
+            "x.yaml:6: space.layer_1_units must not name a parameter layer_1_units: layer names one so already",
+        ),
+        (
+            ("layer_2_drop: {low: 0, high: 1}", BLOCK_OF_UNITS),
+            "x.yaml:6: space.layer must not name a parameter layer_2_drop: layer_2_drop names one so already",
+        ),
+        (
+            (
+                "a: {repeat: n, space: {b_2_u: {low: 0, high: 1}}}",
+                "a_1_b: {repeat: n, space: {u: {low: 0, high: 1}}}",
+            ),
+            "x.yaml:6: space.a_1_b must not name a parameter a_1_b_2_u: a names one so already",
+        ),
+    ],
+)
+def test_a_name_that_a_block_and_another_key_make_is_refused(
+    tmp_path: Path, lines: tuple[str, str], message: str
+) -> None:
+    space = "".join(f"  {line}\n" for line in lines)
+    (refusal,) = error_lines(tmp_path, f"{HEAD}space:\n{space}  n: {{low: 1, high: 3, integer: true}}\n")
+    assert refusal.startswith(message), refusal
