@@ -20,6 +20,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         return None
     row = history.trials[number]
     attempts = [attempt for attempt in history.attempts if attempt.trial == number]
+    reports = sorted(row.reports.items())[-MOST_REPORTS:]
     return {
         "trial": number,
         "candidate": row.arm,
@@ -29,8 +30,10 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "training": training(history, row),
         "parameters": strict_json(dict(row.parameters)),
         "metrics": strict_json(dict(row.metrics)),
-        "reports": [[step, strict_json(value)] for step, value in sorted(row.reports.items())][-MOST_REPORTS:],
-        "report_metrics": {step: strict_json(metrics) for step, metrics in sorted(row.report_metrics.items())},
+        "reports": [[step, strict_json(value)] for step, value in reports],
+        "report_metrics": {
+            step: strict_json(row.report_metrics[step]) for step, _ in reports if step in row.report_metrics
+        },
         "attempts": [
             {
                 "attempt": attempt.attempt,

@@ -89,6 +89,15 @@ def test_the_page_gets_the_metrics_of_reports(history: History) -> None:
     assert described["report_metrics"] == {step: {"loss": 1 / step, "val/auc": None} for step in range(1, STEPS + 1)}
 
 
+def test_reports_that_are_too_many_are_left_out_with_their_metrics(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.history.one_trial.MOST_REPORTS", 2)
+    described = describe_trial(history, 1)
+    assert described is not None
+    assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
+
+
 def test_each_reported_metric_has_a_picture_of_its_curves(history: History) -> None:
     assert learning_curves(history) is not None
     loss, area = metric_curves(history)
