@@ -60,10 +60,11 @@ class Helper:
     def evaluate(self, box: Box, attempt: Attempt, limits: Limits, machine: Machine) -> Outcome:
         """Run the objective as this rank. A success means that it has ended well; its value is not
         used."""
-        refuse_trainers()
+        objective = get_objective(box)
+        refuse_trainers(objective)
         is_requested = _EndRequest(self._campaign, attempt).is_there
         with _end_when(is_requested):
-            return evaluate(get_objective(box), attempt, limits, is_expendable=True, machine=machine)
+            return evaluate(objective, attempt, limits, is_expendable=True, machine=machine)
 
 
 @dataclass(frozen=True, slots=True)

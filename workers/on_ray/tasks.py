@@ -125,7 +125,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
         if _RETIRING.is_set():
             campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())
         else:
-            refuse_trainers()
+            refuse_trainers(objective)
             with _note_late_start(campaign, submission):
                 outcome = evaluate(objective, attempt, campaign.limits, is_expendable=True, publish=sender)
             if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):

@@ -7,12 +7,20 @@ It uses inner classes of Ray Train, which has no other way to give a trainer a p
 from typing import Any
 
 import ray
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2._internal.execution.callback import WorkerGroupCallback
-from ray.train.v2._internal.execution.worker_group import WorkerGroup
-from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
 
 from workers.on_ray.trainers import group_for_trainers
+
+try:
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+    from ray.train.v2._internal.execution.worker_group import WorkerGroup
+    from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
+
+    _REPLACED = ((WorkerGroup, "_create_placement_group"), (PlacementGroupCleanerCallback, "after_worker_group_start"))
+    for owner, name in _REPLACED:
+        getattr(owner, name)
+except (ImportError, AttributeError) as error:
+    raise RuntimeError(f"workers.ray_train needs another version of Ray, got {ray.__version__}: try 2.60") from error
 
 
 class _OwnGroup(DefaultPlacementGroupHandle):
@@ -50,11 +58,6 @@ class TrainerCheck(WorkerGroupCallback):
                 "lower num_workers or resources_per_worker"
             )
         handle = _OwnGroup(self._group)
-        replaced: tuple[tuple[type, str, object], ...] = (
-            (WorkerGroup, "_create_placement_group", lambda *_: handle),
-            (PlacementGroupCleanerCallback, "after_worker_group_start", lambda *_: None),  # it would remove the group
-        )
-        for owner, name, method in replaced:
-            if not hasattr(owner, name):
-                raise RuntimeError(f"workers.ray_train needs another version of Ray, got {ray.__version__}: try 2.60")
+        methods = (lambda *_: handle, lambda *_: None)  # what the second one replaces would remove the group
+        for (owner, name), method in zip(_REPLACED, methods, strict=True):
             setattr(owner, name, method)

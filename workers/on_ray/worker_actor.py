@@ -65,7 +65,7 @@ class WorkerActor:
         if self._is_train:
             admit_trainers(objective, limits)
         else:
-            refuse_trainers()
+            refuse_trainers(objective)
         self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
         sender = ReportSender(self._campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
         with contextlib.closing(sender):
