@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -115,10 +115,11 @@ class ShellCommand:
             if machine is not None:
                 given |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
             text, values = self._substitute({**self._placeholders(machine), **parameters})
-            output = self._run(text, {**given, **values}, report)
+            output, left_out = self._run(text, {**given, **values}, report)
             if not gives_value(report):
                 return Evaluation(math.nan)
-            return _read_result(result) if result.exists() else _last_line(output)
+            evaluation = _read_result(result) if result.exists() else _last_line(output)
+            return replace(evaluation, left_out={**evaluation.left_out, **left_out})
 
     def _placeholders(self, machine: Machine | None) -> Mapping[str, object]:
         """Return the values of the placeholders for the machine, where the command has one."""
@@ -169,8 +170,9 @@ class ShellCommand:
                 text += f'"${variable}"'
         return text, values
 
-    def _run(self, text: str, variables: Mapping[str, str], report: Report) -> str:
-        """Return the end of the command's standard output."""
+    def _run(self, text: str, variables: Mapping[str, str], report: Report) -> tuple[str, dict[str, str]]:
+        """Return the end of the command's standard output, and the reported metrics that cannot be
+        recorded, with why."""
         limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
         process = subprocess.Popen(
             ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],
@@ -204,7 +206,7 @@ class ShellCommand:
         reports.finish()
         if process.returncode:
             raise CommandFailedError(_failure(process.returncode, text_err))
-        return text_out
+        return text_out, reports.left_out
 
 
 def _plain(value: object) -> object:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+# the number of a process among those of a training: torchrun, Open MPI, MPICH
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 END_SECONDS = 10.0  # between SIGTERM and SIGKILL, for an evaluation that ends with the other machines
 
 

@@ -14,6 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_METRICS = 100  # of one result, or of one report
+NAME_CHARACTERS = 100  # of a metric
+
 Parameters = Mapping[str, Any]  # values of whatever types the space has
 
 
@@ -37,7 +40,7 @@ class EvaluationStopped(BaseException):
 class Report(Protocol):
     """The function with which an objective reports an intermediate value."""
 
-    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+    def __call__(self, /, value: float, step: int | None = None, **metrics: float) -> None:
         """Record an intermediate value.
 
         Args:
@@ -71,6 +74,14 @@ class HasOutput(Protocol):
     def write_output(self) -> Callable[[bytes], None] | None:
         """Appends bytes, from any thread, to what the attempt printed. None where no output is
         kept."""
+
+
+def check_bounds(name: str, count: int) -> None:
+    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
+    if count >= MOST_METRICS:
+        raise InvalidValueError(f"more than {MOST_METRICS}")
+    if len(name) > NAME_CHARACTERS:
+        raise InvalidValueError(f"its name has more than {NAME_CHARACTERS} characters")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import signal
 import threading
 from contextlib import suppress
 
-from objectives.objective import EvaluationStopped, Report
+from objectives.objective import EvaluationStopped, InvalidValueError, Report, check_bounds
 
 PREFIX = b"BBKB_REPORT "
+ARGUMENTS = ("value", "step")  # of `report`, which no metric can be named
 LONGEST_LINE = 4096
 STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the campaign stops early
 
@@ -17,7 +18,8 @@ class ReportLines:
     """Finds the reports in the output of the process group `group`, and ends the group when
     `report` says so.
 
-    A line that is not a report is ignored, also one that only resembles a report.
+    A line that is not a report is ignored, also one that only resembles a report. A metric that
+    cannot be recorded is left out; `left_out` says why.
     """
 
     def __init__(self, report: Report, group: int) -> None:
@@ -26,6 +28,7 @@ class ReportLines:
         self._line = b""
         self._stopped: EvaluationStopped | None = None
         self._kill: threading.Timer | None = None
+        self.left_out: dict[str, str] = {}
 
     def take(self, output: bytes) -> None:
         """Read a further piece of output."""
@@ -51,8 +54,8 @@ class ReportLines:
     def _take_line(self, line: bytes) -> None:
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
-            self._report(float(value), int(step), **dict(map(_metric, named)))
-        except ValueError:  # of a conversion, or too many metrics
+            self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
+        except ValueError:  # of a conversion
             return
         except EvaluationStopped as stopped:
             self._stopped = stopped
@@ -60,6 +63,19 @@ class ReportLines:
             self._kill = threading.Timer(STOP_GRACE_SECONDS, self._signal, [signal.SIGKILL])
             self._kill.daemon = True
             self._kill.start()
+
+    def _recordable(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return the metrics that `report` takes; the others are noted in `left_out`."""
+        taken: dict[str, float] = {}
+        for name, number in metrics.items():
+            try:
+                if name in ARGUMENTS:
+                    raise InvalidValueError("an argument of report has this name")
+                check_bounds(name, len(taken))
+                taken[name] = number
+            except InvalidValueError as error:
+                self.left_out[f"reported {name}"] = str(error)
+        return taken
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -69,6 +85,6 @@ class ReportLines:
 def _metric(text: str) -> tuple[str, float]:
     """Read `name=number`. Raises ValueError for anything else."""
     name, _, number = text.rpartition("=")
-    if name in ("", "step", "value"):
+    if not name:
         raise ValueError(f"a metric must be written as name=number, got {text!r}")
     return name, float(number)

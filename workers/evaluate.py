@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from objectives.machines import END_SECONDS, Machine
+from objectives.machines import END_SECONDS, RANK_VARIABLES, Machine
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.children import end_children
 from workers.clock import SteadyClock
@@ -325,7 +325,11 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 @contextlib.contextmanager
 def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
     """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of
-    several machines."""
+    several machines.
+
+    Variables with a rank are removed meanwhile: they are of what started Ray, such as srun, and
+    would be taken for those of the evaluation's own training.
+    """
     with (
         _hard_deadline(limits.timeout_seconds, is_gang),
         end_children(),
@@ -333,6 +337,8 @@ def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
         _memory_bound(limits.memory_bytes),
         _ended_by_signal() if is_gang else contextlib.nullcontext(),
     ):
+        for name in RANK_VARIABLES:
+            os.environ.pop(name, None)
         yield
 
 

@@ -7,12 +7,12 @@ from math import isfinite  # bound here, as in `workers.numbers`
 from pathlib import Path
 
 from objectives.machines import Machine
-from objectives.objective import EvaluationStopped, InvalidValueError
+from objectives.objective import EvaluationStopped, InvalidValueError, check_bounds
 from workers.messages import Reported
 from workers.numbers import excerpt, finite_or_not
-from workers.results import check_bounds, text_of
+from workers.results import text_of
 
-RECORDED_WHOLE = 500  # reports of an attempt that are recorded before they are thinned out
+RECORDED_WHOLE = 1000  # reports of an attempt that are recorded before they are thinned out
 
 # Sends a report to the coordinator, or nothing for one that is not recorded; True: the attempt
 # should stop.
@@ -23,8 +23,8 @@ class Reports:
     """The `report` of one attempt: selects the reports that are recorded, and publishes each of
     these where `publish` is given.
 
-    Of n reports about `RECORDED_WHOLE` · (1 + log₂(n / `RECORDED_WHOLE`)) are recorded: the first
-    ones, later a smaller and smaller share, and the last one. The selection depends on their number
+    Of n reports about `RECORDED_WHOLE` · (1 + ½ log₂(n / `RECORDED_WHOLE`)) are recorded: the
+    first `RECORDED_WHOLE`, later a smaller and smaller share, and the last one. The selection depends on their number
     alone, so it is the same wherever the attempt runs.
 
     `folder` is the trial's own folder, None unless the campaign gives each trial one.
@@ -51,7 +51,7 @@ class Reports:
         self._last: Reported | None = None
         self._count = 0
 
-    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+    def __call__(self, /, value: float, step: int | None = None, **metrics: float) -> None:
         """Record `value`, which may be NaN or infinite: a training that diverges may report it.
 
         Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when
@@ -66,7 +66,7 @@ class Reports:
         at = self._count if step is None else int(step)
         self._last = Reported(at, number, _checked(metrics) if metrics else ())
         self.last_value = number if isfinite(number) else self.last_value
-        stride = 1 << max(0, (self._count // RECORDED_WHOLE).bit_length() - 1)
+        stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
         is_recorded = self._count % stride == 0
         if is_recorded:
             self._recorded.append(self._last)

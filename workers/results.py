@@ -8,11 +8,9 @@ the bounds, is left out with a remark.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from objectives.objective import Evaluation, InvalidValueError
+from objectives.objective import NAME_CHARACTERS, Evaluation, InvalidValueError, check_bounds
 from workers.numbers import excerpt, finite
 
-MOST_METRICS = 100
-NAME_CHARACTERS = 100
 _NAMED = 3  # metrics that a remark names
 
 
@@ -45,14 +43,6 @@ def check_result(evaluation: object) -> CheckedResult:
         except InvalidValueError as error:
             left_out.append(_entry(name, str(error)))
     return CheckedResult(value, metrics, _remark(left_out))
-
-
-def check_bounds(name: str, count: int) -> None:
-    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
-    if count >= MOST_METRICS:
-        raise InvalidValueError(f"more than {MOST_METRICS}")
-    if len(name) > NAME_CHARACTERS:
-        raise InvalidValueError(f"its name has more than {NAME_CHARACTERS} characters")
 
 
 def _metric(name: str, metric: object) -> float:

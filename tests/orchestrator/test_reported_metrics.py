@@ -32,7 +32,6 @@ x = float(sys.argv[1])
 for step in range(1, 4):
     print("BBKB_REPORT", step, x * step, f"loss={1 / step!r}", "val/auc=nan", flush=True)
 print("BBKB_REPORT 9 0.5 loss")
-print("BBKB_REPORT 9 0.5 step=1")
 print("BBKB_REPORT 9 0.5 loss=low")
 print(x)
 """

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
+from objectives.machines import RANK_VARIABLES
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
 from workers.evaluate import (
     MESSAGE_CHARACTERS,
     HostInterruptError,
@@ -29,7 +30,6 @@ from workers.evaluate import (
 )
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Stopped, Success
 from workers.reporting import RECORDED_WHOLE
-from workers.results import MOST_METRICS, NAME_CHARACTERS
 
 UNLIMITED = Limits()
 
@@ -201,7 +201,7 @@ def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> No
 
 
 def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_are_recorded() -> None:
-    count, published = 64 * RECORDED_WHOLE + 2, list[Reported | None]()
+    count, published = 32 * RECORDED_WHOLE + 2, list[Reported | None]()
 
     def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
         for step in range(count):
@@ -216,11 +216,27 @@ def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_a
     outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
     assert isinstance(outcome, Success)
     steps = [reported.step for reported in outcome.reports]
-    assert steps[:RECORDED_WHOLE] == list(range(RECORDED_WHOLE))
+    assert steps[: RECORDED_WHOLE + 2] == [*range(RECORDED_WHOLE), RECORDED_WHOLE, RECORDED_WHOLE + 2]
     assert steps[-1] == count - 1
-    assert len(steps) == RECORDED_WHOLE * 7 + 2
+    assert len(steps) == RECORDED_WHOLE * 7 // 2 + 2
     assert [reported for reported in published if reported is not None] == list(outcome.reports[:-1])
     assert len(published) == count, "each report asks whether the campaign stops the trial"
+
+
+def test_a_rank_of_what_started_the_worker_does_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(_: Parameters, _seed: int, _report: Report) -> Evaluation:
+        seen.append({name for name in RANK_VARIABLES if name in os.environ})
+        os.environ["RANK"] = "1"  # of its own training
+        seen.append({name for name in RANK_VARIABLES if name in os.environ})
+        return Evaluation(1.0)
+
+    seen: list[set[str]] = []
+    for name in RANK_VARIABLES:
+        monkeypatch.setenv(name, "3")
+    attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
+    assert isinstance(evaluate(Doing(look), attempt, UNLIMITED, is_expendable=True), Success)
+    assert seen == [set(), {"RANK"}]
+    assert [os.environ[name] for name in RANK_VARIABLES] == ["3"] * len(RANK_VARIABLES)
 
 
 def test_a_report_takes_further_numbers_by_name() -> None:

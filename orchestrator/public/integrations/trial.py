@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from objectives.objective import EvaluationStopped, HasFolder, Report
+from objectives.machines import RANK_VARIABLES, gives_value
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS, EvaluationStopped, HasFolder, Report
+from objectives.report_lines import ARGUMENTS
 from objectives.returned import number_of
-from workers.results import MOST_METRICS
-
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of this process: torchrun, Open MPI, MPICH
 
 
 class Trial:
@@ -20,7 +19,8 @@ class Trial:
     `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the
     newest complete checkpoint in it, and `step` the step after which it was saved; None and 0 when
     there is none. `is_first`: whether this process is the first one of the training, which alone
-    reports and keeps checkpoints; by the variables of torchrun and mpirun, until a library knows.
+    reports and keeps checkpoints; by the machine of `report` and the variables of torchrun and
+    mpirun, until a library knows.
     """
 
     def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
@@ -37,7 +37,8 @@ class Trial:
             folder = report.folder if isinstance(report, HasFolder) else None
             folder = folder or os.environ.get("BBKB_FOLDER") or None
         self._report = report or _print_report
-        self.is_first = all(int(os.environ.get(name) or 0) == 0 for name in _RANKS)
+        ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]
+        self.is_first = gives_value(report) and not any(rank.isdecimal() and int(rank) for rank in ranks)
         self.folder = None if folder is None else Path(folder)
         self.checkpoint: Path | None = None
         self.step = 0
@@ -98,10 +99,14 @@ class Trial:
 
 
 def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
-    """Return the numbers beside the metric `name`, without spaces in their names, which separate
-    the words of a printed report."""
-    numbers = ((key, number_of(metric)) for key, metric in metrics.items() if key not in (name, "value", "step"))
-    others = {"_".join(str(key).split()): number for key, number in numbers if number is not None}
+    """Return the numbers beside the metric `name` that a report can take, without spaces in their
+    names, which separate the words of a printed report."""
+    numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
+    others = {
+        key: number
+        for key, number in numbers
+        if number is not None and key not in ARGUMENTS and 0 < len(key) <= NAME_CHARACTERS
+    }
     return dict(itertools.islice(others.items(), MOST_METRICS))
 
 

@@ -126,3 +126,8 @@ def test_process_after_the_first_neither_reports_nor_saves(
         assert not trial.report({"loss": 0.5}, "loss", 1)
         assert [path.name for path in tmp_path.iterdir()] == ["step-1"] * is_first
         assert capsys.readouterr().out.count("BBKB_REPORT") == is_first
+
+
+def test_a_rank_that_is_no_number_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "first")
+    assert Trial().is_first

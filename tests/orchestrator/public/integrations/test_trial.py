@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from objectives.objective import EvaluationStopped
+from objectives.machines import Machine
+from objectives.objective import NAME_CHARACTERS, EvaluationStopped
 from objectives.report_lines import ReportLines
 from orchestrator.public.integrations.trial import Trial
 from workers.messages import Reported
@@ -21,8 +22,18 @@ def test_a_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> 
     reports = Reports(lambda reported: reported is not None and reported.step == 2)
     trial = Trial(reports, tmp_path)
     assert not trial.report({"loss": 0.5}, "loss", 1)
-    assert trial.report({"loss": 0.25, "rate": 3, "step": 9, "name": "none"}, "loss", 2)
-    assert reports.points() == (Reported(1, 0.5), Reported(2, 0.25, (("rate", 3.0),)))
+    assert trial.report(
+        {"loss": 0.25, "rate": 3, "step": 9, "name": "none", "n" * (NAME_CHARACTERS + 1): 1.0, "": 1.0, "self": 2},
+        "loss",
+        2,
+    )
+    assert reports.points() == (Reported(1, 0.5), Reported(2, 0.25, (("rate", 3.0), ("self", 2.0))))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_function_on_several_machines_the_first_reports(rank: int) -> None:
+    machine = Machine(rank, 2, ("10.0.0.1", "10.0.0.2"), 29500)
+    assert Trial(Reports(machine=machine)).is_first == (rank == 0)
 
 
 def test_a_missing_metric_is_answered_with_those_there_are() -> None:

@@ -1,0 +1,48 @@
+"""Tests of objectives/report_lines.py: which lines are reports, and which metrics of them are
+taken."""
+
+import pytest
+
+from objectives.command import ShellCommand
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS
+from objectives.report_lines import ReportLines
+from workers.messages import Reported
+from workers.reporting import Reports
+from workers.results import check_result
+
+LONG = "n" * (NAME_CHARACTERS + 1)
+
+
+def read(line: str) -> tuple[tuple[Reported, ...], dict[str, str]]:
+    reports = Reports()
+    lines = ReportLines(reports, 0)
+    lines.take(f"{line}\n".encode())
+    return reports.points(), lines.left_out
+
+
+@pytest.mark.parametrize("name", ["value", "step", LONG])
+def test_a_metric_that_cannot_be_recorded_is_left_out_and_the_value_reported(name: str) -> None:
+    points, left_out = read(f"BBKB_REPORT 3 0.5 {name}=1 loss=0.25")
+    assert points == (Reported(3, 0.5, (("loss", 0.25),)),)
+    assert [*left_out] == [f"reported {name}"]
+
+
+def test_of_too_many_metrics_the_first_are_reported() -> None:
+    (point,), left_out = read("BBKB_REPORT 3 0.5 " + " ".join(f"m{number}={number}" for number in range(101)))
+    assert (point.value, len(point.metrics)) == (0.5, MOST_METRICS)
+    assert left_out == {"reported m100": f"more than {MOST_METRICS}"}
+
+
+def test_a_metric_may_have_the_name_self() -> None:
+    assert read("BBKB_REPORT 3 0.5 self=1") == ((Reported(3, 0.5, (("self", 1.0),)),), {})
+
+
+@pytest.mark.parametrize("line", ["3 0.5 loss", "3 0.5 loss=low", "3 0.5 =1", "three 0.5", "is no report"])
+def test_a_line_of_another_form_is_no_report(line: str) -> None:
+    assert read(f"BBKB_REPORT {line}") == ((), {})
+
+
+def test_the_result_of_a_command_has_a_remark_of_what_was_left_out() -> None:
+    evaluation = ShellCommand("echo BBKB_REPORT 1 0.5 step=1; echo 2").evaluate({}, 0, Reports())
+    remark = check_result(evaluation).remark
+    assert remark == "metrics left out: reported step (an argument of report has this name)"
