@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger("bbkb.executor")
 START_UP_SECONDS = 30.0  # in a task's lease, for the start of a worker process and the unpickling of the objective
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
-NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
+NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest time to an answer so far, after some node has died
 _REMEMBERED = 20  # number of durations in the mean
 _UNKNOWN = "unknown"
 
@@ -96,7 +96,7 @@ class RayExecutor:
         self._pool.provide(box)
         self._is_short = placement.kind == "task"  # whether the next attempt is a task
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
-        self._longest_seconds = 0.0
+        self._longest_seconds = 0.0  # from the submission of an attempt to its answer
         self._nodes = NodeWatch()
         self._clock = SteadyClock()
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
@@ -105,7 +105,7 @@ class RayExecutor:
         self._ahead: tuple[Attempt, frozenset[Reference]] | None = None  # the first of the queue when it had no room
         self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
-        # attempts whose node may have died: until when (monotonic) to wait for them
+        # attempts whose node may have died, and since when (monotonic)
         self._suspects: dict[Reference, float] = {}
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None
@@ -282,7 +282,7 @@ class RayExecutor:
             # its other processes may be in a bad state
             is_ill = is_ill or (isinstance(result, Failure) and self._is_gang)
             self._leave(reference, is_well=not is_ill)
-            self._learn(result)
+            self._learn(result, self._running[reference].age_seconds())
             self._end_attempt(reference, result)
 
     def _was_refused(self, attempt: _RunningAttempt, error: RayError) -> bool:
@@ -322,13 +322,13 @@ class RayExecutor:
         if self._running[reference].place is self._pool:
             (self._pool.free if is_well and not self._places.is_crowded else self._pool.end)(reference)
 
-    def _learn(self, outcome: Outcome) -> None:
-        """How long evaluations take, which decides between tasks and worker actors."""
+    def _learn(self, outcome: Outcome, age_seconds: float) -> None:
+        """Learn how long evaluations take, which decides between tasks and worker actors, and how
+        long their answers, with the start of a worker."""
         if not isinstance(outcome, Success):
             return
-        seconds = outcome.finished - outcome.started
-        self._longest_seconds = max(self._longest_seconds, seconds)
-        self._durations.append(seconds)
+        self._longest_seconds = max(self._longest_seconds, age_seconds)
+        self._durations.append(outcome.finished - outcome.started)
         if self._placement.kind == "auto":
             mean = sum(self._durations) / len(self._durations)
             self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
@@ -409,12 +409,12 @@ class RayExecutor:
             _LOGGER.warning("node %s has died", node)
         for reference, attempt in list(self._running.items()) if lost else ():
             if attempt.place is self._tasks:  # where they run is not known
-                self._suspects.setdefault(reference, now + self._longest_seconds + NODE_GRACE_SECONDS)
+                self._suspects.setdefault(reference, now)
             elif self._pool.node_of(attempt.trial, attempt.attempt) in lost:
                 self._give_up(reference, FailureKind.NODE_LOST, "the node that it ran on has died")
-        for reference, deadline in list(self._suspects.items()):
-            if now > deadline:
-                message = "a node has died, and it has not answered for longer than any evaluation took"
+        for reference, since in list(self._suspects.items()):
+            if now > since + self._longest_seconds + NODE_GRACE_SECONDS:
+                message = "a node has died, and it has not answered for longer than any other one took to answer"
                 self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _follow_places(self) -> None:
