@@ -76,14 +76,6 @@ class HasOutput(Protocol):
         kept."""
 
 
-def check_bounds(name: str, count: int) -> None:
-    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
-    if count >= MOST_METRICS:
-        raise InvalidValueError(f"more than {MOST_METRICS}")
-    if len(name) > NAME_CHARACTERS:
-        raise InvalidValueError(f"its name has more than {NAME_CHARACTERS} characters")
-
-
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What one evaluation returned.

@@ -6,7 +6,8 @@ import signal
 import threading
 from contextlib import suppress
 
-from objectives.objective import EvaluationStopped, InvalidValueError, Report, check_bounds
+from objectives.objective import EvaluationStopped, InvalidValueError, Report
+from objectives.returned import check_bounds
 
 PREFIX = b"BBKB_REPORT "
 ARGUMENTS = ("value", "step")  # of `report`, which no metric can be named

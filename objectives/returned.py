@@ -7,7 +7,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from objectives.objective import Evaluation, InvalidValueError
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError
 
 
 class MissingValueError(InvalidValueError):
@@ -19,6 +19,14 @@ class MissingValueError(InvalidValueError):
 
     def __reduce__(self) -> tuple[type, tuple[str, Evaluation]]:
         return type(self), (str(self), self.evaluation)
+
+
+def check_bounds(name: str, count: int) -> None:
+    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
+    if count >= MOST_METRICS:
+        raise InvalidValueError(f"more than {MOST_METRICS}")
+    if len(name) > NAME_CHARACTERS:
+        raise InvalidValueError(f"its name has more than {NAME_CHARACTERS} characters")
 
 
 def as_evaluation(returned: object, origin: str) -> Evaluation:

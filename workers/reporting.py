@@ -7,7 +7,8 @@ from math import isfinite  # bound here, as in `workers.numbers`
 from pathlib import Path
 
 from objectives.machines import Machine
-from objectives.objective import EvaluationStopped, InvalidValueError, check_bounds
+from objectives.objective import EvaluationStopped, InvalidValueError
+from objectives.returned import check_bounds
 from workers.messages import Reported
 from workers.numbers import excerpt, finite_or_not
 from workers.results import text_of

@@ -8,7 +8,8 @@ the bounds, is left out with a remark.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from objectives.objective import NAME_CHARACTERS, Evaluation, InvalidValueError, check_bounds
+from objectives.objective import NAME_CHARACTERS, Evaluation, InvalidValueError
+from objectives.returned import check_bounds
 from workers.numbers import excerpt, finite
 
 _NAMED = 3  # metrics that a remark names
