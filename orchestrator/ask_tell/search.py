@@ -19,13 +19,12 @@ from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, Sear
 from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.trainings import CurveLearner, Trainings
-from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Observation, TrialForecast
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.candidates.pool import Appended, Pool
+from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.settings.strategies import build_strategy, dump_strategy
 
@@ -99,22 +98,15 @@ class SpaceSearch:
         self.log: list[Entry] = []
         strategy = setup.strategy
         self._pool = setup.pool()
-        known = self._pool.candidates
-        repeats = known.repeats or model_of(strategy) is None
-        arms = Arms.of(
-            known.features,
-            known.parameter_of,
-            repeats=repeats,
-            is_sequence=known.is_sequence,
-            log_prior=known.log_prior,
-        )
+        candidates = self._pool.candidates
+        arms = arms_of(candidates, candidates.repeats or model_of(strategy) is None)
         state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
         trainings = Trainings(setup.steps, setup.first_trials)
         self.learner = CurveLearner(strategy, state, setup.seed, self._record, trainings)
         self._best = -math.inf  # final reward
         self._forecasts: dict[int, TrialForecast] = {}  # of open trials, by `_forecast_by`
         self._forecast_by: object = None
-        self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
+        self._arms = {row.tobytes(): arm for arm, row in enumerate(candidates.features)}
         self._waiting = [self._arm(one) for one in setup.enqueue]  # enqueued and not asked for yet
 
     @property

@@ -15,10 +15,22 @@ from objectives.conditions import Scalar
 from objectives.growth import grow, join
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows, Growth
 from orchestrator.bandit.strategy import StrategyState
 
 GROWTH = 256  # candidates appended at once, at most
+
+
+def arms_of(candidates: Candidates, repeats: bool) -> Arms:
+    """Return the candidates as a strategy's arms; `repeats`: whether one may be pulled again."""
+    return Arms.of(
+        candidates.features,
+        candidates.parameter_of,
+        repeats=repeats,
+        is_sequence=candidates.is_sequence,
+        log_prior=candidates.log_prior,
+    )
 
 
 @dataclass(frozen=True, slots=True)

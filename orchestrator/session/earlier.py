@@ -118,15 +118,15 @@ def portfolio(space: SearchSpace, runs: Sequence[EarlierRun], most: int = MOST) 
         best = np.argsort(-np.array(run.rewards), kind="stable")[:MOST_OF_A_RUN]
         told.append([])
         for place in best:
-            made = space.candidate(run.configurations[place]).features
-            arm = arms.setdefault(made.tobytes(), len(arms))
+            row = space.candidate(run.configurations[place]).features
+            arm = arms.setdefault(row.tobytes(), len(arms))
             if arm == len(features):
-                features.append(made)
+                features.append(row)
                 configurations.append(run.configurations[place])
             told[-1].append(Observation(arm, run.rewards[place]))
     numbers = space.candidate(configurations[0]).parameter_of
-    known = Arms.of(np.concatenate(features), numbers)
-    worth = np.array([_worth(_means(known, results)) for results in told])
+    evaluated = Arms.of(np.concatenate(features), numbers)
+    worth = np.array([_worth(_means(evaluated, results)) for results in told])
     return [configurations[number] for number in _greedy(worth, most)]
 
 

@@ -19,7 +19,7 @@ from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, Forecast, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
-from orchestrator.candidates.pool import Appended, Pool
+from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.errors import CampaignError
 from orchestrator.session.resources import Resources
 from workers.messages import Attempt
@@ -73,14 +73,7 @@ class Problem:
         """
         candidates, is_calibrated = self.candidates, model_of(self.strategy) is not None
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
-        repeats = may_repeat and not self.is_deterministic
-        arms = Arms.of(
-            candidates.features,
-            candidates.parameter_of,
-            repeats=repeats,
-            is_sequence=candidates.is_sequence,
-            log_prior=candidates.log_prior,
-        )
+        arms = arms_of(candidates, may_repeat and not self.is_deterministic)
         placed = arms if self.sharded_arms is None else replace(arms, features=self.sharded_arms)
         return placed.with_goals(self.goals)
 
