@@ -115,7 +115,6 @@ class _GridOptions:
     folder: ClassVar[str]
     space: ClassVar[Space]
     dataset: str
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def default_space(self) -> Space:
         """Return every configuration that was recorded."""
@@ -164,8 +163,6 @@ class NasBench101:
     """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello
     et al. 2020, appendix D.2). One training a cell was recorded.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     operations: Annotated[
         Literal["paper", "all"], Doc("Operations of the inner vertices: `all` three, or the `paper`'s two.")

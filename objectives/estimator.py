@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,6 @@ class SklearnEstimator:
     Raises ValueError when names or numbers cannot be right; what is imported or read is checked by
     `load`.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     estimator: Annotated[str, Doc("The dotted name of the estimator's class, such as sklearn.svm.SVC.")]
     data: Annotated[

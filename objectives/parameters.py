@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from typing_extensions import Doc
 
@@ -39,8 +39,6 @@ class Range:
     Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all
     whole for `integer`; high − low a whole number of steps.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     low: Annotated[float, Doc("The smallest value.")]
     high: Annotated[float, Doc("The largest value, included.")]
@@ -116,8 +114,6 @@ class Choice:
     choice.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
     choices: Annotated[
         tuple[Scalar, ...], Doc("The values, which have no order: any two different ones are equally far apart.")
     ]
@@ -158,8 +154,6 @@ class Ordered:
     Raises ValueError when there is none or two are equal.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
     ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbours are alike, steps count as equal.")]
     when: WhenOption = None
     prior: PriorOption = None
@@ -185,8 +179,6 @@ class Ordered:
 @dataclass(frozen=True, slots=True)
 class Constant:
     """Always `constant`: passed to the objective, invisible to the model."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     constant: Annotated[Scalar, Doc("The value, which the objective is given and the model does not see.")]
     when: WhenOption = None

@@ -5,9 +5,8 @@ They need no data, so a listed class is its own objective: `load` returns the sa
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 from typing_extensions import Doc
@@ -21,8 +20,6 @@ from objectives.parameters import Range, Space
 class _Formula:
     """The options of an objective with a formula, and what they do. Raises ValueError when one is
     out of range."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
     seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0

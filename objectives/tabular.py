@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,8 +112,6 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 class _RegressionData(ABC):
     """A data set of a regression problem as a bandit problem: a row is an arm. A subclass reads the
     data."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
 

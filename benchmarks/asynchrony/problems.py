@@ -7,7 +7,7 @@ values, and λ, ξ² and F mean the same on each table.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -45,8 +45,6 @@ class Standardised:
     tables get noise N(0, 0.01²), as in Calandriello et al. 2020, on the target scaled to [0, 1] and
     on accuracies. `has_seconds`: evaluations have the recorded durations, which only `cells` has.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     table: Name = "fcnet"
     has_seconds: bool = False

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
-from typing import ClassVar
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Setting, make_record
@@ -178,8 +177,6 @@ class TrainingExecutor:
 class CurveObjective:
     """Options of the objective of such a campaign: the problem that `run_campaign` has put into
     `PROBLEM`."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def default_space(self) -> Space | None:
         """The space of a problem without a list of configurations."""

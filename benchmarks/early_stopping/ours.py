@@ -4,7 +4,6 @@ reached."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from benchmarks.early_stopping.curves import TRAININGS, LearningCurve, key_of, load_curves
 from benchmarks.papers.campaigns import finish_and_read
@@ -20,8 +19,6 @@ MOST_EVALUATIONS = 500
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
     """Options of the objective: the curves of `training`, stored in `folder`."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     training: str
     folder: str

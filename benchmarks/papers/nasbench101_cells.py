@@ -10,9 +10,8 @@ The accuracies of 914 of the cells are recorded, one training each. Those of the
 predicted, see `Cells`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +46,6 @@ class Cells:
     training time). The data have one training of each cell, so noise is added; the paper draws one
     of three trainings.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     cells: Literal["recorded", "all"] = "recorded"
     noise_std: float = 0.01

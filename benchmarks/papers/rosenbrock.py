@@ -2,9 +2,8 @@
 equation 4.2)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -23,8 +22,6 @@ class Rosenbrock:
     The papers give no domain. It is [−2, 2] × [−1, 3] here, which is usual for this function. The
     minimum of f is 0 at (1, 1); the maximum is 259.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.1
 

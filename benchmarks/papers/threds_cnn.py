@@ -14,7 +14,6 @@ For repetitions there is a smaller problem (`threds_cnn_twin`), a table of recor
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 from benchmarks.papers.campaigns import Comparison, Method, Runs, Tree, run_all
 from benchmarks.papers.experiment import Experiment, Request
@@ -118,8 +117,6 @@ class Twin:
 
     Without noise, methods that draw no random numbers would make the same choices with each seed.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = _NOISE_STD
 

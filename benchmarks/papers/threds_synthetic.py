@@ -9,7 +9,7 @@ Rosenbrock's function has u²; the paper prints R = 0.01 and u.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -35,8 +35,6 @@ class Rosenbrock:
     The paper (appendix D.1) prints u instead of u², which is `exponent` 1. The maximum of both is
     10, at x = y = 2/3. Noise N(0, `noise_std`²) is added.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = NOISE_STD
     exponent: int = 2

@@ -15,9 +15,8 @@ that is left of scikit-learn's 8×8 digits after the first pooling.
 PyTorch is an extra and is imported when an evaluation needs it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from typing_extensions import Doc
@@ -43,8 +42,6 @@ class ConvolutionalNetwork:
     A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over
     are the test rows. Nothing is downloaded. Raises ValueError on an option out of range.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
     dataset: ImageSet = "auto"

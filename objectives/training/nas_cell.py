@@ -12,9 +12,8 @@ PyTorch is an extra and is imported when an evaluation needs it.
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from typing_extensions import Doc
@@ -47,8 +46,6 @@ class CellNetwork:
 
     Raises ValueError on an option out of range.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     vertices: Annotated[int, Doc("Vertices of a cell, 3 to 7.")] = 6
     operations: Annotated[tuple[str, ...], Doc("The operations that inner vertices may have.")] = (CONVOLUTION, POOLING)

@@ -13,9 +13,9 @@ through a new shuffle of the training rows. Dropout zeroes every input of every 
 with probability p and divides the others by 1 − p, in training only.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,6 @@ ImageSet = Annotated[
 @dataclass(frozen=True, slots=True)
 class SoftmaxRegression:
     """Multinomial logistic regression on images of digits. Nothing is downloaded."""
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
     dataset: ImageSet = "auto"

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from annotated_types import Gt
@@ -45,7 +45,6 @@ class _Scaled:
 
     lengthscale: LengthscaleOption = 1.0
     variance: VarianceOption = 1.0
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0

@@ -99,9 +99,10 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
 
 def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
     """Give each option the meaning that its field's annotation has, and each class the first part
-    of its docstring."""
+    of its docstring; no other key is allowed."""
     for cls in classes:
         definition = definitions.get(cls.__name__, {})
+        definition["additionalProperties"] = False
         for name, text in documentation_of(cls).items():
             definition.get("properties", {}).get(name, {})["description"] = text
         if "description" in definition:

@@ -25,7 +25,7 @@ variances.
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self
@@ -182,7 +182,6 @@ class Compressed(ABC):
     ] = 1_000_000
     model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -9,7 +9,7 @@ is λ: with the σ² of the 1/λ scale that is √λ σ. Each has a file in `str
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -48,7 +48,6 @@ class Improvement(ExactStrategy[ExactState]):
     warm_start: WarmStartOption = ONE_PULL
     model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

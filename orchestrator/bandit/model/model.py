@@ -1,9 +1,9 @@
 """The model that all model-based strategies share, so that they differ only in how they choose."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -104,7 +104,6 @@ class Model:
             "None: 8 where no arm is pulled twice, 16 elsewhere."
         ),
     ] = FIRST_FIT
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self, "model")

@@ -37,7 +37,6 @@ class RandomStart:
 
     pulls: PullsOption = 1
     name: Literal["random"] = "random"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self, "strategy.warm_start")
@@ -64,7 +63,6 @@ class UncertaintyStart:
     ] = None
     max_pulls: Annotated[int, Ge(1), Doc("Pulls at most, ≥ 1.")] = 64
     name: Literal["uncertainty"] = "uncertainty"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self, "strategy.warm_start")
@@ -98,7 +96,6 @@ class SpreadStart:
         ),
     ] = 16
     name: Literal["spread"] = "spread"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self, "strategy.warm_start")
@@ -175,7 +172,6 @@ class DataStart:
         "reward"
     )
     name: Literal["data"] = "data"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self, "strategy.warm_start")

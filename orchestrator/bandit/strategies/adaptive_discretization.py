@@ -6,7 +6,7 @@ for one arm.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -143,7 +143,6 @@ class AdaptiveDiscretization:
     ] = "norm"
     horizon: Annotated[int, Ge(2), Doc("T, the pulls that `chaining` reckons with, ≥ 2.")] = 1000
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -6,10 +6,10 @@ covariance matrix.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Gt
@@ -95,7 +95,6 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     mode: ModeOption = "batch"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -13,7 +13,7 @@ noise. The asynchronous mode is based on this.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
@@ -141,7 +141,6 @@ class BBKB(SparseStrategy[SparseState]):
         ),
     ] = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -6,7 +6,7 @@ its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -61,7 +61,6 @@ class BKB(SparseStrategy[SparseState]):
     width: Width = None
     model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -2,9 +2,9 @@
 the sample means)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -52,7 +52,6 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     mode: ModeOption = "batch"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -1,9 +1,8 @@
 """GP-BUCB: batches under the exact Gaussian process (Desautels, Krause, Burdick 2014)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -60,7 +59,6 @@ class GPBUCB(ExactStrategy[ExactState]):
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
     wait: WaitOption = Waiting.DRIFT_BUDGET
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

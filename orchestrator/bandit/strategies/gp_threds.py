@@ -14,7 +14,7 @@ the belief is made of that visit's rewards alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -106,7 +106,6 @@ class GPThreDS:
         float, Gt(0), Lt(0.5), Doc("p, how often the walk may err, in (0, 1/2), with search `random_walk` only.")
     ] = 0.25
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

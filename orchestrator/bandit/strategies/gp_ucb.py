@@ -2,7 +2,7 @@
 Gopalan 2017)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -45,7 +45,6 @@ class GPUCB(ExactStrategy[ExactState]):
     width: Width = None
     model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

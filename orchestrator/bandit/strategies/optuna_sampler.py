@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Gt
@@ -76,7 +76,6 @@ class OptunaSampler(ModelFree[OptunaState]):
     refresh_growth: Annotated[
         float, Gt(0), Doc("In mode `async`: the share by which results have grown when the sampler is given them, > 0.")
     ] = 0.01
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

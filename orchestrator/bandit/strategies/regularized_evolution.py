@@ -3,9 +3,9 @@ classifier architecture search", Algorithm 1): parents win tournaments in the po
 member is removed, whatever its reward.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
@@ -59,7 +59,6 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         Doc("The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1."),
     ] = 10
     batch_size: BatchSize = 10
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -1,7 +1,7 @@
 """The uniform policy: every pull an arm at random. Its regret is the denominator of every regret
 ratio."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -24,7 +24,6 @@ class Uniform(ModelFree[ModelFreeState]):
     `ask` is pure."""
 
     takes_goals: ClassVar[Literal[True]] = True  # it does not use them
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
