@@ -28,7 +28,6 @@ from orchestrator.session.assemble import Parts, build_new, create_run, existing
 from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
-from orchestrator.settings.options import dump
 from orchestrator.settings.sections import name_from
 from orchestrator.store.runs import Run, make_folder
 
@@ -85,10 +84,7 @@ class Campaign:
         tree = {
             **sections,
             "name": name or _name_of(objective),
-            "space": {
-                key: parameter if isinstance(parameter, Mapping) else dump(parameter)
-                for key, parameter in space.items()
-            },
+            "space": dict(space),
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
             **{key: value for key, value in arguments.items() if value is not None},

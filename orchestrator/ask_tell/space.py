@@ -35,8 +35,7 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves, Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.options import dump
-from orchestrator.settings.spaces import REPEAT, build_forbid, build_space, completed_enqueue, prior_problems
+from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
@@ -467,14 +466,4 @@ def _clauses(forbid: object) -> tuple[Clause, ...]:
 
 
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
-    check_space(space)
-    if any(isinstance(one, Mapping) and REPEAT in one for one in space.values()):
-        return SearchSpace(
-            build_space({k: one if isinstance(one, Mapping) else dump(one) for k, one in space.items()}), forbid
-        )
-    plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
-    built = build_space(plain)
-    parameters: dict[str, Parameter] = {
-        name: built[name] if isinstance(one, Mapping) else one for name, one in space.items()
-    }
-    return SearchSpace(parameters, forbid)
+    return SearchSpace(build_space(check_space(space)), forbid)

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from objectives.parameters import has_prior
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.wording import duration, iso
@@ -86,8 +87,9 @@ def reason(history: History, row: TrialRow) -> str:
         )
     if width is None or variance is None or not math.isfinite(width + variance):
         return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
+    prior = ", with what the priors of the space add to each bound" if has_prior(history.settings.space) else ""
     return (
-        f"Chosen as {where}, for the highest upper bound that was left: a predicted mean score of {mean:.4g}, "
+        f"Chosen as {where}, for the highest upper bound that was left{prior}: a predicted mean score of {mean:.4g}, "
         f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations; "
         f"{_SCORES}."
     )

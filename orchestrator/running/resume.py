@@ -22,6 +22,7 @@ from orchestrator.session.retrying import reopen
 from orchestrator.session.training import DECIDED
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.from_log import read_recorded
+from orchestrator.settings.imported import Earlier
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.sections import ModelStoppingSettings
 from orchestrator.store import runs, snapshots
@@ -91,10 +92,10 @@ def prepare(
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
-    """Return the settings with what the run's settings `old` decide: existing data and earlier
-    runs, which are read only once because they may have changed, `workers.retries` and options of the strategy where
-    the new settings leave them open, because their defaults have changed, and what the first
-    session decided about trainings."""
+    """Return the settings with what the run's settings `old` decide: existing data and what was
+    read of the same earlier runs, which are read only once because they may have changed,
+    `workers.retries` and options of the strategy where the new settings leave them open, because
+    their defaults have changed, and what the first session decided about trainings."""
     recorded, workers = from_mapping(old), settings.workers
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
@@ -107,12 +108,16 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             "existing_data": recorded.existing_data,
-            "earlier": recorded.earlier,
+            "earlier": recorded.earlier if _names(recorded.earlier) == _names(settings.earlier) else settings.earlier,
             "workers": workers,
             "early_stopping": rule,
             "strategy": _as_begun(old.get("strategy"), recorded.strategy, settings.strategy),
         }
     )
+
+
+def _names(earlier: Earlier | None) -> list[str]:
+    return [] if earlier is None else [Path(run).name for run in earlier.runs]
 
 
 def _as_begun(old: object, before: Any, strategy: Any) -> Any:

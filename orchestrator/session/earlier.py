@@ -19,6 +19,7 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation
+from orchestrator.campaign.goals import CampaignGoals, ConstraintGoal
 from orchestrator.errors import RunError
 from orchestrator.history.fold import fold
 from orchestrator.settings.changes import differences
@@ -58,15 +59,17 @@ def with_earlier(settings: Settings) -> Settings:
     earlier = settings.earlier
     if earlier is None or earlier.first is not None:
         return settings
-    space = SearchSpace(settings.space, settings.forbid)
-    runs = [_read(Path(folder), space, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
-    first = portfolio(space, runs, min(MOST, max(settings.budget.evaluations // SHARE, 1)))
+    space, budget = SearchSpace(settings.space, settings.forbid), settings.budget.evaluations
+    constraints = CampaignGoals.of(settings.resolved()).constraints
+    runs = [_read(Path(folder), space, constraints, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
+    left = max(budget - len(settings.enqueue), 0)
+    first = portfolio(space, runs, min(MOST, max(budget // SHARE, 1), left))
     return settings.model_copy(update={"earlier": dataclasses.replace(earlier, first=tuple(first))})
 
 
-def _read(folder: Path, space: SearchSpace, key: str) -> EarlierRun:
-    """Return the results of a run whose configurations belong to `space`; `key` is its place in the
-    campaign file."""
+def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal], key: str) -> EarlierRun:
+    """Return the results of a run whose configurations belong to `space`, without those that
+    violated one of the `constraints` there; `key` is its place in the campaign file."""
     run = open_run(folder)
     history = fold(run.events())
     theirs = read_recorded(history.created.settings).space
@@ -83,12 +86,19 @@ def _read(folder: Path, space: SearchSpace, key: str) -> EarlierRun:
     results = [
         ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
         for row in history.succeeded
-        if row.value is not None
+        if row.value is not None and not _violates(row.metrics, constraints)
     ]
     allowed = list(_of_space(space, results))
     if not allowed:
-        raise RunError(f"{key}: run {run.name} has no result of an allowed configuration: leave it out")
+        within = " that satisfies the constraints" if constraints else ""
+        raise RunError(f"{key}: run {run.name} has no result of an allowed configuration{within}: leave it out")
     return EarlierRun(run.name, [configuration for configuration, _ in allowed], [reward for _, reward in allowed])
+
+
+def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
+    """Return whether a result violates a constraint. One on a metric that the run did not record is
+    not known to be violated."""
+    return any(one.metric in metrics and one.margin(metrics[one.metric]) < 0.0 for one in constraints)
 
 
 def _of_space(

@@ -166,6 +166,8 @@ def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Ref
 
 
 def _build_parameter(options: object) -> Parameter:
+    if isinstance(options, Parameter):  # from Python
+        return options
     fields = as_mapping(options, _example(options))
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
@@ -197,7 +199,7 @@ def _repeated(name: str, options: Mapping[str, object], written: Mapping[str, ob
     if options.keys() != {REPEAT, "space"}:
         raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
     count = str(options[REPEAT])
-    number = _build_parameter(written[count]) if isinstance(written.get(count), Mapping) else None
+    number = _build_parameter(written[count]) if isinstance(written.get(count), Mapping | Parameter) else None
     if not (isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS):
         rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
         raise failure([Refusal((REPEAT,), rule, count)])

@@ -22,6 +22,10 @@ def trained(x: float, report: Report) -> float:
     return x
 
 
+def tent(x: float) -> float:
+    return -abs(x - 0.3)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
     settings = {
@@ -77,3 +81,13 @@ def test_a_run_is_found_by_its_name_below_runs(run: Result, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["status", run.folder.name], catch_exceptions=False)
     assert result.exit_code == 0
+
+
+def test_the_reason_of_a_pick_names_the_priors_of_the_space(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
+    for prior, words in (({"prior": 0.3}, "left, with what the priors of the space add"), ({}, "left: a predicted")):
+        space = {"x": {"low": 0.0, "high": 1.0, **prior}}
+        result = tune(tent, space, evaluations=12, direction="maximize", progress=False, settings=settings)
+        described = describe_trial(result._history, 11)
+        assert described is not None
+        assert f"for the highest upper bound that was {words}" in described["reason"]

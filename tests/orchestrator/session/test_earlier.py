@@ -34,6 +34,10 @@ def loss(x: float, kind: str) -> float:
     return (x - 0.25) ** 2 + (kind != "b")
 
 
+def loss_and_size(x: float, kind: str) -> dict[str, float]:
+    return {"value": loss(x, kind), "size": x}
+
+
 def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
     return {"workers": {"executor": "inline"}, "runs": str(runs), **changes}
 
@@ -151,6 +155,54 @@ def test_a_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
         len(portfolio(_space(), runs, 2)) <= 2
         for runs in combinations([near(p, k) for p in (0.0, 0.5, 1.0) for k in "ab"], 4)
     )
+
+
+def test_a_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
+    runs = [
+        tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path, run=name))
+        for name in ("a", "b")
+    ]
+    settings = settings_of(tmp_path, earlier=[str(runs[0].folder)])
+    result = tune(loss, SPACE, evaluations=4, direction="minimize", settings=settings)
+    for changed in ({"earlier": [str(runs[1].folder)]}, {}):
+        with pytest.raises(RunError, match=r"earlier.*became"):
+            tune(
+                loss,
+                SPACE,
+                evaluations=6,
+                direction="minimize",
+                settings=settings_of(tmp_path, **changed),
+                resume=result.folder,
+            )
+
+
+def test_a_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
+    before = tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path))
+    enqueue = [{"x": float(x), "kind": "a"} for x in (0.0, 0.5, 1.0)]
+    tree = campaign(earlier=[str(before.folder)], enqueue=enqueue, budget={"evaluations": 3})
+    assert with_earlier(from_mapping(tree)).first == tuple(enqueue)
+    tree["budget"] = {"evaluations": 4}
+    assert len(with_earlier(from_mapping(tree)).first) == 4
+
+
+def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_path: Path) -> None:
+    before = tune(loss_and_size, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
+    constrained = campaign(
+        earlier=[str(before.folder)],
+        objectives=[{"metric": "loss", "direction": "minimize"}],
+        constraints=[{"metric": "size", "at_most": 0.1}],
+    )
+    first = with_earlier(from_mapping(constrained)).first
+    assert first
+    assert all(float(str(one["x"])) <= 0.1 for one in first)
+    assert any(
+        float(str(one["x"])) > 0.1 for one in with_earlier(from_mapping(campaign(earlier=[str(before.folder)]))).first
+    )
+    constrained["constraints"] = [{"metric": "size", "at_most": -1.0}]
+    with pytest.raises(RunError, match=r"earlier\.0: run .* has no result .* that satisfies the constraints"):
+        with_earlier(from_mapping(constrained))
+    constrained["constraints"] = [{"metric": "seconds", "at_most": -1.0}]
+    assert with_earlier(from_mapping(constrained)).first  # a metric that the run did not record
 
 
 def _space() -> SearchSpace:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import ConfigSpace
 import pytest
 
-from bbkb import Optimizer
+from bbkb import Campaign, Optimizer
 from objectives.configspace_file import plain
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
@@ -244,10 +244,22 @@ def test_a_block_is_repeated_for_each_layer(tmp_path: Path) -> None:
     assert space.candidate({"n": 1, "layer_1_units": 64, "layer_1_drop": 0.5}).columns["layer_2_units"][0] is None
 
 
+def space_size(n: int, **layers: object) -> int:
+    return n
+
+
 def test_an_optimizer_repeats_a_block(tmp_path: Path) -> None:
     block = {"repeat": "n", "space": {"units": {"choices": [8, 64]}}}
     optimizer = Optimizer({"n": Range(1, 2, integer=True), "layer": block})
     assert set(optimizer.candidates.columns) == {"n", "layer_1_units", "layer_2_units"}
+
+
+def test_a_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
+    inner = {"units": Choice((8, 64)), "drop": Range(0, 1, when={"units": 64})}
+    space: dict[str, Any] = {"n": Range(1, 2, integer=True), "layer": {"repeat": "n", "space": inner}}
+    names = {f"layer_{place}_{name}" for place in (1, 2) for name in inner}
+    assert set(Optimizer(space).candidates.columns) == {"n", *names}
+    assert set(Campaign(space_size, space, evaluations=2, direction="maximize").settings.space) == {"n", *names}
 
 
 @pytest.mark.parametrize(
