@@ -30,8 +30,7 @@ class Encoding(StrEnum):
 
 
 def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np.intp]]:
-    """Return features (n, d), and for each of them the number of the parameter that it belongs
-    to."""
+    """Return features (n, d), and for each of them the number of its parameter."""
     return _adjacency(cells) if Encoding(encoding) is Encoding.ADJACENCY else _edge_types(cells)
 
 
@@ -79,8 +78,7 @@ def _one_hot(cells: CellSet) -> Floats:
 
 
 def _longest(cells: CellSet, weights: Floats) -> Floats:
-    """Return (n, 1): the largest sum of inner vertices' `weights` (n, V − 2) along a path from
-    input to output."""
+    """Return (n, 1): the largest sum of inner `weights` (n, V − 2) along a path to the output."""
     last = cells.vertices - 1
     best = np.zeros((len(cells), cells.vertices))
     for vertex in range(1, cells.vertices):

@@ -100,8 +100,7 @@ class CellSet:
         return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
 
     def canonical(self) -> "CellSet":
-        """Return the same cells, each with the numbers of its inner vertices under which it is
-        listed."""
+        """Return the same cells with the inner vertices' numbers under which each is listed."""
         permutations = _permutations(self.vertices)
         codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
         colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
@@ -119,8 +118,7 @@ _NO_CODE = 2**40  # larger than every code, and small enough for a product witho
 
 
 def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
-    """Return all different cells with so many vertices and these operations, in an order that never
-    changes."""
+    """Return all different cells of this size with these operations, always in the same order."""
     graphs = _graphs(vertices)
     permutations = _permutations(vertices)
     inner = vertices - 2
@@ -137,8 +135,7 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
 
 @cache
 def _graphs(vertices: int) -> NDArray[np.bool_]:
-    """Return one of each class of graphs (n, V, V) that differ in the inner vertices' numbers only,
-    smallest code first."""
+    """Return one graph (n, V, V) of each class equal up to inner numbers, smallest code first."""
     upper = np.triu_indices(vertices, 1)
     codes = np.arange(2 ** len(upper[0]), dtype=np.int64)
     bits = (codes[:, None] >> np.arange(len(upper[0]))[::-1]) & 1 == 1
@@ -173,8 +170,7 @@ def _inner(order: tuple[int, ...]) -> list[int]:
 
 
 def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the bits of the upper triangle as one number (n,); the largest there is where an edge
-    goes downwards."""
+    """Return the upper triangle's bits as one number (n,); `_NO_CODE` where an edge goes down."""
     upper, lower = np.triu_indices(adjacency.shape[1], 1), np.tril_indices(adjacency.shape[1])
     weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]
     codes = adjacency[:, upper[0], upper[1]] @ weights

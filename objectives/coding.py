@@ -62,8 +62,7 @@ def width(parameter: Parameter) -> int:
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
-    """Return codes (A,) at `positions` (A,) in [0, 1]: equal shares of the scale for all values,
-    weighted for choices."""
+    """Return codes (A,) at `positions` (A,) in [0, 1]: equal shares for all values, or weights."""
     if isinstance(parameter, Range):
         return _range_codes(parameter, positions)
     number = len(parameter.levels)
@@ -74,8 +73,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
 
 
 def spread_codes(parameter: Parameter, number: int) -> Codes:
-    """Return at most `number` codes spread evenly over the parameter's scale, both ends
-    included."""
+    """Return at most `number` codes spread evenly over the parameter's scale, with both ends."""
     if is_real(parameter):
         return np.linspace(0.0, 1.0, number)
     total = int(count(parameter))
@@ -135,8 +133,7 @@ def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray
 
 
 def code_of(parameter: Parameter, value: object) -> float:
-    """Return the code of a value given by the user. Raises ValueError, a predicate, when the
-    parameter cannot take it."""
+    """Return the code of a user's value. Raises ValueError, a predicate, if it is not allowed."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -173,8 +170,7 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
 
 
 def places(parameter: OneFeature, codes: Codes) -> Codes:
-    """Return the positions (A,) in [0, 1] of `codes` (A,), none of them NaN, on the parameter's
-    scale."""
+    """Return the positions (A,) in [0, 1] of `codes` (A,) without NaN on the parameter's scale."""
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
@@ -183,8 +179,7 @@ def places(parameter: OneFeature, codes: Codes) -> Codes:
 
 
 def nearest(parameter: OneFeature, places: Codes) -> Codes:
-    """Return codes (A,) of the values that lie nearest to `places` (A,) in [0, 1] on the
-    parameter's scale."""
+    """Return codes (A,) of the values nearest to `places` (A,) in [0, 1] on the scale."""
     if not isinstance(parameter, Range):
         return np.rint(places * (count(parameter) - 1.0))
     if parameter.stride is None:
@@ -230,8 +225,7 @@ def _list_allowed(allowed: Sequence[Scalar]) -> str:
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Return levels as an array that keeps the exact values: numpy would turn (True, 2) into
-    integers."""
+    """Return an array of the exact values: numpy would turn (True, 2) into integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
     array = np.empty(len(allowed), dtype=object)

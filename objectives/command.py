@@ -99,8 +99,7 @@ class ShellCommand:
             raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Run the command. Raises CommandFailedError on a non-zero status, InvalidValueError when
-        it gave no number."""
+        """Run the command. Raises CommandFailedError on a non-zero status, or InvalidValueError."""
         self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
@@ -159,8 +158,7 @@ class ShellCommand:
                 )
 
     def _substitute(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
-        """Return the command with an environment variable in the place of each placeholder, and the
-        variables' values."""
+        """Return the command with environment variables for placeholders, and their values."""
         text, values = "", dict[str, str]()
         for literal, name, form in self._pieces():
             text += literal
@@ -171,8 +169,7 @@ class ShellCommand:
         return text, values
 
     def _run(self, text: str, variables: Mapping[str, str], report: Report) -> tuple[str, dict[str, str]]:
-        """Return the end of the command's standard output, and the reported metrics that cannot be
-        recorded, with why."""
+        """Return the end of the standard output, and why reported metrics cannot be recorded."""
         limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
         process = subprocess.Popen(
             ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],

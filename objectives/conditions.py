@@ -35,8 +35,7 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 
 def clauses_of(written: When) -> tuple[Clause, ...]:
-    """Return clauses in the form that this module uses. Raises ValueError when they are not
-    allowed."""
+    """Return clauses in this module's form. Raises ValueError when they are not allowed."""
     several = written if isinstance(written, list | tuple) else (written,)
     clauses = tuple(_clause(clause) for clause in several)
     if not clauses:

@@ -78,8 +78,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
 
 
 def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[dict[str, Plain], list[Plain]]:
-    """Return the `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no
-    counterpart here."""
+    """Return `space` and `forbid` of a campaign file. Raises ObjectiveError on anything else."""
     parameters = {name: _parameter(parameter) for name, parameter in space.items()}
     for condition in space.conditions:
         child = condition.child

@@ -41,8 +41,7 @@ class Mistake:
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
-    """Return all mistakes in the parameters of `space` and in `forbid`; keys begin with either
-    word."""
+    """Return all mistakes in `space` and in `forbid`; keys begin with either word."""
     problems = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()

@@ -91,8 +91,7 @@ class Regression:
 
 
 def load_mnist(source: DataSource) -> LabelledImages:
-    """Return MNIST's 60000 training images, in the original order. Raises ObjectiveError when they
-    cannot be had."""
+    """Return MNIST's 60000 training images in the original order. Raises ObjectiveError."""
     name = "mnist/mnist.npz"
     if path := source.file(name):
         pixels, labels = _read(path, _read_images)
@@ -103,8 +102,7 @@ def load_mnist(source: DataSource) -> LabelledImages:
 
 
 def load_digits() -> LabelledImages:
-    """Return the 1797 8×8 digits that scikit-learn bundles (from UCI's optical recognition of
-    handwritten digits)."""
+    """Return the 1797 8×8 digits that scikit-learn bundles (UCI, optical recognition)."""
     from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
@@ -161,8 +159,7 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
 
 
 def check_archive(path: Path) -> None:
-    """Raise ValueError when a file is no NumPy archive; NumPy takes any such file for pickled
-    objects."""
+    """Raise ValueError when a file is no NumPy archive, which NumPy takes for pickled objects."""
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is damaged, or no NumPy archive (.npz)")
 

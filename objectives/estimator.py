@@ -129,8 +129,7 @@ class LabelledTable:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """The objective: the mean score of the estimator over folds that are the same for all
-    evaluations."""
+    """The objective: the estimator's mean score over folds that are the same every time."""
 
     table: LabelledTable
     options: SklearnEstimator
@@ -146,8 +145,7 @@ class CrossValidation:
         )
 
     def check_folds(self) -> None:
-        """Raise ObjectiveError when the rows do not go into the folds, or a regression has a target
-        of text."""
+        """Raise ObjectiveError when a fold lacks rows, or a regression has a target of text."""
         target, folds = self.table.target, self.options.folds
         if not self.is_classifier and target.dtype.kind not in "iufb":
             raise ObjectiveError(

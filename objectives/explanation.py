@@ -9,8 +9,7 @@ from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 
 
 def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
-    """Return one line for each parameter and each forbidden clause, and one with the number of arms
-    and of configurations."""
+    """Return a line for each parameter and forbidden clause, and one with the numbers of arms."""
     lines = [f"{name}: {parameter_text(parameter)}" for name, parameter in space.parameters.items()]
     lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
     number = len(space.conditional)

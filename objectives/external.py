@@ -151,8 +151,7 @@ def _check_returns_at_once(function: Callable[..., object], origin: str) -> None
 
 
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the arguments of `function`; `**anything` when it was written in C and does not
-    tell."""
+    """Return the arguments of `function`; `**anything` when it is in C and does not tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):

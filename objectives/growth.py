@@ -72,8 +72,7 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both as objects when one of them is: joining numbers with None would make objects of
-    another kind."""
+    """Return both as objects when one is: numbers joined with None become other objects."""
     if first.dtype == object or second.dtype == object:
         return first.astype(object), second.astype(object)
     return first, second
@@ -88,8 +87,7 @@ def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
 
 
 class _Children:
-    """Draws configurations from `parents` (n, P), codes of the best arms; `steps` (P,) scale
-    Gaussian steps."""
+    """Draws configurations from `parents` (n, P), codes; `steps` (P,) scale Gaussian steps."""
 
     def __init__(self, space: SearchSpace, parents: Codes, steps: Codes, rng: np.random.Generator) -> None:
         self._space, self._parents, self._steps, self._rng = space, parents, steps, rng
@@ -114,8 +112,7 @@ class _Children:
         return np.concatenate(parts)
 
     def _choose(self, count: int) -> tuple[Codes, Mask]:
-        """Return parents (count, P) with what they do not have drawn, and which of their codes they
-        have."""
+        """Return parents (count, P), what they lack drawn, and which of their codes they have."""
         codes = self._parents[self._rng.integers(len(self._parents), size=count)]
         has: Mask = ~np.isnan(codes)
         return np.where(has, codes, self._fresh(count)), has

@@ -31,14 +31,12 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Return where the processes meet, `tcp://address:port` of rank 0, as `torch.distributed`
-        takes it."""
+        """Return `tcp://address:port` of rank 0, where processes meet, for `torch.distributed`."""
         address = self.addresses[0]
         return f"tcp://[{address}]:{self.port}" if ":" in address else f"tcp://{address}:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables by which one process on each machine finds the
-        others."""
+        """Return the environment variables by which processes on these machines find each other."""
         return {
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(self.port),
@@ -81,8 +79,7 @@ class HasMachine(Protocol):
 
 
 def machine_of(report: object) -> Machine | None:
-    """Return the machine that the evaluation with this `report` is on; None where it takes one
-    machine."""
+    """Return the machine of the evaluation with this `report`; None where it takes one machine."""
     return report.machine if isinstance(report, HasMachine) else None
 
 

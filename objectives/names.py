@@ -48,8 +48,7 @@ class ObjectiveOptions(Protocol):
         """
 
     def default_space(self) -> Space | None:
-        """Return the space used when the campaign file gives none; None when the objective brings
-        its own candidates."""
+        """Return the space of a file that gives none; None when the objective has candidates."""
 
 
 @runtime_checkable

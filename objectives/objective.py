@@ -72,8 +72,7 @@ class HasOutput(Protocol):
 
     @property
     def write_output(self) -> Callable[[bytes], None] | None:
-        """Appends bytes, from any thread, to what the attempt printed. None where no output is
-        kept."""
+        """Appends bytes, from any thread, to the attempt's output. None where no output is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +191,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class HasPreparation(Protocol):
-    """An objective that has something to do once in each process, such as an import, which can be
-    done in advance."""
+    """An objective with something to do once in each process, such as an import."""
 
     def prepare(self) -> None:
         """Do it now. May raise anything: the evaluation then tries again and raises it."""
@@ -201,8 +199,7 @@ class HasPreparation(Protocol):
 
 @runtime_checkable
 class HasCandidates(Protocol):
-    """An objective that brings its own candidates (a table); the campaign file then needs no
-    space."""
+    """An objective that brings its own candidates (a table); the file then needs no space."""
 
     def candidates(self) -> Candidates:
         """Return the arms, in the table's order."""
@@ -210,8 +207,7 @@ class HasCandidates(Protocol):
 
 @runtime_checkable
 class HasDescription(Protocol):
-    """An objective that describes itself and its data; a resume is refused when the description has
-    changed."""
+    """An objective that describes itself and its data; a resume is refused when that changes."""
 
     @property
     def description(self) -> str:

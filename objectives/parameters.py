@@ -220,8 +220,7 @@ def _expected(parameter: Range | Choice | Ordered) -> str:
 
 
 def _set_prior(parameter: Range | Choice | Ordered) -> None:
-    """Check `prior` and `confidence`; whether the parameter can take the value is checked with the
-    space."""
+    """Check `prior` and `confidence`; whether the value is possible is checked with the space."""
     plain = getattr(parameter.prior, "item", lambda: parameter.prior)()
     object.__setattr__(parameter, "prior", plain)
     if plain is None and parameter.confidence is not None:
@@ -246,8 +245,7 @@ def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
 
 
 def _number(name: str, value: object) -> float:
-    """Return a number of Python or NumPy as Python's. Raises ValueError when it is none, or beyond
-    any float."""
+    """Return a number of Python or NumPy as Python's. Raises ValueError for anything else."""
     plain = getattr(value, "item", lambda: value)() if isinstance(value, Real) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise ValueError(f"{name} must be a number, got {value!r}")
@@ -259,8 +257,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
-    """Return the values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they
-    are plain values."""
+    """Return a parameter's values, NumPy's as Python's. Raises ValueError unless they are plain."""
     is_single = getattr(values, "ndim", 1) == 0  # NumPy arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")

@@ -209,8 +209,7 @@ def _remove_unneeded(folder: Path) -> None:
 
 
 def _folders() -> list[str]:
-    """Return the folder of the caller's script, where it finds its own modules; empty without
-    one."""
+    """Return the folder of the caller's script, where its modules are; empty without one."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return [str(Path(file).resolve().parent)] if file else []

@@ -99,8 +99,7 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
 
 
 def modules_of_files() -> list[ModuleType]:
-    """Return the modules that were loaded from files, which another process cannot import by their
-    names."""
+    """Return the modules loaded from files: another process cannot import them by name."""
     return [module for module in sys.modules.values() if isinstance(getattr(module, "__loader__", None), _FileLoader)]
 
 
@@ -121,8 +120,7 @@ def _modules_in(folders: Iterable[str]) -> list[str]:
 
 
 def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
-    """Raise ObjectiveError when the module lies in one of `folders`, but another of its name is
-    imported already."""
+    """Raise ObjectiveError when a module of this name outside of `folders` is imported already."""
     top = name.partition(".")[0]
     imported = sys.modules.get(top)
     for folder in folders:
@@ -158,8 +156,7 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 
 def _hidden_import(error: Exception) -> str:
-    """Return the remedy when a user's own package could not be imported because ours has its
-    name."""
+    """Return the remedy when a user's package was not imported because ours has its name."""
     top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     imported = sys.modules.get(top)
     for folder in sys.path if top and imported is not None else ():

@@ -60,8 +60,7 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
 
 
 def as_number(value: object, origin: str) -> float:
-    """Convert what an objective called `origin` returned to a float; InvalidValueError for anything
-    that is no number."""
+    """Convert what `origin` returned to a float; raises InvalidValueError when it is no number."""
     number = number_of(value)
     if number is None:
         got = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
@@ -86,8 +85,7 @@ def number_of(value: object) -> float | None:
 
 
 def remedy_for(value: object) -> str:
-    """Say what to write instead of `value`, as the end of a message; empty where that cannot be
-    known."""
+    """Say what to write instead of `value`, to end a message; empty where that is not known."""
     if value is None:
         return "; does a return statement lack?"
     if isinstance(value, bool | np.bool_ | str):
@@ -98,8 +96,7 @@ def remedy_for(value: object) -> str:
 
 
 def _short(value: object, length: int = 80) -> str:
-    """Return a representation that stays short and never fails (Python refuses to print integers of
-    4300 digits)."""
+    """Return a short representation, also of integers that Python refuses to print."""
     try:
         text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
     except Exception:

@@ -104,8 +104,7 @@ class SearchSpace:
         return without_inactive(self.parameters, self.order, codes)
 
     def count(self, most: int) -> int | None:
-        """Return how many configurations there are; None when there are more than `most`, or cannot
-        be counted within it."""
+        """Return the number of configurations; None for more than `most`, or if not countable."""
         codes = self.enumerate(dict.fromkeys(self.parameters, math.inf), most)
         return None if codes is None else len(codes)
 
@@ -134,14 +133,12 @@ class SearchSpace:
         return rows if len(rows) <= most else None
 
     def _exists(self, name: str, codes: Codes) -> Mask:
-        """Return a mask (A,) of the rows of `codes` in which the conditions of parameter `name`
-        hold."""
+        """Return a mask (A,) of the rows of `codes` in which parameter `name` exists."""
         clauses = conditions(self.parameters[name])
         return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
     def _expand(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
-        """Return `rows` (A, P), each as often as parameter `name` has levels where it `exists`
-        (A,)."""
+        """Return `rows` (A, P), each repeated for all levels of `name` where it `exists` (A,)."""
         codes = coding.spread_codes(self.parameters[name], number)
         times = np.where(exists, len(codes), 1)
         larger = np.repeat(rows, times, axis=0)
@@ -189,8 +186,7 @@ class SearchSpace:
         return Candidates(features, columns, numbers, self.is_finite, self.conditional, log_prior=density)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
-        """Make the arms again from the values of each parameter, as JSON lists them: with the same
-        bits as before."""
+        """Make the arms again, bit for bit, from each parameter's values as JSON lists them."""
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
     def _column(self, name: str, values: Sequence[Scalar]) -> Column:
@@ -393,8 +389,7 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
 
 
 def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
-    they exist or not."""
+    """Return codes (size, P) of points at `positions` (size,) of all parameters that vary."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
 
@@ -427,8 +422,7 @@ def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: in
 
 
 def _largest_grid(space: SearchSpace, size: int) -> Codes:
-    """Return the largest grid with at most `size` arms; raises ObjectiveError when not even two
-    levels a range fit."""
+    """Return the largest grid of at most `size` arms. Raises ObjectiveError when none fits."""
 
     def levels_of(levels: int) -> dict[str, float]:
         return {

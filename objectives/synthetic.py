@@ -18,8 +18,7 @@ from objectives.parameters import Range, Space
 
 @dataclass(frozen=True, slots=True)
 class _Formula:
-    """The options of an objective with a formula, and what they do. Raises ValueError when one is
-    out of range."""
+    """An objective with a formula, and its options. Raises ValueError when one is out of range."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
     seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
@@ -55,8 +54,7 @@ class Sine(_Formula):
         return {"x": Range(0.0, 10.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return f(x) plus noise drawn from `seed`. Raises ValueError when a coordinate is
-        missing."""
+        """Return f(x) plus noise drawn from `seed`. Raises ValueError without a coordinate."""
         return self._evaluation(sine(*_coordinates(parameters, "x")), seed)
 
     def optimum(self, maximize: bool) -> float:
@@ -79,13 +77,11 @@ class Branin(_Formula):
         return {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return f(x, y) plus noise drawn from `seed`. Raises ValueError when a coordinate is
-        missing."""
+        """Return f(x, y) plus noise drawn from `seed`. Raises ValueError without a coordinate."""
         return self._evaluation(branin(*_coordinates(parameters, "x", "y")), seed)
 
     def optimum(self, maximize: bool) -> float:
-        """Return the extreme value over [0, 1]²: where the square vanishes at u = π, or in the
-        corner x = y = 0."""
+        """Return the extreme value over [0, 1]²: where the square is 0 (u = π), or at x = y = 0."""
         return branin((math.pi + 5) / 15, 2.275 / 15) if maximize else branin(0.0, 0.0)
 
 

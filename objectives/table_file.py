@@ -45,8 +45,7 @@ def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, 
 
 
 def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
-    """Return the same with missing cells allowed: float64 with NaN for them, or text in an object
-    array with None."""
+    """Return the same with gaps allowed: NaN among numbers, None among texts (object array)."""
     return {name: _typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 

@@ -102,16 +102,14 @@ class Table:
 
 
 def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:
-    """Return one of the `repeats` (n,) of a configuration, NaN where one is missing; metric
-    `noise_free` is their mean."""
+    """Return one of the `repeats` (n,) that are not NaN; the metric `noise_free` is their mean."""
     known = repeats[~np.isnan(repeats)]
     return Evaluation(float(rng.choice(known)), {"noise_free": float(known.mean())})
 
 
 @dataclass(frozen=True, slots=True)
 class _RegressionData(ABC):
-    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass reads the
-    data."""
+    """A regression data set as a bandit problem: a row is an arm. A subclass reads the data."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
 
@@ -141,8 +139,7 @@ class Abalone(_RegressionData):
 
 @dataclass(frozen=True, slots=True)
 class Cadata(_RegressionData):
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit
-    problem."""
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as bandit arms."""
 
     def _read(self, source: DataSource) -> Regression:
         return load_cadata(source)

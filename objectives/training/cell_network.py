@@ -68,8 +68,7 @@ def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:
 
 
 def build_cell_network(cell: Cell, side: int, classes: int, channels: int, stacks: int, cells: int) -> nn.Sequential:
-    """Return the untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n,
-    classes)."""
+    """Return the untrained network: images (n, 1, side, side) to scores (n, classes)."""
     layers: list[nn.Module] = [_convolution(1, channels, 3, stride=2 if side > LARGEST_SIDE else 1)]
     before = channels
     for stack in range(stacks):
@@ -94,7 +93,6 @@ def _operation(name: str, channels: int) -> nn.Module:
 
 
 def _convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Return a convolution that keeps the size of the image (or halves it), batch normalisation and
-    ReLU."""
+    """Return a convolution of the same (or half the) size, batch normalisation and ReLU."""
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU())

@@ -64,8 +64,7 @@ class ConvolutionalNetwork:
             raise ValueError(f"threads must be >= 1, got {self.threads}")
 
     def default_space(self) -> Space:
-        """Return the paper's 23 808 settings; features equally spaced in [0, 1], powers by their
-        exponent."""
+        """Return the paper's 23 808 settings; features evenly in [0, 1], powers by exponent."""
         return {
             "batch_size": Ordered(tuple(2**power for power in range(3, 11))),
             "first_kernel": Ordered((3, 5, 7, 9)),
@@ -177,8 +176,7 @@ def _parameters(parameters: Parameters) -> ConvolutionalParameters:
 
 
 def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":
-    """Return the untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n,
-    classes)."""
+    """Return the untrained network: images (n, 1, side, side) to scores (n, classes)."""
     from torch import channels_last, nn
 
     layers: list[nn.Module] = []

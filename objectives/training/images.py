@@ -44,8 +44,7 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
 
 
 def mnist_test_rows(path: Path) -> Rows:
-    """Return MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file
-    has none."""
+    """Return MNIST's 10000 test images in the original order. Raises ObjectiveError without any."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             images, labels = arrays["x_test"], arrays["y_test"]

@@ -115,8 +115,7 @@ def _check_operations(operations: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CellTraining:
-    """The objective: trains the network of a cell on `train` and returns its accuracy on
-    `validation`."""
+    """The objective: trains a cell's network on `train`, returns accuracy on `validation`."""
 
     train: Rows
     validation: Rows

@@ -131,8 +131,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxParameters:
-    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1,
-    l2 ≥ 0."""
+    """What is tuned: learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1, l2 ≥ 0 (ValueError)."""
 
     learning_rate: float = 0.1
     batch_size: int = 128
@@ -223,8 +222,7 @@ _Array = NDArray[Any]  # of either width, as the training has it
 def loss_and_gradient(
     weights: Weights, inputs: _Array, labels: NDArray[np.intp], l2: float
 ) -> tuple[float, _Array, _Array]:
-    """Return mean loss over `inputs` (n, d) with the penalty, and its gradients by matrix (d, k)
-    and intercepts (k,)."""
+    """Return the penalised mean loss over `inputs` (n, d), and gradients (d, k) and (k,)."""
     count = len(labels)
     log_probabilities = _log_softmax(inputs @ weights.matrix + weights.intercepts)
     loss = -float(log_probabilities[np.arange(count), labels].mean())

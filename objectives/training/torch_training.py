@@ -32,8 +32,7 @@ def require_torch(objective: str) -> None:
 
 @contextmanager
 def seed_torch(seed: int, threads: int) -> Iterator[None]:
-    """PyTorch's generator at `seed` and so many threads; both belong to the process, so they are
-    restored."""
+    """Use PyTorch's generator at `seed` and this number of threads; both are restored."""
     import torch
 
     before = torch.get_num_threads()

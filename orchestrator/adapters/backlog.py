@@ -49,8 +49,7 @@ class Backlog:
         self._error: Exception | None = None
 
     def take(self) -> Configuration | None:
-        """Return a configuration; None when none is ready yet, or the strategy waits. Raises what
-        the thread raised."""
+        """Return a configuration; None when none is ready. Raises what the thread raised."""
         if not self._size:
             return self._propose()
         self._raise()
@@ -70,8 +69,7 @@ class Backlog:
         self._work()
 
     def wait_until_filled(self) -> None:
-        """Wait until all results are learned and the backlog is full, or the strategy waits. Raises
-        as `take` does."""
+        """Wait until all results are learned and the backlog is full. Raises as `take` does."""
         while (worker := self._worker) is not None:
             worker.join()
         self._raise()
@@ -105,8 +103,7 @@ class Backlog:
                 self._error, self._worker = error, None
 
     def _step(self) -> bool:
-        """Learn all results, else make one proposal. False, and the thread has ended, when there is
-        nothing to do."""
+        """Learn all results, or make one proposal. False when there is nothing to do: the end."""
         with self._lock:
             results = list(self._results)
             if not results and len(self._ready) >= self._size:

@@ -69,8 +69,7 @@ class BBKBSearch(Searcher):
             self._begin(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: object) -> bool:
-        """Set the metric, mode and space of TuneConfig and `param_space`; False when a space was
-        given before."""
+        """Set TuneConfig's metric and mode and `param_space`; False when a space is set already."""
         if self._backlog is not None and TuneSpace.of(config).domains:
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -111,8 +110,7 @@ class BBKBSearch(Searcher):
             self._backlog.learn(Result(configuration, -math.inf if reward is None else reward, step))
 
     def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
-        """Take in the trial's last metric. A trial that was not suggested here is not known and
-        changes nothing."""
+        """Take in the trial's last metric. A trial that was not suggested here changes nothing."""
         configuration = self._running.pop(trial_id, None)
         if configuration is None or self._backlog is None:
             return
@@ -162,8 +160,7 @@ class BBKBSearch(Searcher):
             self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, object]) -> float | None:
-        """Return the reward of the last metric, which may be a number of numpy or torch; None when
-        there is no finite one."""
+        """Return the reward of the last metric (also of numpy or torch); None if not finite."""
         value = None if self._metric is None else result.get(self._metric)
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
         if not math.isfinite(number):

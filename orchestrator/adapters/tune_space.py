@@ -20,8 +20,7 @@ _GRID = "grid_search"
 
 @dataclass(frozen=True)
 class TuneSpace:
-    """The domains of a configuration by their path, in order; fixed values stay with Tune and are
-    left out."""
+    """The domains of a configuration by path, in order; fixed values stay with Tune."""
 
     domains: Mapping[tuple[str, ...], Domain]
 
@@ -33,8 +32,7 @@ class TuneSpace:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Our parameters. Raises ValueError, naming path and remedy, on a domain that is sampled in
-        another way."""
+        """Our parameters. Raises ValueError with path and remedy on another kind of sampling."""
         return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
 
     def config(self, configuration: Mapping[str, Scalar]) -> Config:

@@ -286,8 +286,7 @@ def _session(
 
 
 def _check_direction(direction: object, is_needed: bool) -> None:
-    """Raise ValueError for a wrong direction, and for none where a function would be maximised or
-    minimised."""
+    """Raise ValueError for a wrong direction, and for none where a function needs one."""
     if direction is None and is_needed:
         raise ValueError(
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
@@ -309,8 +308,7 @@ def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _with_function(checked: Settings, function: Function) -> Settings:
-    """Return the settings with `function` as the objective. They are checked before, so that a
-    mistake writes no file."""
+    """Return the settings with `function` as objective, checked before any file is written."""
     try:
         pickled = pickle_function(function, Path(checked.runs) / "functions")
     except OSError as error:

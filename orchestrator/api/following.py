@@ -26,8 +26,7 @@ class ResultDelivery:
     """
 
     def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
-        """`metric`: the name of the first of several objectives, whose value is one of a trial's
-        metrics."""
+        """`metric`: the name of the first of several objectives, a trial's value."""
         self._run = run
         self._metric = metric
         self._on_result = on_result

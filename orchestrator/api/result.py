@@ -97,8 +97,7 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """How the last session ended: finished, failed, interrupted; unfinished when it recorded no
-        end."""
+        """How the last session ended: finished, failed, interrupted; else unfinished."""
         return str(self._history.state)
 
     @property
@@ -144,14 +143,12 @@ class Result:
         return None if now is None else now.hypervolume
 
     def rows(self) -> list[Row]:
-        """Return all trials as dictionaries, one for each trial, in the order chosen; columns as in
-        `bbkb export`."""
+        """Return each trial as a dictionary, in the order chosen; columns as in `bbkb export`."""
         columns = trial_columns(self._history)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def trials(self) -> list[TrialResult]:
-        """List all trials, in the order chosen; those that have not ended have the status `running`
-        or `waiting`."""
+        """List all trials in the order chosen; open ones have the status `running` or `waiting`."""
         return [self._trial(row) for row in self._history.trials]
 
     def dataframe(self) -> "pandas.DataFrame":

@@ -134,8 +134,7 @@ def as_arms(arms: Arms | ArrayLike) -> Arms:
 
 
 def check_features(features: ArrayLike) -> Floats:
-    """Return `features` (A, d) as a read-only float array. Raises ValueError when it is empty, not
-    2-D or not finite."""
+    """Return `features` (A, d) as a read-only float array. Raises ValueError on a bad one."""
     try:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -19,8 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """Return `values` as an immutable C-contiguous array of `dtype`; a copy, unless it is one
-    already."""
+    """Return `values` as an immutable C-contiguous array of `dtype`, copied unless it is one."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
     array: NDArray[D] = np.array(values, dtype=dtype, order="C")
@@ -29,8 +28,7 @@ def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
 
 
 def freeze(array: NDArray[D]) -> NDArray[D]:
-    """Return `array` itself, made immutable: for one that its maker hands over, of which no copy is
-    needed."""
+    """Return `array` itself, made immutable: for one that its maker hands over."""
     array.flags.writeable = False
     return array
 
@@ -49,8 +47,7 @@ def _is_fixed(array: NDArray[D]) -> bool:
 
 
 def same(one: "DataclassInstance", other: object) -> bool:
-    """Return whether two dataclass instances have the same type and equal fields; arrays are
-    compared element by element."""
+    """Return whether two dataclass instances have the same type and equal fields and arrays."""
     if type(one) is not type(other):
         return False
     pairs = ((getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.compare)

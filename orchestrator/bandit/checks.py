@@ -29,14 +29,12 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:
-    """Return the answer of `ask` when no arm is left, else None. Raises ValueError when `limit` is
-    below 1."""
+    """Return `ask`'s answer when no arm is left, else None. Raises ValueError if `limit` < 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
-    """Check as `refusal` does, for strategies that pull one arm at a time and wait for its
-    reward."""
+    """Check as `refusal`, for strategies that pull one arm and wait for its reward."""
     return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)

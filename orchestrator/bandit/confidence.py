@@ -46,8 +46,7 @@ class Confidence:
 
 
 def information_growth(kernel: AnyKernel, pulls: int) -> float:
-    """Return γ_s, the growth of the maximal information gain in the experiments of GP-ThreDS; 0
-    before any pull."""
+    """Return γ_s, the growth of GP-ThreDS's maximal information gain; 0 before any pull."""
     if isinstance(kernel, Matern32 | Matern52):
         return math.sqrt(pulls)
     return math.log(max(pulls, 1))

@@ -103,8 +103,7 @@ class Curves:
 
     @cached_property
     def is_informative(self) -> bool:
-        """Whether a value was reported before the last step, so that a model over steps can learn
-        something."""
+        """Whether a value was reported before the last step, so that there are steps to model."""
         return self.first < self.end
 
     def within(self, values: int) -> "Curves":

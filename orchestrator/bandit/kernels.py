@@ -47,8 +47,7 @@ class _Scaled:
     variance: VarianceOption = 1.0
 
     def __post_init__(self) -> None:
-        """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0
-        and finite."""
+        """Make floats and tuples of NumPy's numbers; refuse what is not > 0 and finite."""
         scales = _lengthscales(self.lengthscale)
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
@@ -157,8 +156,7 @@ def _lengthscales(value: object) -> Floats:
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
-    """Return the lengthscale as a divisor of X (n, d); raises ValueError when there is not one for
-    each of d features."""
+    """Return the lengthscale as a divisor of X (n, d). Raises ValueError unless it fits d."""
     if not isinstance(lengthscale, tuple):
         return lengthscale
     if len(lengthscale) != X.shape[1]:

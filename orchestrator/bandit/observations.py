@@ -13,14 +13,12 @@ from orchestrator.bandit.strategy import Observation
 
 
 def check_arms(arms: Arms | ArrayLike) -> Floats:
-    """Return features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on
-    a bad array."""
+    """Return features (A, d), read-only, of `Arms` or an array. Raises ValueError on a bad one."""
     return arms.features if isinstance(arms, Arms) else check_features(arms)
 
 
 def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
-    """Return arms and rewards of the observations that have one. Raises ValueError when a reward is
-    not finite."""
+    """Return arms and rewards of observations that have one. Raises ValueError if not finite."""
     pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     for arm, reward in pairs:
         if not math.isfinite(reward):

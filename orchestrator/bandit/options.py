@@ -120,8 +120,7 @@ def excerpt(value: object) -> str:
 
 
 def documentation_of(cls: type) -> dict[str, str]:
-    """Return the meaning of each field of a class with a `Doc` in its annotation; the outermost one
-    if there are several."""
+    """Return the meaning of each field of a class that has a `Doc`, the outermost of several."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation

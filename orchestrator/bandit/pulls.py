@@ -81,14 +81,12 @@ class Pulls:
 
     @staticmethod
     def of(counts: Indices, reward_sums: Floats) -> "Pulls":
-        """Return pulls of which none was stopped early: how many of each arm (A,), and the sums of
-        their rewards (A,)."""
+        """Return pulls without early stops: numbers (A,) and sums of rewards (A,) of each arm."""
         return Pulls(Tally(counts, reward_sums), Tally.none(len(counts)), np.empty((0, len(counts))))
 
     @staticmethod
     def none(arms: int, further: int = 0) -> "Pulls":
-        """Return no pull of `arms` arms yet; a pull will have `further` rewards beyond the
-        first."""
+        """Return no pull of `arms` arms yet; a pull has `further` rewards beyond the first."""
         return Pulls(Tally.none(arms), Tally.none(arms), freeze(np.zeros((further, arms))))
 
     @cached_property
@@ -137,8 +135,7 @@ class Pulls:
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
-        """These pulls with one reward each, once for every reward that a pull has: the first
-        objective's first."""
+        """These pulls once for every reward that a pull has: the first objective's first."""
         if not len(self.further_sums):
             return (self,)
         return tuple(Pulls.of(self.counts, sums) for sums in (self.reward_sums, *self.further_sums))
@@ -206,8 +203,7 @@ def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Float
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
-    """Return `sums` (…, A) with the rewards (n, …) of `arms` (n,) added. Raises ValueError when one
-    is not finite."""
+    """Return `sums` (…, A) plus rewards (n, …) of `arms` (n,). Raises ValueError if not finite."""
     after = sums.copy()
     with np.errstate(over="ignore"):
         for row, values in zip(np.atleast_2d(after), np.atleast_2d(rewards.T), strict=True):  # views

@@ -199,8 +199,7 @@ class Strategy(Protocol[S]):
         """
 
     def recorded(self, state: S) -> Record:
-        """Return the JSON-able part of `state` that was drawn or accumulated and cannot be
-        recomputed from the pulls."""
+        """Return what was drawn or accumulated and is not computable from the pulls, for JSON."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """`tell` without randomness: what was drawn is read from `record`."""
@@ -223,8 +222,7 @@ class BeginsWithExisting(Protocol[S]):
 
 @runtime_checkable
 class Shardable(Protocol):
-    """A strategy whose `init` takes arms that are not in one array
-    (`sparse.all_arms.PlacedArms`)."""
+    """A strategy whose `init` takes arms of several arrays (`sparse.all_arms.PlacedArms`)."""
 
     @property
     def is_shardable(self) -> Literal[True]:
@@ -233,8 +231,7 @@ class Shardable(Protocol):
 
 @runtime_checkable
 class Sequential(Protocol):
-    """A strategy that chooses nothing while a reward is missing, so that a second worker never gets
-    work."""
+    """A strategy that chooses nothing while a reward is missing: one worker at a time."""
 
     @property
     def is_sequential(self) -> Literal[True]:
@@ -283,8 +280,7 @@ class Recommends(Protocol[S_contra]):
     """A strategy that may recommend another arm than that of the largest mean reward."""
 
     def recommend(self, state: S_contra) -> int | None:
-        """Return the arm to recommend, one that was pulled; None: that of the largest mean
-        reward."""
+        """Return the pulled arm to recommend; None: that of the largest mean reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +344,7 @@ def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
 
 
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-    """Return the state that begins with `existing` pulls (at least one, all with a reward); `state`
-    is that of `init`."""
+    """Return the state of `init` with `existing` pulls, at least one, all with rewards."""
     if isinstance(strategy, BeginsWithExisting):
         begun: S = strategy.begin(state, existing, rng)
         return begun

@@ -21,8 +21,7 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best value so far, on the user's scale: of a trial, or of existing data (`trial` None,
-    their `source`)."""
+    """The best value so far, on the user's scale; `trial` None: of existing data, `source`."""
 
     trial: int | None
     arm: int

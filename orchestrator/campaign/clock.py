@@ -44,8 +44,7 @@ class IdleSeconds:
 
 @dataclass(frozen=True)
 class Clock:
-    """The time that has passed in sessions, and what the workers did in it. Pauses between sessions
-    do not count."""
+    """Time that has passed in sessions, and what workers did in it; without pauses between."""
 
     last_time: float = 0.0  # of the last event
     elapsed_seconds: float = 0.0

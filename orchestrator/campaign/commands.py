@@ -63,8 +63,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior
-    yet."""
+    """Append the candidates that the strategy wants; `pending` are not in its posterior yet."""
 
     pending: tuple[int, ...]
 
@@ -85,8 +84,7 @@ class RemoveCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Cancel the attempts of these trials, which have run for too long: they count as timed out.
-    `reason` is for display."""
+    """Cancel these trials' attempts, which ran too long: timed out. `reason`: for display."""
 
     trials: tuple[int, ...]
     reason: str
@@ -99,8 +97,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait `seconds` on the executor's clock: nothing is in flight, and every queued attempt pauses
-    after a failure."""
+    """Wait `seconds` on the executor's clock: all queued attempts pause after failures."""
 
     seconds: float
 

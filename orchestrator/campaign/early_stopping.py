@@ -68,8 +68,7 @@ class StoppingRule:
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """The rewards that trials had at each rung, in ascending order, and where each open trial
-    stands."""
+    """The rewards that trials had at each rung, ascending, and where each open trial stands."""
 
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     standing: Mapping[int, tuple[int, float]] = field(
@@ -78,8 +77,7 @@ class Rungs:
     best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))  # trial → best reward
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
-        """Return a copy with this report of `trial`; a rung counts a trial once. NaN counts as the
-        worst reward."""
+        """Return a copy with this report of `trial`, counted once at a rung; NaN is the worst."""
         rung, before = rule.rung(step), self.best.get(trial, -math.inf)
         reward = before if math.isnan(reward) else max(before, reward)
         with_best = self if reward == self.best.get(trial) else self._with_best(trial, reward)

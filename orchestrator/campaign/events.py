@@ -80,8 +80,7 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesChanged:
-    """The cluster has room for another number of evaluations at the same time: nodes joined or
-    left."""
+    """The cluster now has room for another number of evaluations: nodes joined or left."""
 
     time: float
     slots: int
@@ -108,8 +107,7 @@ Computed = Literal["choosing", "refreshing", "growing"]  # what the strategy com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputingBegan:
-    """The strategy began to compute. Until its result is an event, workers can get only trials that
-    were chosen before."""
+    """The strategy began to compute. Until it ends, only trials chosen before can run."""
 
     time: float
     what: Computed
@@ -218,8 +216,7 @@ class TrialStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedTrial:
-    """A trial whose last attempt had failed: its candidate, its last attempt, and how that
-    failed."""
+    """A trial whose last attempt had failed: its candidate, that attempt, and its failure."""
 
     trial: int
     arm: int
@@ -427,14 +424,12 @@ def body_of(event: Event) -> str:
 
 
 def event_of(kind: str, body: str | bytes) -> Event:
-    """Return the event of which `body_of` gave `body`. Raises a ValueError on an unknown kind and
-    on anything else."""
+    """Return the event whose `body_of` is `body`. Raises ValueError on anything else."""
     if kind not in _ADAPTERS:
         raise ValueError(f"{kind!r} is not a kind of event")
     return _ADAPTERS[kind].validate_json(body)
 
 
 def from_json(text: str | bytes) -> Event:
-    """Return the event that `to_json` wrote. Raises pydantic's ValidationError (a ValueError) on
-    anything else."""
+    """Return the event that `to_json` wrote. Raises ValueError (pydantic's) on anything else."""
     return _EVENT.validate_json(text)

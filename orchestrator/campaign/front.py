@@ -15,8 +15,7 @@ from orchestrator.campaign.hypervolume import hypervolume, is_as_good
 
 @dataclass(frozen=True, slots=True)
 class FrontMember:
-    """A result on the front: the objectives' `values` on the user's scale, and as `rewards`, which
-    are maximised."""
+    """A result on the front: `values` on the user's scale, and maximised as `rewards`."""
 
     trial: int
     values: tuple[float, ...]
@@ -48,8 +47,7 @@ class Front:
         result: tuple[float, Mapping[str, float]],
         parameters: Mapping[str, object],
     ) -> "Front":
-        """Return the front after one more result, its value and its metrics, of the configuration
-        `parameters`."""
+        """Return the front after one more result (value, metrics) of these `parameters`."""
         values = goals.values(*result)
         if not goals.is_feasible(*result):
             return replace(self, results=self.results + 1)

@@ -34,8 +34,7 @@ class ObjectiveGoal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintGoal:
-    """A metric that must not be above `at_most` or below `at_least`; at least one of them is
-    given."""
+    """A metric that must not be above `at_most` or below `at_least`; one of them is given."""
 
     metric: str
     at_most: float | None = None
@@ -78,8 +77,7 @@ class CampaignGoals:
         return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
 
     def plain(self) -> dict[str, Any]:
-        """Return the sections of a campaign file that `of` reads them from, beside its
-        objective."""
+        """Return the sections of a campaign file that `of` reads, beside its objective."""
         directions = {True: "maximize", False: "minimize"}
         return {
             "objectives": [
@@ -100,8 +98,7 @@ class CampaignGoals:
 
     @property
     def further_metrics(self) -> tuple[str, ...]:
-        """The metrics of objectives and constraints, each once, but for that of the first
-        objective."""
+        """The metrics of objectives and constraints, each once, without the first objective's."""
         names = [*(goal.metric for goal in self.objectives), *(goal.metric for goal in self.constraints)]
         return tuple(dict.fromkeys(names))[1:]
 
@@ -118,15 +115,13 @@ class CampaignGoals:
         return tuple(self._metric(objective.metric, value, metrics) for objective in self.objectives)
 
     def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return how far inside each constraint a result is. Raises KeyError when a metric is
-        missing."""
+        """Return how far inside each constraint a result is. Raises KeyError without a metric."""
         return tuple(
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
 
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return rewards of all objectives but the first, then margins
-        (`bandit.strategy.Observation`)."""
+        """Return rewards of all objectives but the first, then margins (see `Observation`)."""
         return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
 
     def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:

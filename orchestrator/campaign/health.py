@@ -19,8 +19,7 @@ _START_SECONDS, _TIMEOUT_FACTOR = 60.0, 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
-    """Return the session's marks, with one more when the last one is a minute old, and without the
-    oldest."""
+    """Return the session's marks, a new one after each minute, without the oldest."""
     marks = state.session.marks
     if marks and state.clock.last_time - marks[-1].time < _MARK_SECONDS:
         return marks
@@ -28,8 +27,7 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """Return what is wrong with the workers, by kind, `since` seconds after the last event of an
-    open session."""
+    """Return what is wrong with the workers, by kind, `since` seconds after the last event."""
     warnings_by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
@@ -91,8 +89,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
-    """Return the seconds after which an attempt without an outcome is worth a warning, and what it
-    may mean."""
+    """Return after how many seconds a missing outcome is worth a warning, and its meaning."""
     timeout, longest = state.rules.timeout_seconds, state.durations.longest_evaluation
     if timeout is not None:
         return (

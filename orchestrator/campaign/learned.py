@@ -78,8 +78,7 @@ class LearnedModel:
 
 
 def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:
-    """Return the correlation with the end at the first step, at twice that, … , and at the last
-    one."""
+    """Return the correlation with the end at the first step, twice that, …, and the last one."""
     if not isinstance(record, Mapping):
         return ()
     numbers = CurveNumbers.from_record(record)

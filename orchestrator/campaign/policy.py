@@ -53,8 +53,7 @@ _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluati
 
 
 def decide(state: CampaignState, now: float) -> Command:
-    """Return what to do next. `now` is read for the time budget and for deadlines only; an open
-    session is assumed."""
+    """Return what to do next in an open session; `now` is for time budget and deadlines only."""
     if state.session.phase is Phase.RUNNING:
         command = _next_command(state, now)
         if isinstance(command, Tell) and (trials := _superfluous(state)):
@@ -126,16 +125,14 @@ def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, 
 
 
 def _wait(state: CampaignState, now: float) -> Command:
-    """Wait for what is in flight or computed; with nothing of either, until the first queued
-    attempt may go."""
+    """Wait for what is in flight or computed; without any, until a queued attempt may go."""
     if state.running or state.computation or not state.backlog:
         return Await()
     return Pause(max(0.0, min(attempt.not_before for attempt in state.backlog) - now))
 
 
 def _next_batch(state: CampaignState) -> Command | None:
-    """Ask for a batch when the previous one has ended, or for its next part when the backlog runs
-    low."""
+    """Ask for a batch when the last has ended, or its next part when the backlog runs low."""
     if state.batch.stalled or not state.remaining:
         return None
     waits = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
@@ -186,8 +183,7 @@ def _is_learning_due(state: CampaignState) -> bool:
 
 
 def _is_refresh_due(state: CampaignState) -> bool:
-    """Return whether results have grown by the share at which a strategy that makes no worker wait
-    is refreshed."""
+    """Return whether results have grown by the share at which a never-waiting strategy learns."""
     growth = state.rules.refresh_growth
     learned = state.learned_count + state.existing.count
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
@@ -221,8 +217,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
-    """Return attempts past the deadline that follows from the durations so far, if
-    `workers.timeout_factor` is set."""
+    """Return attempts past the deadline by `workers.timeout_factor` and the durations so far."""
     factor = state.rules.timeout_factor
     if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
         return None

@@ -66,8 +66,7 @@ class AttemptFailures:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign
-    always ends."""
+    """What bounds a campaign. `evaluations` counts failed trials too, so every campaign ends."""
 
     evaluations: int
     steps: int | None = None  # that trials report, all together
@@ -143,8 +142,7 @@ class Rules:
                 return attempt_failures.charged <= self._retries_after(kind)
 
     def _retries_after(self, kind: FailureKind) -> int:
-        """Return how many failures that count against the retries may precede another attempt after
-        one of this kind."""
+        """Return after how many charged failures one of this kind still gets another attempt."""
         match kind:
             case FailureKind.ERROR:
                 return self.retries or 0  # the same code and seed rarely give another result

@@ -181,8 +181,7 @@ class CampaignState:
 
     @property
     def unspent(self) -> int:
-        """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the
-        budget."""
+        """Trials that may still be dispatched, fewer than chosen if a resume lowered the budget."""
         return max(0, self.rules.evaluations - self.totals.ended - len(self.running))
 
     @property
@@ -199,8 +198,7 @@ class CampaignState:
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Arms of the trials that are chosen and that the strategy has not learned from, in the
-        order chosen."""
+        """Arms of trials that the strategy has not learned from, in the order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}
         arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
@@ -214,8 +212,7 @@ class CampaignState:
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
-        """Results known before the campaign that the strategy has not learned from yet, to be
-        maximised."""
+        """Results known before the campaign and not learned yet, to be maximised."""
         if self.existing.not_learned is None:
             return ()
         pairs = zip(self.existing.not_learned.arms, self.existing.not_learned.values, strict=True)
@@ -326,14 +323,12 @@ def _is_hopeless(state: CampaignState, trial: int) -> bool:
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:
-    """Return whether this remark on an evaluation need not be recorded: it is known, or there are
-    enough remarks."""
+    """Return whether a remark need not be recorded: it is known, or there are enough."""
     return remark in state.remarks or len(state.remarks) >= _MOST_REMARKS
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
-    """Return whether this is the first outcome of an attempt that is running; a late or doubled one
-    is not."""
+    """Return whether this is the first outcome of a running attempt, not a late or doubled one."""
     return is_running(state, outcome.trial, outcome.attempt)
 
 
@@ -344,8 +339,7 @@ def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
 
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
-    """Return whether this failure ends its trial under the session's rules, without a further
-    attempt."""
+    """Return whether this failure ends its trial by the session's rules: no more attempts."""
     attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
     arm = state.running[failure.trial].arm
     workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)

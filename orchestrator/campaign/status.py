@@ -106,8 +106,7 @@ class Status:
 
     @property
     def spent(self) -> tuple[int, int, str]:
-        """How much of the budget is spent, of how much, and the unit: steps or evaluations, whichever
-        end first."""
+        """How much is spent of which budget, and its unit: steps or evaluations, the nearer end."""
         counts = [(self.done, max(1, self.evaluations), "evaluations")]
         if self.step_budget is not None:
             counts.insert(0, (self.steps, self.step_budget, "steps"))
@@ -121,8 +120,7 @@ class Status:
 
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
-    """Summarise `state`; with `now`, time since the last event and running evaluations count
-    too."""
+    """Summarise `state`; `now` adds the time since the last event and running evaluations."""
     is_open = state.session.is_open
     since = max(0.0, now - state.clock.last_time) if now is not None and is_open else 0.0
     elapsed = state.clock.elapsed_seconds + since
@@ -208,8 +206,7 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 
 
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
-    """Return worker-seconds in all, `since` seconds after the last event, and those spent
-    evaluating."""
+    """Return worker-seconds in all and spent evaluating, `since` seconds after the last event."""
     is_open = state.session.is_open
     now, running = state.clock.last_time + since, state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
@@ -217,8 +214,7 @@ def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
-    """Return worker-seconds without an evaluation by cause, `since` seconds after the last event;
-    small ones left out."""
+    """Return idle worker-seconds by cause, `since` seconds after the last event; not small ones."""
     capacity, busy = _worked_seconds(state, since)
     return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
 
@@ -281,8 +277,7 @@ def headline(status: Status) -> str:
 
 
 def gains_text(status: Status) -> str:
-    """Return what the model leaves to gain at most, and how long ago the best value improved; empty
-    before any value."""
+    """Return the largest gain by the model, and the last improvement's age; empty at first."""
     if status.last_gain is None:
         return ""
     past = f"last gain {plural(status.last_gain, 'evaluation')} ago"
@@ -292,8 +287,7 @@ def gains_text(status: Status) -> str:
 
 
 def goals_text(goals: GoalsStatus) -> str:
-    """Return the goals in short: front and hypervolume of several objectives, the feasible share of
-    constraints."""
+    """Return the goals in short: front and hypervolume, and the share of feasible results."""
     parts = []
     if len(goals.objectives) > 1:
         volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
@@ -304,8 +298,7 @@ def goals_text(goals: GoalsStatus) -> str:
 
 
 def progress(status: Status) -> str:
-    """Return the progress of the algorithm: refits of the model in asynchronous mode, batches
-    otherwise."""
+    """Return the algorithm's progress: refits in asynchronous mode, batches otherwise."""
     steps = "" if status.step_budget is None else f"step {status.steps} of {status.step_budget}, "
     if status.is_asynchronous:
         return f"{steps}{plural(status.refreshes, 'refit')}"

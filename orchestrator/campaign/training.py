@@ -49,8 +49,7 @@ class TrainingRule:
 
     @property
     def resumes(self) -> bool:
-        """Whether a stopped trial can be taken up again, from its checkpoint or from its first
-        step."""
+        """Whether a stopped trial can be taken up, from its checkpoint or from its first step."""
         return self.continues or self.restarts
 
     @staticmethod
@@ -193,8 +192,7 @@ class Training:
 
     @property
     def is_removal_untold(self) -> bool:
-        """Whether the strategy may still choose to continue a trial whose checkpoint was
-        removed."""
+        """Whether the strategy may still continue a trial whose checkpoint was removed."""
         return bool(self.removed) and not self.removed.isdisjoint(self.told_paused)
 
     def remove(self, trials: Sequence[int]) -> "Training":

@@ -147,8 +147,7 @@ def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
 
 
 def _remark_on_choice(state: CampaignState, event: BatchChosen) -> list[str]:
-    """Return the warning that a strategy of the user's own chose the whole budget before any
-    result."""
+    """Return the warning that a user's strategy chose the whole budget before any result."""
     count, rules = len(event.picks), state.rules
     is_everything = state.totals.chosen + count >= rules.evaluations and count > _LARGE_BATCH * state.session.slots
     has_results = state.totals.succeeded or state.existing.count
@@ -183,8 +182,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
 
 
 def _computing_seconds(state: CampaignState, event: BatchChosen | ModelRefreshed) -> float:
-    """Return how long the computation took that ends with this event; 0 where no event says when it
-    began."""
+    """Return how long the computation took that ends so; 0 where its begin is not recorded."""
     return 0.0 if state.computation is None else max(0.0, event.time - state.computation.since)
 
 
@@ -375,8 +373,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
 
 
 def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
-    """Queue the next attempts of failed trials, and count the workers that their arms have cost from
-    0 again."""
+    """Queue failed trials again, and count the workers that their arms cost from 0 again."""
     trials, arms = {reopened.trial for reopened in event.trials}, {reopened.arm for reopened in event.trials}
     return replace(
         state,

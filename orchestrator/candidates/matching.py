@@ -23,8 +23,7 @@ def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int
 
 
 def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
-    """Return the first arm that equals each result in all columns of `results` (n,); −1 where there
-    is none."""
+    """Return the first arm equal to each result in all columns of `results` (n,); −1: none."""
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
     for name, column in results.items():
@@ -45,14 +44,12 @@ def _comparable(
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Round to 12 digits, in decimal as they are printed: rounding a second time changes
-    nothing."""
+    """Round to 12 digits, in decimal as printed: a second rounding changes nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:
-    """Return one form for values that files write in several forms: a truth value, a number, a
-    number as text."""
+    """Return one form of values that files write in several: truth values, numbers, texts."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()
     try:

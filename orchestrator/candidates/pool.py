@@ -35,8 +35,7 @@ def arms_of(candidates: Candidates, repeats: bool) -> Arms:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """One growth: the values (n,) of each parameter, None where it does not exist, and the arms
-    that were retired."""
+    """One growth: each parameter's values (n,), None where it is inactive; the retired arms."""
 
     columns: Mapping[str, Sequence[Scalar]]
     retired: tuple[int, ...]
@@ -80,8 +79,7 @@ class Pool:
         return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
     def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the pool with the appended candidates, and the features (n, d) and the `log_prior`
-        (n,) of these."""
+        """Return the pool with these candidates, and their features (n, d) and `log_prior` (n,)."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing, None

@@ -45,8 +45,7 @@ class Shard:
         self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
-        """Return the answer of the block that is made of `part` with `model`, a pickled kernel and
-        λ."""
+        """Return the answer of the block made of `part`, `model` (a pickled kernel) and λ."""
         return _Reader(query, self._fits, fits).load()(self._block(part, model))
 
     def _block(self, part: str, model: bytes) -> Block:
@@ -97,8 +96,7 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads a query that `_Writer` wrote. A posterior that was fetched before is the same object
-    again."""
+    """Reads what `_Writer` wrote. A posterior that was fetched before is the same object."""
 
     def __init__(self, query: bytes, kept: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
@@ -169,8 +167,7 @@ class ShardedArms:
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
-        """Return these arms, and n more with `features` (n, d) after them, in the actor that holds
-        the fewest."""
+        """Return these arms and n more, `features` (n, d), in the actor that holds the fewest."""
         sizes = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(sizes, key=lambda actor: sizes[actor]), features)))
 

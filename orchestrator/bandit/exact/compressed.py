@@ -87,8 +87,7 @@ class CompressedState(ExactState):
 
     @property
     def step(self) -> int:
-        """t of β_t: one more than the rewards so far, initial points included, and the skipped
-        steps."""
+        """t of β_t: one more than the rewards so far, initial points and skipped steps included."""
         return 1 + self.pulls.total + self.skipped
 
     @property
@@ -204,8 +203,7 @@ class Compressed(ABC):
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
-        """Return the σ²_D above which a pair is stored: the entropy test, solved for σ²_D, with σ² =
-        `noise`."""
+        """Return the σ²_D above which a pair is stored: the entropy test with σ² = `noise`."""
         doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is finite, and larger than any variance
         if self.entropy_test == "absolute":  # H > ε
             return doubled / (2.0 * math.pi * math.e) - noise
@@ -225,8 +223,7 @@ class Compressed(ABC):
         return CompressedState(base, ExactPosterior.prior(base.model), -math.inf, (), 0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm: an initial point, or the acquisition's next step that is to be
-        evaluated."""
+        """Return one arm: an initial point, or the next step of the acquisition to be evaluated."""
         refused = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
         if refused is not None:
             return refused
@@ -247,8 +244,7 @@ class Compressed(ABC):
         )
 
     def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
-        """Return the next arm to evaluate and the steps skipped before it; None when too many would
-        be skipped."""
+        """Return the next arm to evaluate and the steps skipped before it; None for too many."""
 
         def winner(skipped: int) -> int:
             return int(state.available[np.argmax(self.scores(state, state.step + skipped))])
@@ -313,8 +309,7 @@ class Compressed(ABC):
         return state.recommend()
 
     def posterior(self, state: CompressedState) -> Posterior:
-        """Return the belief over all arms at `state`; the upper bound is NaN where the acquisition
-        has none."""
+        """Return the belief over all arms at `state`; upper bounds are NaN without a width."""
         return state.posterior(self.width_at(state, state.step))
 
 

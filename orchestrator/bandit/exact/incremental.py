@@ -60,8 +60,7 @@ class ExactPosterior:
 
     @staticmethod
     def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
-        """Return the belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p²
-        + pA)) one by one."""
+        """Return the belief after pulls of `arms` (n,) at once: O(p³ + p²A), not O(n (p² + pA))."""
         order = np.array(list(dict.fromkeys(arms)), np.intp)
         return ExactPosterior.of(model, Pulls.none(len(model.arms)).add(arms, rewards), order)
 
@@ -161,8 +160,7 @@ class ExactPosterior:
 
 
 def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:
-    """Return mean scores of the arms `order` (p,) less the constant mean m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1
-    + 1), S = RᵀR."""
+    """Return mean scores of `order` (p,) less m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
     scores: Floats = score_pulls(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
     if model.mean is Mean.ZERO:
         return scores, 0.0

@@ -122,8 +122,7 @@ class ExactState:
         return self._with(replace(self.base, initial=tuple(int(arm) for arm in initial)), self.belief)
 
     def posterior(self, width: float) -> Posterior:
-        """Return the belief over all arms, for display; `width` is the factor on σ of the 1/λ
-        scale."""
+        """Return the belief over all arms, for display; `width`: factor on σ of the 1/λ scale."""
         belief = self.belief
         ucb = belief.mean + width * np.sqrt(belief.variance)
         return Posterior(

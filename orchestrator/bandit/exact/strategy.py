@@ -39,8 +39,7 @@ class ExactStrategy(ABC, Generic[E]):
 
     @abstractmethod
     def width_at(self, state: E) -> float:
-        """Return the factor on σ of the 1/λ scale in the upper bounds at `state`; NaN where there
-        are none."""
+        """Return the factor on σ (1/λ scale) in the upper bounds at `state`; NaN without any."""
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on

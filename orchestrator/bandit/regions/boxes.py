@@ -23,8 +23,7 @@ FINEST = 2.0**-40  # an edge this short is not halved: it cannot separate two ar
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The box [`low`, `high`) in unit coordinates; the upper end belongs to it where it is the
-    domain's, 1."""
+    """The box [`low`, `high`) in unit coordinates; an upper end of 1 belongs to it."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -70,8 +69,7 @@ class BoxedArms:
         return np.asarray(arms[box.contains(self.coordinates[arms])])
 
     def can_halve(self, box: Box) -> bool:
-        """Return whether the longest edge is longer than the resolution of the arms'
-        coordinates."""
+        """Return whether the longest edge exceeds the resolution of the arms' coordinates."""
         axis = self._longest(box)
         return box.high[axis] - box.low[axis] > FINEST
 
@@ -83,8 +81,7 @@ class BoxedArms:
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Return whether all arms in the box are in one place, so that halving it separates none;
-        True without any."""
+        """Return whether the box's arms are all in one place, so that halving separates none."""
         held = self.coordinates[box.contains(self.coordinates)]
         return bool((held == held[:1]).all())
 
@@ -138,8 +135,7 @@ class BoxedArms:
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
-        """Return positions (n,) among `arms` of the nearest to points (n, d) given as fractions of
-        the box's edges."""
+        """Return positions (n,) of the `arms` nearest to points (n, d), fractions of the edges."""
         places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
         return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))
 

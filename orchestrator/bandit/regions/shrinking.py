@@ -68,8 +68,7 @@ class Visit:
         return same(self, other)
 
     def observe(self, arms: Sequence[int], rewards: Sequence[float], failed: Sequence[int]) -> "Visit":
-        """Return this visit with the rewards of arms on the grid, and the grid without the arms
-        that `failed`."""
+        """Return the visit with these rewards of grid arms, and without the arms that `failed`."""
         mine = [(arm, reward) for arm, reward in zip(arms, rewards, strict=True) if arm in self.grid]
         pulls = self.pulls.add([arm for arm, _ in mine], [reward for _, reward in mine])
         grid = read_only(self.grid[~np.isin(self.grid, np.asarray(failed, np.intp))], np.intp)
@@ -141,8 +140,7 @@ class ThresholdState:
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 
     def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
-        """Return the next round's state with these pulls and set-aside arms in it; no test has
-        ended yet."""
+        """Return the next round's state with these pulls and set-aside arms; no test has ended."""
         arms, rewards = arms_and_rewards(observations)
         failed = [observation.arm for observation in observations if observation.reward is None]
         return replace(
