@@ -121,7 +121,6 @@ def import_own_packages() -> None:
     Raises:
         ImportError: when another package of that name was imported before, or this project's is
             missing.
-
     """
     for name in ("objectives", "workers", "orchestrator"):
         if name not in sys.modules:

@@ -74,17 +74,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellSet:
-    """n cells with equally many vertices V.
+    """n cells with equally many vertices V."""
 
-    Attributes:
-        adjacency: (n, V, V) bool, strictly upper triangular.
-        operations: (n, V − 2), numbers of `names`.
-        names: of the operations.
-    """
-
-    adjacency: NDArray[np.bool_]
-    operations: NDArray[np.intp]
-    names: tuple[str, ...] = OPERATIONS
+    adjacency: NDArray[np.bool_]  # (n, V, V) bool, strictly upper triangular
+    operations: NDArray[np.intp]  # (n, V − 2), numbers of `names`
+    names: tuple[str, ...] = OPERATIONS  # of the operations
 
     def __len__(self) -> int:
         return len(self.adjacency)

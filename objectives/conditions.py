@@ -85,17 +85,11 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One test of a clause.
+    """One test of a clause."""
 
-    Attributes:
-        name: what is compared.
-        operator: how it is compared.
-        bound: what it is compared with; a tuple of values for `in`.
-    """
-
-    name: str
-    operator: str
-    bound: tuple[Scalar, ...] | float | str
+    name: str  # what is compared
+    operator: str  # how it is compared
+    bound: tuple[Scalar, ...] | float | str  # what it is compared with; a tuple of values for `in`
 
     @property
     def other(self) -> str | None:

@@ -58,36 +58,22 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Images of classes.
+    """Images of classes."""
 
-    Attributes:
-        pixels: (n, d) uint8, a row for each image, 0 to `brightest`.
-        labels: (n,), the class of each image, from 0.
-        brightest: the largest value of a pixel.
-        source: the data set in words.
-    """
-
-    pixels: NDArray[np.uint8]
-    labels: NDArray[np.intp]
-    brightest: int
-    source: str
+    pixels: NDArray[np.uint8]  # (n, d) uint8, a row for each image, 0 to `brightest`
+    labels: NDArray[np.intp]  # (n,), the class of each image, from 0
+    brightest: int  # the largest value of a pixel
+    source: str  # the data set in words
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A data set of a regression.
+    """A data set of a regression."""
 
-    Attributes:
-        names: the names of the features.
-        features: (n, d).
-        target: (n,), real numbers.
-        source: the data set in words.
-    """
-
-    names: tuple[str, ...]
-    features: NDArray[np.float64]
-    target: NDArray[np.float64]
-    source: str
+    names: tuple[str, ...]  # the names of the features
+    features: NDArray[np.float64]  # (n, d)
+    target: NDArray[np.float64]  # (n,), real numbers
+    source: str  # the data set in words
 
 
 def load_mnist(source: DataSource) -> LabelledImages:

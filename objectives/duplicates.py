@@ -13,15 +13,10 @@ Duplicates = Literal["merge", "keep"]
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows of a table, grouped by their parameters.
+    """Rows of a table, grouped by their parameters."""
 
-    Attributes:
-        first: (A,), the first row of each group, in the table's order.
-        of: (rows,), the group of each row.
-    """
-
-    first: NDArray[np.intp]
-    of: NDArray[np.intp]
+    first: NDArray[np.intp]  # (A,), the first row of each group, in the table's order
+    of: NDArray[np.intp]  # (rows,), the group of each row
 
     @property
     def repeated(self) -> int:

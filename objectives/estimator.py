@@ -109,17 +109,11 @@ class SklearnEstimator:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """Rows with what is to be predicted of them.
+    """Rows with what is to be predicted of them."""
 
-    Attributes:
-        numbers: (n, p), NaN where one is missing.
-        texts: (n, q), None where one is missing.
-        target: (n,).
-    """
-
-    numbers: NDArray[np.float64]
-    texts: NDArray[np.object_]
-    target: Column
+    numbers: NDArray[np.float64]  # (n, p), NaN where one is missing
+    texts: NDArray[np.object_]  # (n, q), None where one is missing
+    target: Column  # (n,)
 
     @property
     def features(self) -> Column:

@@ -21,7 +21,6 @@ class Machine:
         count: the number of machines.
         addresses: the address of each machine, in the order of ranks.
         port: a TCP port that was free on the machine of rank 0 when the evaluation began.
-
     """
 
     rank: int
@@ -59,7 +58,6 @@ class Machine:
 
         Args:
             folder: where the file is made.
-
         """
         path = folder / "hostfile"
         path.write_text("".join(f"{address}\n" for address in self.addresses), encoding="ascii")

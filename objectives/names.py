@@ -44,7 +44,6 @@ class ObjectiveOptions(Protocol):
 
         Raises:
             ObjectiveError: when the data cannot be had.
-
         """
 
     def default_space(self) -> Space | None:
@@ -60,7 +59,6 @@ class ReadsFiles(Protocol):
 
         Args:
             folder: what relative paths are below: that of the campaign file.
-
         """
 
 
@@ -76,7 +74,6 @@ class KnowsParameters(Protocol):
 
         Raises:
             ObjectiveError: when that cannot be found out.
-
         """
 
 
@@ -88,7 +85,6 @@ def find_objective(name: str) -> type[ObjectiveOptions]:
 
     Raises:
         ObjectiveError: when there is none, or it is not such a class.
-
     """
     if ":" not in name and name not in OBJECTIVES:
         raise ObjectiveError(

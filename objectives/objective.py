@@ -52,7 +52,6 @@ class Report(Protocol):
         Raises:
             EvaluationStopped: when the campaign stops this trial early.
             ValueError: when a value or a metric is no number, or there are too many metrics.
-
         """
 
 
@@ -114,7 +113,6 @@ class Candidates:
 
     Raises:
         ObjectiveError: when a shape does not fit, or a feature is not finite.
-
     """
 
     features: NDArray[np.float64]
@@ -158,7 +156,6 @@ class Candidates:
 
         Args:
             arm: its number, >= 0 and < A.
-
         """
         named = {name: _plain(column[arm]) for name, column in self.columns.items()}
         return {name: value for name, value in named.items() if value is not None or name not in self.conditional}
@@ -185,7 +182,6 @@ class Objective(Protocol):
             parameters: the configuration, by name.
             seed: of what the evaluation draws; all attempts of a trial have the same.
             report: call it with an intermediate value, `report(value, step)`.
-
         """
 
 
@@ -223,5 +219,4 @@ class HasOptimum(Protocol):
 
         Args:
             maximize: whether that is the largest one; else it is the smallest.
-
         """

@@ -26,7 +26,6 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
     Raises:
         ObjectiveError: when the reference is not written that way, its module or file is missing,
             is hidden by another module of the same name, cannot be imported or lacks the attribute.
-
     """
     place, _, attribute = reference.rpartition(":")
     is_file = place.endswith(".py")

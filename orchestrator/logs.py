@@ -43,7 +43,6 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
 
     Raises:
         RunError: when the file cannot be written.
-
     """
     logger, handler = logging.getLogger(ROOT), _handler(folder)
     handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))

@@ -40,36 +40,25 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial.
+    """One execution of a trial."""
 
-    Attributes:
-        trial: its number.
-        arm: the candidate's index.
-        parameters: the candidate's.
-        seed: of the evaluation; the same for all attempts of a trial.
-        attempt: 1 for the first.
-        memory_factor: how many times the memory that the limits say it may use.
-        folder: of this trial alone, the same for all its attempts; None where the campaign gives it
-            none.
-        share: its resources if its parameters give them; None for those that all trials have.
-        trials: the folder of all trials, where what it prints is kept (`workers.output_files`);
-            None: nowhere.
-        step_limit: the worker stops it at its report of this step, or of the first one beyond it,
-            without asking; None where only the campaign stops it.
-        can_be_stopped: whether the campaign has a rule that stops trials early, so that a worker
-            waits briefly for its answer to a report.
-    """
-
-    trial: int
-    arm: int
-    parameters: Mapping[str, object]
-    seed: int
-    attempt: int = 1
-    memory_factor: float = 1.0
+    trial: int  # its number
+    arm: int  # the candidate's index
+    parameters: Mapping[str, object]  # the candidate's
+    seed: int  # of the evaluation; the same for all attempts of a trial
+    attempt: int = 1  # 1 for the first
+    memory_factor: float = 1.0  # how many times the memory that the limits say it may use
+    # of this trial alone, the same for all its attempts; None where the campaign gives it none
     folder: Path | None = None
+    # its resources if its parameters give them; None for those that all trials have
     share: Share | None = None
+    # the folder of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
     trials: Path | None = None
+    # the worker stops it at its report of this step, or of the first one beyond it, without asking;
+    # None where only the campaign stops it
     step_limit: int | None = None
+    # whether the campaign has a rule that stops trials early, so that a worker waits briefly for
+    # its answer to a report
     can_be_stopped: bool = False
 
 

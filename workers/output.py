@@ -15,17 +15,12 @@ from workers.thread_output import copy_of_thread
 
 @dataclass(slots=True)
 class Printed:
-    """What an attempt prints.
+    """What an attempt prints."""
 
-    Attributes:
-        write: appends bytes to its output, such as those of a command; None where no output is
-            kept.
-        unshared_end: the end of the output, known when the attempt is over, where the process does
-            not share the run's folder.
-
-    """
-
+    # appends bytes to its output, such as those of a command; None where no output is kept
     write: Callable[[bytes], None] | None = None
+    # the end of the output, known when the attempt is over, where the process does not share the
+    # run's folder
     unshared_end: str = ""
 
     def sent_with(self, outcome: Outcome) -> Outcome:
@@ -41,7 +36,6 @@ def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
         attempt: what runs inside.
         owns_process: whether the process runs nothing else meanwhile, so that its file descriptors
             are the attempt's.
-
     """
     if attempt.trials is None:
         yield Printed()

@@ -34,19 +34,12 @@ from workers.messages import (
 @dataclass(frozen=True, slots=True)
 class Durations:
     """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`):
-    log-normal, with stragglers.
+    log-normal, with stragglers."""
 
-    Attributes:
-        mean_seconds: the mean of all durations.
-        sigma: the standard deviation of the logarithm; 0 makes durations constant.
-        straggler_share: the share of attempts that take longer.
-        straggler_factor: how many times longer these take than they would otherwise.
-    """
-
-    mean_seconds: float = 1.0
-    sigma: float = 0.0
-    straggler_share: float = 0.0
-    straggler_factor: float = 20.0
+    mean_seconds: float = 1.0  # the mean of all durations
+    sigma: float = 0.0  # the standard deviation of the logarithm; 0 makes durations constant
+    straggler_share: float = 0.0  # the share of attempts that take longer
+    straggler_factor: float = 20.0  # how many times longer these take than they would otherwise
 
     def __post_init__(self) -> None:
         if not (self.mean_seconds > 0.0 and math.isfinite(self.mean_seconds)):

@@ -100,17 +100,11 @@ class SoftmaxRegression:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Images as rows.
+    """Images as rows."""
 
-    Attributes:
-        pixels: (n, d) uint8, to be multiplied by `scale`.
-        labels: (n,), their classes.
-        scale: the value of one step of a pixel.
-    """
-
-    pixels: NDArray[np.uint8]
-    labels: NDArray[np.intp]
-    scale: float
+    pixels: NDArray[np.uint8]  # (n, d) uint8, to be multiplied by `scale`
+    labels: NDArray[np.intp]  # (n,), their classes
+    scale: float  # the value of one step of a pixel
 
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
         """Return the chosen rows in [0, 1], float32."""

@@ -13,18 +13,13 @@ Configuration = Mapping[str, Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of a trial.
+    """What is known of a trial."""
 
-    Attributes:
-        configuration: its parameters.
-        value: its final value, None: it could not be evaluated; with `step` the value there, None:
-            it was stopped.
-        step: the step of a training, counted from 1; None: the trial has ended.
-    """
-
-    configuration: Configuration
+    configuration: Configuration  # its parameters
+    # its final value, None: it could not be evaluated; with `step` the value there, None: it was
+    # stopped
     value: float | None
-    step: int | None = None
+    step: int | None = None  # the step of a training, counted from 1; None: the trial has ended
 
 
 class Backlog:

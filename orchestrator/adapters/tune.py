@@ -38,7 +38,6 @@ class BBKBSearch(Searcher):
 
     Raises:
         ValueError: when the space cannot be searched, or an option is not allowed.
-
     """
 
     def __init__(

@@ -49,7 +49,6 @@ class Campaign:
         ConfigError: when a setting is wrong.
         ObjectiveError: when the function cannot be pickled or called so.
         RunError: when the function cannot be written into the folder `runs`.
-
     """
 
     def __init__(
@@ -106,7 +105,6 @@ class Campaign:
         Raises:
             ValueError: when an argument has a wrong type.
             ConfigError: naming file and line, when something in it is wrong.
-
         """
         if not isinstance(path, str | Path):
             raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
@@ -158,7 +156,6 @@ class Campaign:
 
         Raises:
             UserError: when there is no cluster to join, or the campaign's executor is not Ray.
-
         """
         from orchestrator.coordinator.cluster import connect  # campaigns without Ray do not import it
         from orchestrator.coordinator.remote import RemoteSession

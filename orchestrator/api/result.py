@@ -56,7 +56,6 @@ class TrialResult:
             row: the row.
             metric: the name of the first objective, whose value is one of the metrics too; None
                 without a name.
-
         """
         named = {} if metric is None or row.value is None else {metric: row.value}
         return cls(
@@ -156,7 +155,6 @@ class Result:
 
         Raises:
             ImportError: when pandas is not installed.
-
         """
         try:
             import pandas
@@ -171,7 +169,6 @@ class Result:
 
         Raises:
             RunError: when no trial has succeeded.
-
         """
         from orchestrator.report.notebook import course_plot  # here, because it loads scipy
 
@@ -182,7 +179,6 @@ class Result:
 
         Raises:
             RunError: when there are too few results for a model.
-
         """
         from orchestrator.report.notebook import importance_plot  # here, because it loads scipy
 
@@ -193,7 +189,6 @@ class Result:
 
         Raises:
             RunError: when no trial has succeeded.
-
         """
         from orchestrator.report.notebook import parallel_plot  # here, because it loads scipy
 
@@ -244,7 +239,6 @@ def load(folder: str | Path) -> Result:
     Raises:
         RunError: when it is not a run's folder.
         StoreError: when its log cannot be read.
-
     """
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be the path of a run's folder, got {excerpt(folder)}")

@@ -32,7 +32,6 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
         ValueError: when `resume` has a wrong type.
         UserError: when `resume=True` has no name to look for.
         RunError: when the folder is no run, or a run of that name exists and `resume` is False.
-
     """
     if not isinstance(resume, bool | str | Path):
         raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
@@ -64,7 +63,6 @@ def continued(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple
 
     Raises:
         UserError: what `bbkb resume` reports as the user's mistake; ObjectiveError too.
-
     """
     with run.store() as store:
         old = from_mapping(run.recorded_settings(store))

@@ -17,7 +17,6 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
 
     Raises:
         ValueError: when it is no strategy, or a class that other processes cannot import.
-
     """
     if isinstance(choice, Mapping):
         return choice

@@ -40,7 +40,6 @@ class Submitted:
 
         Args:
             now: cancel running evaluations instead of draining them.
-
         """
         self._session.stop(now)
 
@@ -49,7 +48,6 @@ class Submitted:
 
         Args:
             timeout: how many seconds to wait for its end; None: without limit.
-
         """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._session.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):

@@ -77,7 +77,6 @@ class CandidateOptimizer:
 
         Raises:
             ValueError: when it cannot be read, or was not written by a `CandidateOptimizer`.
-
         """
         return read_saved(path, cls._from_saved, "arms", run_code)
 
@@ -121,7 +120,6 @@ class CandidateOptimizer:
 
         Raises:
             ValueError: when `limit` is not a whole number >= 1.
-
         """
         asked = self._learner.ask(self._own_limit if limit is None else check_limit(limit))
         self._log.append({"asked": asked})
@@ -140,7 +138,6 @@ class CandidateOptimizer:
 
         Raises:
             ValueError: when one is out of range.
-
         """
         self._expect(check_indices(indices, self._size))
 
@@ -159,7 +156,6 @@ class CandidateOptimizer:
         Raises:
             ValueError: when an index is out of range, a reward is NaN or infinite, or their numbers
                 differ. Nothing is learned then.
-
         """
         self._teach(check_results(indices, rewards, self._size))
 
@@ -187,7 +183,6 @@ class CandidateOptimizer:
             ValueError: when the strategy has parts that were given as objects of classes of your
                 own.
             OSError: when the file cannot be written.
-
         """
         saved = {"arms": dump_arms(self._arms), "strategy": dump_named(self._strategy), "seed": self._seed}
         write_saved(path, {**saved, "log": list(self._log)})
@@ -330,7 +325,6 @@ class CandidateOptimizer:
 
         Raises:
             ValueError: before any reward, and when they are no numbers.
-
         """
         return self._learner.scores(check_numbers(rewards, "rewards"))
 

@@ -22,7 +22,6 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
 
     Args:
         method: a method; of a property, its function.
-
     """
 
     @functools.wraps(method)

@@ -151,7 +151,6 @@ class Optimizer:
                 for strategies without batches.
             skip: how many configurations to choose before them and leave out, because other
                 processes with the same results choose them at the same time.
-
         """
         if skip < 0:
             raise ValueError(f"skip must be >= 0, got {skip}")
@@ -168,7 +167,6 @@ class Optimizer:
 
         Raises:
             ObjectiveError: when one is not of the space.
-
         """
         self._search.expect(self._search.arms_of(_check_configurations(configurations)))
 
@@ -187,7 +185,6 @@ class Optimizer:
             ObjectiveError: when a configuration is not of the space. Nothing is learned then.
             ValueError: when a value is not a finite number, or their numbers differ. Nothing is
                 learned then.
-
         """
         if isinstance(configurations, Mapping):
             values = _alone(values)
@@ -221,7 +218,6 @@ class Optimizer:
         Raises:
             ObjectiveError: when the configuration is not of the space.
             ValueError: when `step` is no whole number >= 1, or `value` no number.
-
         """
         number = float(check_numbers(value, "value").reshape(()))
         at = check_limit(step, "step")
@@ -238,7 +234,6 @@ class Optimizer:
 
         Raises:
             ObjectiveError: when the configuration is not of the space.
-
         """
         self._search.stop(self._search.arms_of(_check_configurations(configuration))[0], continues=False)
 
@@ -252,7 +247,6 @@ class Optimizer:
 
         Raises:
             ObjectiveError: when the configuration is not of the space.
-
         """
         arms = self._search.arms_of(_check_configurations(configuration))
         return self._search.learner.trainings.step(arms[0])
@@ -306,7 +300,6 @@ class Optimizer:
 
         Raises:
             ValueError: before any result, and when they are no numbers.
-
         """
         return self._search.learner.scores(self._sign * check_numbers(values, "values"))
 
@@ -350,7 +343,6 @@ class Optimizer:
 
         Args:
             path: the file to write.
-
         """
         write_saved(path, self.__getstate__())
 
@@ -376,7 +368,6 @@ class Optimizer:
 
         Raises:
             ValueError: when it cannot be read, or was not written by an `Optimizer`.
-
         """
         return read_saved(path, cls._from_saved, "space", run_code)
 

@@ -20,22 +20,18 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 class Layout:
     """What a strategy knows about the candidates besides their features.
 
-    Attributes:
-        parameters: (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of
-            a choice share one.
-        extents: (p,), how far apart two values of each parameter can be, in units of its features;
-            > 0.
-        repeats: whether an arm may be pulled more than once.
-        is_sequence: whether the arms are in the order of a low-discrepancy sequence, so that the
-            first ones cover the space.
 
     Raises:
         ValueError: when the parts do not fit together.
     """
 
+    # (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice
+    # share one
     parameters: Indices
-    extents: Floats
-    repeats: bool = True
+    extents: Floats  # (p,), how far apart two values of each parameter can be, in units of its features; > 0
+    repeats: bool = True  # whether an arm may be pulled more than once
+    # whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover
+    # the space
     is_sequence: bool = False
 
     def __post_init__(self) -> None:
@@ -60,20 +56,13 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Arms:
-    """The finite set of arms a strategy chooses from.
+    """The finite set of arms a strategy chooses from."""
 
-    Attributes:
-        features: (A, d), a row is an arm's feature vector; or an object that stands for such an
-            array.
-        layout: what is known about the arms besides their features.
-        goals: the numbers of objectives and constraints of a pull's rewards.
-        log_prior: (A,), how good each arm is expected to be, relative to the best: 0 or below; None
-            where nothing is expected.
-    """
-
-    features: Any
-    layout: Layout
-    goals: Goals = SINGLE
+    features: Any  # (A, d), a row is an arm's feature vector; or an object that stands for such an array
+    layout: Layout  # what is known about the arms besides their features
+    goals: Goals = SINGLE  # the numbers of objectives and constraints of a pull's rewards
+    # (A,), how good each arm is expected to be, relative to the best: 0 or below; None where
+    # nothing is expected
     log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:

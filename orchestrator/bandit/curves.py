@@ -22,20 +22,13 @@ _PAIR_SHIFT = 40  # bits of a step in the number of a pair (trial, step); smalle
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """The values of one trial that a model learns.
+    """The values of one trial that a model learns."""
 
-    `trial`: the trial's number, ≥ 0.
-    `arm`: the candidate that it trains.
-    `steps`: steps ≥ 1, ascending.
-    `rewards`: the reward at each of these steps (larger is better).
-    `is_finished`: whether the last of them is the trial's final value.
-    """
-
-    trial: int
-    arm: int
-    steps: tuple[int, ...] = ()
-    rewards: tuple[float, ...] = ()
-    is_finished: bool = False
+    trial: int  # the trial's number, ≥ 0
+    arm: int  # the candidate that it trains
+    steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
+    rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
+    is_finished: bool = False  # whether the last of them is the trial's final value
 
     @property
     def step(self) -> int:

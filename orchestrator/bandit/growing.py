@@ -22,15 +22,10 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A request for new arms.
+    """A request for new arms."""
 
-    Attributes:
-        around: the arms around which they are drawn, the best first.
-        lengthscales: (p,), one for each parameter, in units of its features.
-    """
-
-    around: tuple[int, ...]
-    lengthscales: tuple[float, ...]
+    around: tuple[int, ...]  # the arms around which they are drawn, the best first
+    lengthscales: tuple[float, ...]  # (p,), one for each parameter, in units of its features
 
 
 @runtime_checkable

@@ -102,7 +102,6 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
 
     Raises:
         ValueError: naming field, rule and value, when one has another type or is out of range.
-
     """
     for name, rule in _rules(type(options)).items():
         value = getattr(options, name)

@@ -15,15 +15,10 @@ ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Some of the pulls of each arm. Both arrays are read-only.
+    """Some of the pulls of each arm. Both arrays are read-only."""
 
-    Attributes:
-        counts: (A,), the number of these pulls.
-        sums: (A,), the sum of their rewards.
-    """
-
-    counts: Indices
-    sums: Floats
+    counts: Indices  # (A,), the number of these pulls
+    sums: Floats  # (A,), the sum of their rewards
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
@@ -59,22 +54,14 @@ class Pulls:
     As soon as a pull of an arm has finished, its pulls that were stopped early count with the mean
     reward of those that finished. Rewards of finished and stopped pulls differ without noise, so
     arms with stopped pulls count neither for `varies` nor for `repeats`. All arrays are read-only.
-
-    Attributes:
-        finished: the pulls that were not stopped early.
-        stopped: those that were.
-        further_sums: (K, A), sums of the rewards of further objectives and constraints, where there
-            are any.
-        varies: whether two pulls of one arm gave different rewards.
-        repeats: how many evaluations were of an arm pulled before; rows of existing data do not
-            count.
     """
 
-    finished: Tally
-    stopped: Tally
+    finished: Tally  # the pulls that were not stopped early
+    stopped: Tally  # those that were
+    # (K, A), sums of the rewards of further objectives and constraints, where there are any
     further_sums: Floats
-    varies: bool = False
-    repeats: int = 0
+    varies: bool = False  # whether two pulls of one arm gave different rewards
+    repeats: int = 0  # how many evaluations were of an arm pulled before; rows of existing data do not count
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)

@@ -184,7 +184,6 @@ class Strategy(Protocol[S]):
                 they were chosen.
             limit: the largest number of picks, >= 1. Fewer picks mean that there are no more before
                 the next `tell`.
-
         """
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
@@ -195,7 +194,6 @@ class Strategy(Protocol[S]):
             observations: the pulls, each once, with their rewards.
             rng: the source of the strategy's draws (its dictionary, …); the same generator gives
                 the same state.
-
         """
 
     def recorded(self, state: S) -> Record:
@@ -319,7 +317,6 @@ class LearnsCurves(Protocol[S]):
             curves: of trials that reported since the last call, running, stopped and finished ones.
             paused: all trials that were stopped and may be continued.
             last_step: the step at which a training ends, if it is given.
-
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:

@@ -120,36 +120,25 @@ class BatchChosen:
 
     It was asked with the pulls pending that the log before this event shows, which do not change
     while it computes.
-
-    Attributes:
-        time: when it had chosen, on the executor's clock.
-        round: how many refreshes there were before.
-        picks: the trials, in the order chosen.
-        reason: why it stopped there.
-        seconds: the duration of the choice.
-        limit: how many it was asked for at most; 0 in logs of older versions.
-        is_filler: whether these are picks with which version 0.1 occupied idle workers; this
-            version makes none.
-        is_enqueued: whether the campaign file chose, not the strategy.
-        continued: stopped trials that the strategy chose to continue; `TrialsContinued` follows.
-        possible_gain: how far the largest upper confidence bound was above the best value, on the
-            user's scale; None where the strategy does not know it.
-        noise: the standard deviation of a value's noise, on the user's scale; None likewise.
-        kind: the name of the event in a log.
     """
 
-    time: float
-    round: int
-    picks: tuple[PickedTrial, ...]
-    reason: str
-    seconds: float
-    limit: int = 0
+    time: float  # when it had chosen, on the executor's clock
+    round: int  # how many refreshes there were before
+    picks: tuple[PickedTrial, ...]  # the trials, in the order chosen
+    reason: str  # why it stopped there
+    seconds: float  # the duration of the choice
+    limit: int = 0  # how many it was asked for at most; 0 in logs of older versions
+    # whether these are picks with which version 0.1 occupied idle workers; this version makes none
     is_filler: bool = False
-    is_enqueued: bool = False
+    is_enqueued: bool = False  # whether the campaign file chose, not the strategy
+    # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
+    # how far the largest upper confidence bound was above the best value, on the user's scale; None
+    # where the strategy does not know it
     possible_gain: float | None = None
+    # the standard deviation of a value's noise, on the user's scale; None likewise
     noise: float | None = None
-    kind: Literal["batch_chosen"] = "batch_chosen"
+    kind: Literal["batch_chosen"] = "batch_chosen"  # the name of the event in a log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,20 +266,15 @@ class CheckpointsRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What the model expects of the final value of a trial that has reported, on the user's scale.
+    """What the model expects of the final value of a trial that has reported, on the user's
+    scale."""
 
-    Attributes:
-        trial: its number.
-        mean: the expected value.
-        low: two standard deviations of the model's score below it; the larger number where values
-            are minimised.
-        high: two standard deviations of the score above it.
-    """
-
-    trial: int
-    mean: float
+    trial: int  # its number
+    mean: float  # the expected value
+    # two standard deviations of the model's score below it; the larger number where values are
+    # minimised
     low: float
-    high: float
+    high: float  # two standard deviations of the score above it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,20 +25,13 @@ class FrontMember:
 
 @dataclass(frozen=True)
 class Front:
-    """The Pareto front of the results so far.
+    """The Pareto front of the results so far."""
 
-    Attributes:
-        members: the results on the front, in the order in which they were found.
-        worst: the lowest reward of the feasible results in each objective; empty while there is
-            none.
-        results: the number of all results.
-        feasible: how many of them satisfy every constraint.
-    """
-
-    members: tuple[FrontMember, ...] = ()
+    members: tuple[FrontMember, ...] = ()  # the results on the front, in the order in which they were found
+    # the lowest reward of the feasible results in each objective; empty while there is none
     worst: tuple[float, ...] = ()
-    results: int = 0
-    feasible: int = 0
+    results: int = 0  # the number of all results
+    feasible: int = 0  # how many of them satisfy every constraint
 
     def after(
         self,

@@ -15,25 +15,16 @@ NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 
 @dataclass(frozen=True, slots=True)
 class LearnedModel:
-    """What a campaign's log says about the model of the newest refit.
+    """What a campaign's log says about the model of the newest refit."""
 
-    Attributes:
-        inside: how many results were within μ ± 2σ of the model before it knew them.
-        predicted: how many results were predicted before the model knew them.
-        noise: the fitted variance of a score's noise.
-        most_pulled: the arm that was pulled most often.
-        most_pulls: how often it was pulled.
-        evaluations: all pulls with a reward.
-        steps: steps of a training and the fitted correlation of a value there with the final value;
-            empty without learning curves.
-    """
-
-    inside: int
-    predicted: int
-    noise: float
-    most_pulled: int
-    most_pulls: int
-    evaluations: int
+    inside: int  # how many results were within μ ± 2σ of the model before it knew them
+    predicted: int  # how many results were predicted before the model knew them
+    noise: float  # the fitted variance of a score's noise
+    most_pulled: int  # the arm that was pulled most often
+    most_pulls: int  # how often it was pulled
+    evaluations: int  # all pulls with a reward
+    # steps of a training and the fitted correlation of a value there with the final value; empty
+    # without learning curves
     steps: tuple[tuple[int, float], ...] = ()
 
     @staticmethod

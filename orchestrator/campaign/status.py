@@ -27,25 +27,16 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalsStatus:
-    """How several objectives, or constraints, stand.
+    """How several objectives, or constraints, stand."""
 
-    Attributes:
-        objectives: such as "accuracy maximised".
-        constraints: such as "memory_gb at most 4".
-        front: the number of results on the front.
-        hypervolume: measured from `reference`; None with one objective, and while no result is
-            feasible.
-        reference: a value for each objective, on the user's scale; empty while no result is
-            feasible.
-        feasible: the share of results that satisfy every constraint; None before any result.
-    """
-
-    objectives: tuple[str, ...]
-    constraints: tuple[str, ...]
-    front: int
+    objectives: tuple[str, ...]  # such as "accuracy maximised"
+    constraints: tuple[str, ...]  # such as "memory_gb at most 4"
+    front: int  # the number of results on the front
+    # measured from `reference`; None with one objective, and while no result is feasible
     hypervolume: float | None
+    # a value for each objective, on the user's scale; empty while no result is feasible
     reference: tuple[float, ...]
-    feasible: float | None
+    feasible: float | None  # the share of results that satisfy every constraint; None before any result
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,44 +17,28 @@ LEAST_ROUND = 8  # choices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWhen:
-    """The rules of `budget.stop_when`.
+    """The rules of `budget.stop_when`."""
 
-    Attributes:
-        no_gain_of: the rise of the best value that counts; None without this rule.
-        within: the number of evaluations in which there must be one.
-        expected_gain_below: the gain that is too small to go on, a number or the noise; None
-            without this rule.
-        patience: rounds of choices in which it was too small.
-    """
-
-    no_gain_of: float | None = None
-    within: int | None = None
+    no_gain_of: float | None = None  # the rise of the best value that counts; None without this rule
+    within: int | None = None  # the number of evaluations in which there must be one
+    # the gain that is too small to go on, a number or the noise; None without this rule
     expected_gain_below: float | Literal["noise"] | None = None
-    patience: int = 2
+    patience: int = 2  # rounds of choices in which it was too small
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What is known of past and further gains.
+    """What is known of past and further gains."""
 
-    Attributes:
-        best: the best reward; None before the first one.
-        risen_at: how many trials had ended when it rose last.
-        anchor: the best reward when it had risen by `no_gain_of` last.
-        anchored_at: how many trials had ended then.
-        possible: how far the model's largest upper bound was above the best value at the last
-            choice; None where it is not known.
-        noise: the standard deviation of a value's noise.
-        calm: choices in a row at which the possible gain was too small.
-    """
-
-    best: float | None = None
-    risen_at: int = 0
-    anchor: float | None = None
-    anchored_at: int = 0
+    best: float | None = None  # the best reward; None before the first one
+    risen_at: int = 0  # how many trials had ended when it rose last
+    anchor: float | None = None  # the best reward when it had risen by `no_gain_of` last
+    anchored_at: int = 0  # how many trials had ended then
+    # how far the model's largest upper bound was above the best value at the last choice; None
+    # where it is not known
     possible: float | None = None
-    noise: float | None = None
-    calm: int = 0
+    noise: float | None = None  # the standard deviation of a value's noise
+    calm: int = 0  # choices in a row at which the possible gain was too small
 
     def after_result(self, reward: float, ended: int, rule: StopWhen | None) -> "Gains":
         """Return the new state after a result that is the `ended`-th trial to end."""

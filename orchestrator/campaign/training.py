@@ -26,26 +26,16 @@ class StopCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRule:
-    """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps.
+    """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps."""
 
-    Attributes:
-        first_trials: how many trials are trained for a few steps only, before any is continued; 0:
-            none.
-        first_steps: how many steps these are.
-        continues: whether a stopped trial can be continued from its checkpoint.
-        restarts: whether a stopped trial can be trained again from its first step.
-        finish: how many of the best unfinished trials are completed at the end of the budget.
-        last_step: the step at which a training ends; None where it is not given.
-        keep_checkpoints: of how many stopped trials the checkpoints are kept; None: of all.
-    """
-
+    # how many trials are trained for a few steps only, before any is continued; 0: none
     first_trials: int = 0
-    first_steps: int = 0
-    continues: bool = False
-    restarts: bool = False
-    finish: int = 0
-    last_step: int | None = None
-    keep_checkpoints: int | None = None
+    first_steps: int = 0  # how many steps these are
+    continues: bool = False  # whether a stopped trial can be continued from its checkpoint
+    restarts: bool = False  # whether a stopped trial can be trained again from its first step
+    finish: int = 0  # how many of the best unfinished trials are completed at the end of the budget
+    last_step: int | None = None  # the step at which a training ends; None where it is not given
+    keep_checkpoints: int | None = None  # of how many stopped trials the checkpoints are kept; None: of all
 
     @property
     def resumes(self) -> bool:
@@ -76,7 +66,6 @@ class TrainingRule:
             at_rung: why the rule of its rungs stops it, if it does.
             is_hopeless: says whether even its optimistic forecast is worse than the best value.
             is_finishing: whether it was continued to complete the best ones.
-
         """
         if not is_continued and trial < self.first_trials:
             return StopCause.FIRST_TRAINING if steps and _is_nearest_report(steps, self.first_steps) else None
@@ -96,45 +85,31 @@ def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PausedTrial:
-    """A trial that was stopped and can be continued.
+    """A trial that was stopped and can be continued."""
 
-    `run`: its last attempt.
-    `step`: the step at which it was stopped.
-    """
-
-    run: RunningAttempt
-    step: int
+    run: RunningAttempt  # its last attempt
+    step: int  # the step at which it was stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What a campaign knows of trainings in steps.
+    """What a campaign knows of trainings in steps."""
 
-    Attributes:
-        curves: of the trials that run, are paused, or ended and were not learned yet.
-        paused: trials that were stopped and can be continued.
-        told: the curves that the running or last refresh of the model has.
-        told_paused: the trials that were paused then.
-        forecasts: of running and paused trials, by the newest refresh.
-        continued: trials that were continued at least once.
-        finishing: trials that were continued to complete the best ones at the end of the budget.
-        largest_step: the largest step of a trial that finished; 0 before the first.
-        seconds_per_step: mean duration of a step of the trials that finished; 0 before the first.
-        removed: stopped trials whose checkpoints were removed.
-        restarted: continued trials that began again, because they reported their first step once
-            more.
-    """
-
+    # of the trials that run, are paused, or ended and were not learned yet
     curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    # trials that were stopped and can be continued
     paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
-    told: tuple[TrialCurve, ...] = ()
-    told_paused: tuple[int, ...] = ()
+    told: tuple[TrialCurve, ...] = ()  # the curves that the running or last refresh of the model has
+    told_paused: tuple[int, ...] = ()  # the trials that were paused then
+    # of running and paused trials, by the newest refresh
     forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
-    continued: frozenset[int] = frozenset()
+    continued: frozenset[int] = frozenset()  # trials that were continued at least once
+    # trials that were continued to complete the best ones at the end of the budget
     finishing: frozenset[int] = frozenset()
-    largest_step: int = 0
-    seconds_per_step: float = 0.0
-    removed: frozenset[int] = frozenset()
+    largest_step: int = 0  # the largest step of a trial that finished; 0 before the first
+    seconds_per_step: float = 0.0  # mean duration of a step of the trials that finished; 0 before the first
+    removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
+    # continued trials that began again, because they reported their first step once more
     restarted: frozenset[int] = frozenset()
 
     def after_reports(

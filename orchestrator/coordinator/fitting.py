@@ -15,7 +15,6 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
         resources: those of each trial where trials differ.
         address: of the cluster; RAY_ADDRESS when None. It is joined and left again.
         or_here: where no cluster is named, check the Ray that would be started on this machine.
-
     """
     if settings.workers.executor != "ray":
         return

@@ -54,7 +54,6 @@ def begin(
     Raises:
         BbkbError: what `open_session` raises; CampaignError when session after session died without
             progress.
-
     """
     run, stops = with_store(open_run(Path(folder), runs_it=True)), False
     if is_restarted:

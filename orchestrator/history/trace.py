@@ -19,17 +19,11 @@ _REWARD = attrgetter("reward")
 
 @dataclass(frozen=True, slots=True)
 class Point(Generic[T]):
-    """A result in the order of arrival.
+    """A result in the order of arrival."""
 
-    Attributes:
-        place: 1 for the first result.
-        reward: high where the result is good.
-        item: the result.
-    """
-
-    place: int
-    reward: float
-    item: T
+    place: int  # 1 for the first result
+    reward: float  # high where the result is good
+    item: T  # the result
 
 
 @dataclass(slots=True)

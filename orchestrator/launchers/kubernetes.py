@@ -39,24 +39,17 @@ _RUNS, _CAMPAIGN = "/runs", "/campaign"
 class Pods:
     """The requested resources.
 
-    Attributes:
-        image: the container image of all pods.
-        pods: the number of workers.
-        cpus: processor cores of a worker.
-        gpus: graphics processors of a worker.
-        memory: memory of a worker, in Kubernetes' format.
-        storage: disk space for the results, in Kubernetes' format.
 
     Raises:
         UserError: when a value is not in Kubernetes' format.
     """
 
-    image: str
-    pods: int = 1
-    cpus: int = 1
-    gpus: int = 0
-    memory: str = "4Gi"
-    storage: str = "5Gi"
+    image: str  # the container image of all pods
+    pods: int = 1  # the number of workers
+    cpus: int = 1  # processor cores of a worker
+    gpus: int = 0  # graphics processors of a worker
+    memory: str = "4Gi"  # memory of a worker, in Kubernetes' format
+    storage: str = "5Gi"  # disk space for the results, in Kubernetes' format
 
     def __post_init__(self) -> None:
         for name, value, least in (("pods", self.pods, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):

@@ -26,26 +26,18 @@ _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 class JobResources:
     """The requested resources.
 
-    Attributes:
-        nodes: the number of nodes.
-        cpus: processor cores of a node.
-        gpus: graphics processors of a node.
-        time: the limit of the job, in Slurm's format.
-        partition: the partition, None for Slurm's default.
-        container: the Apptainer image in which everything runs, if any.
-        exclusive: whether the nodes run no other job.
 
     Raises:
         UserError: when a value is not in Slurm's format.
     """
 
-    nodes: int = 1
-    cpus: int = 1
-    gpus: int = 0
-    time: str = "1:00:00"
-    partition: str | None = None
-    container: str | None = None
-    exclusive: bool = False
+    nodes: int = 1  # the number of nodes
+    cpus: int = 1  # processor cores of a node
+    gpus: int = 0  # graphics processors of a node
+    time: str = "1:00:00"  # the limit of the job, in Slurm's format
+    partition: str | None = None  # the partition, None for Slurm's default
+    container: str | None = None  # the Apptainer image in which everything runs, if any
+    exclusive: bool = False  # whether the nodes run no other job
 
     def __post_init__(self) -> None:
         for name, value, least in (("nodes", self.nodes, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):

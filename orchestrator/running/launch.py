@@ -34,7 +34,6 @@ class Remote(Protocol):
 
         Args:
             seconds: how long to wait for its end.
-
         """
 
     def status(self) -> Status | None:
@@ -45,7 +44,6 @@ class Remote(Protocol):
 
         Args:
             now: cancel running evaluations instead of draining them.
-
         """
 
     def result(self) -> Outcome:
@@ -80,7 +78,6 @@ def launch(
     Raises:
         BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor
             died.
-
     """
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address, parts, keeps_ray)
@@ -129,7 +126,6 @@ def watch(session: Remote, shown: View) -> Outcome:
     Args:
         session: the session.
         shown: what shows it.
-
     """
     requests: list[bool] = []  # stops that were requested and not passed on: a signal handler must not call Ray
     deadline = float("inf")

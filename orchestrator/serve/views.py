@@ -244,7 +244,6 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
             come last.
         text: only rows that contain it in their status, parameters or remark; empty: all.
         page: the number of the page, from 0.
-
     """
     parameters = list(dict.fromkeys(name for row in history.trials[:_SEARCHED] for name in row.parameters))
     rows = history.trials

@@ -19,14 +19,10 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What the trials of a run keep in their folders.
+    """What the trials of a run keep in their folders."""
 
-    `trials`: how many of them keep anything.
-    `size`: of all files, in bytes.
-    """
-
-    trials: int
-    size: int
+    trials: int  # how many of them keep anything
+    size: int  # of all files, in bytes
 
     @property
     def text(self) -> str:
@@ -41,7 +37,6 @@ def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
     Args:
         trials: the run's folder of trials; nothing happens where there is none on this machine.
         numbers: of the trials. It does no harm to repeat one.
-
     """
     if trials is None:
         return

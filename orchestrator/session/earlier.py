@@ -37,17 +37,11 @@ Configuration = Mapping[str, Scalar]
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The results of a run.
+    """The results of a run."""
 
-    Attributes:
-        name: of the run.
-        configurations: that were evaluated, n of them.
-        rewards: (n,), their values, or these times −1 where they are minimised.
-    """
-
-    name: str
-    configurations: Sequence[Configuration]
-    rewards: Sequence[float]
+    name: str  # of the run
+    configurations: Sequence[Configuration]  # that were evaluated, n of them
+    rewards: Sequence[float]  # (n,), their values, or these times −1 where they are minimised
 
 
 def with_earlier(settings: Settings) -> Settings:

@@ -45,7 +45,6 @@ def event_of(
         reports: the intermediate values that were recorded before.
         now: the executor's time, seconds.
         cause: why the campaign stopped the attempt, if it did.
-
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
     common: _Common = {

@@ -44,7 +44,6 @@ def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
     Args:
         outcome: what an executor gave.
         trials: the run's folder of trials; None where no output is kept.
-
     """
     if trials is None:
         return outcome

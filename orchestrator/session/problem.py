@@ -32,37 +32,22 @@ MOST_FORECASTS = 50  # of trials that can be continued, in one event
 
 @dataclass(frozen=True)
 class Problem:
-    """A campaign's candidates, strategy and seed.
+    """A campaign's candidates, strategy and seed."""
 
-    Attributes:
-        name: of the campaign.
-        seed: of all random numbers.
-        candidates: those that it begins with.
-        strategy: which of them it chooses.
-        sharded_arms: stands for the candidates' features where several processes hold them; None
-            else.
-        space: what new candidates are drawn from; None when there are never more.
-        limit: of the candidates that are live, where there is such a space.
-        trial_folders: where each trial gets a folder of its own; None where it gets none.
-        outputs: the run's folder of trials, where what each attempt prints is kept; None where it
-            is not.
-        is_deterministic: whether no arm is evaluated twice.
-        goals: the numbers of objectives and constraints.
-        resources: of each trial, where its parameters say them.
-    """
-
-    name: str
-    seed: int
-    candidates: Candidates
-    strategy: AnyStrategy
+    name: str  # of the campaign
+    seed: int  # of all random numbers
+    candidates: Candidates  # those that it begins with
+    strategy: AnyStrategy  # which of them it chooses
+    # stands for the candidates' features where several processes hold them; None else
     sharded_arms: PlacedArms | None = None
-    space: SearchSpace | None = None
-    limit: int = 0
-    trial_folders: Path | None = None
+    space: SearchSpace | None = None  # what new candidates are drawn from; None when there are never more
+    limit: int = 0  # of the candidates that are live, where there is such a space
+    trial_folders: Path | None = None  # where each trial gets a folder of its own; None where it gets none
+    # the run's folder of trials, where what each attempt prints is kept; None where it is not
     outputs: Path | None = None
-    is_deterministic: bool = False
-    goals: Goals = SINGLE
-    resources: Resources | None = None
+    is_deterministic: bool = False  # whether no arm is evaluated twice
+    goals: Goals = SINGLE  # the numbers of objectives and constraints
+    resources: Resources | None = None  # of each trial, where its parameters say them
 
     def arms(self) -> Arms:
         """Return the candidates as a strategy takes them.

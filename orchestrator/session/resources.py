@@ -16,15 +16,10 @@ from workers.messages import Limits, Share
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What trials take, where their parameters say it.
+    """What trials take, where their parameters say it."""
 
-    Attributes:
-        workers: says what a trial with given parameters takes.
-        largest: the most that a trial takes of each resource.
-    """
-
-    workers: WorkerSettings
-    largest: Share
+    workers: WorkerSettings  # says what a trial with given parameters takes
+    largest: Share  # the most that a trial takes of each resource
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -32,17 +32,11 @@ Plain = dict[str, Any]  # the same, new
 
 @dataclass(frozen=True)
 class Document:
-    """A document that was read.
+    """A document that was read."""
 
-    Attributes:
-        tree: its plain values.
-        places: the position of each key, such as `campaign.yaml:3`.
-        origin: the name of its source.
-    """
-
-    tree: Tree
-    places: Mapping[Keys, str]
-    origin: str
+    tree: Tree  # its plain values
+    places: Mapping[Keys, str]  # the position of each key, such as `campaign.yaml:3`
+    origin: str  # the name of its source
 
     def place(self, keys: Keys) -> str:
         """Return the position of `keys`, for the start of a message: that of the nearest written

@@ -79,14 +79,10 @@ def dump_existing(data: ExistingData | None) -> Plain | None:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Earlier runs of the same space.
+    """Earlier runs of the same space."""
 
-    Attributes:
-        runs: their folders.
-        first: configurations of theirs that are evaluated first; None: the runs are not read yet.
-    """
-
-    runs: tuple[str, ...]
+    runs: tuple[str, ...]  # their folders
+    # configurations of theirs that are evaluated first; None: the runs are not read yet
     first: tuple[Mapping[str, Scalar], ...] | None = None
 
 

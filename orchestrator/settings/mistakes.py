@@ -71,17 +71,11 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A mistake in the settings.
+    """A mistake in the settings."""
 
-    Attributes:
-        keys: its place.
-        rule: a predicate that follows the place, or a sentence after `: `.
-        got: the value that is there, empty if the rule needs none.
-    """
-
-    keys: Keys
-    rule: str
-    got: str = ""
+    keys: Keys  # its place
+    rule: str  # a predicate that follows the place, or a sentence after `: `
+    got: str = ""  # the value that is there, empty if the rule needs none
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""

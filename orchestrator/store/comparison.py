@@ -17,20 +17,13 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogComparison:
-    """The result of comparing a log with a copy of it.
+    """The result of comparing a log with a copy of it."""
 
-    Attributes:
-        events: how many are alike from the beginning.
-        difference: the position of the first event that differs; None when one log is the beginning
-            of the other.
-        newer: how many events only the log has.
-        older: how many events only the copy has.
-    """
-
-    events: int
+    events: int  # how many are alike from the beginning
+    # the position of the first event that differs; None when one log is the beginning of the other
     difference: int | None = None
-    newer: int = 0
-    older: int = 0
+    newer: int = 0  # how many events only the log has
+    older: int = 0  # how many events only the copy has
 
     @property
     def is_same(self) -> bool:

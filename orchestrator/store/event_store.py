@@ -413,19 +413,12 @@ class EventStore:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The right to append to one campaign, until another process claims it.
+    """The right to append to one campaign, until another process claims it."""
 
-    Attributes:
-        store: where its log is.
-        campaign: its name there.
-        epoch: the number of the claim.
-        length: how many events the log had when it was claimed.
-    """
-
-    store: EventStore
-    campaign: str
-    epoch: int
-    length: int
+    store: EventStore  # where its log is
+    campaign: str  # its name there
+    epoch: int  # the number of the claim
+    length: int  # how many events the log had when it was claimed
 
     def append(self, events: Sequence[Event], position: int | None = None) -> None:
         """Write these events in one transaction; they are durable on return. Raises FencedError,

@@ -19,19 +19,12 @@ MOST_CHARACTERS, MOST_TAG_CHARACTERS = 10_000, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note on a campaign or on a trial.
+    """A note on a campaign or on a trial."""
 
-    Attributes:
-        time: when it was written, in seconds since 1970.
-        text: what a person wrote.
-        tags: words by which the run is found.
-        trial: the trial that is meant; None for the whole campaign.
-    """
-
-    time: float
-    text: str = ""
-    tags: tuple[str, ...] = ()
-    trial: int | None = None
+    time: float  # when it was written, in seconds since 1970
+    text: str = ""  # what a person wrote
+    tags: tuple[str, ...] = ()  # words by which the run is found
+    trial: int | None = None  # the trial that is meant; None for the whole campaign
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:

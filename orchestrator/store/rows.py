@@ -14,23 +14,15 @@ _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
 
 
 class Row(NamedTuple):
-    """An event in the database.
+    """An event in the database."""
 
-    Attributes:
-        position: its number in the log, from 0.
-        epoch: the session that wrote it.
-        kind: the name of the event's class.
-        body: its fields as JSON.
-        checksum: covers this event and the checksum before it; None in rows of older versions.
-        version: the version of the event's format; None in rows of older versions.
-    """
-
-    position: int
-    epoch: int
-    kind: str
-    body: str
+    position: int  # its number in the log, from 0
+    epoch: int  # the session that wrote it
+    kind: str  # the name of the event's class
+    body: str  # its fields as JSON
+    # covers this event and the checksum before it; None in rows of older versions
     checksum: int | None = None
-    version: int | None = None
+    version: int | None = None  # the version of the event's format; None in rows of older versions
 
     def is_intact(self, campaign: str, previous: int | None) -> bool:
         """Return whether the row is unchanged, by its checksum. `previous`: the checksum of the
@@ -42,19 +34,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The stored state after the first events of a log.
+    """The stored state after the first events of a log."""
 
-    Attributes:
-        position: how many events it contains.
-        head: the checksum of the last of these.
-        version: a checksum of the program that can read `body`, and of the contents.
-        body: the state as JSON.
-    """
-
-    position: int
-    head: int
-    version: str
-    body: str
+    position: int  # how many events it contains
+    head: int  # the checksum of the last of these
+    version: str  # a checksum of the program that can read `body`, and of the contents
+    body: str  # the state as JSON
 
     def columns(self) -> dict[str, object]:
         """Return the values of the columns."""

@@ -257,7 +257,6 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
     Raises:
         RunError: when it is no run, cannot be read, or its database is not known to this user.
         ConfigError: when its campaign file is damaged.
-
     """
     folder = _resolved(folder)
     try:

@@ -29,39 +29,22 @@ Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The right to write a campaign's log, and who has it.
+    """The right to write a campaign's log, and who has it."""
 
-    Attributes:
-        epoch: the number of the session that may write.
-        holder: the process for display; empty when there is none.
-        identity: the process as `Identity.written` gives it.
-        since: when it took the campaign, in seconds on its own clock.
-        last_beat: its last heartbeat, in seconds on its own clock.
-        beats: the number of its heartbeats.
-        stop: a request to stop, if any.
-    """
-
-    epoch: int
-    holder: str = ""
-    identity: str = ""
-    since: float = 0.0
-    last_beat: float = 0.0
-    beats: int = 0
-    stop: Stop = ""
+    epoch: int  # the number of the session that may write
+    holder: str = ""  # the process for display; empty when there is none
+    identity: str = ""  # the process as `Identity.written` gives it
+    since: float = 0.0  # when it took the campaign, in seconds on its own clock
+    last_beat: float = 0.0  # its last heartbeat, in seconds on its own clock
+    beats: int = 0  # the number of its heartbeats
+    stop: Stop = ""  # a request to stop, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a log reaches.
+    """How far a log reaches."""
 
-    Attributes:
-        length: the number of events by the campaign's row.
-        events: the number of events that there are.
-        last: the position of the last one; −1 without any.
-        head: the checksum that the last one must have; None where an older version wrote it.
-    """
-
-    length: int
-    events: int
-    last: int
-    head: int | None = None
+    length: int  # the number of events by the campaign's row
+    events: int  # the number of events that there are
+    last: int  # the position of the last one; −1 without any
+    head: int | None = None  # the checksum that the last one must have; None where an older version wrote it

@@ -37,29 +37,18 @@ _TITLE = "bbkb {campaign} worker "
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A worker actor of this campaign.
+    """A worker actor of this campaign."""
 
-    Attributes:
-        name: of the actor, which begins with the campaign's.
-        actor: Ray's handle.
-        memory: that it asked Ray for, in bytes; None where it is not limited, 0 when unknown.
-        share: its CPUs and GPUs; None when unknown.
-        has_begun: whether it is known to have got its place.
-        group: its room, where an evaluation takes several machines.
-        made: when it was started, on the monotonic clock.
-        idle_since: since when it has no attempt, on the monotonic clock.
-        acknowledged: attempts (trial, attempt) whose outcomes it may delete; it is told with its
-            next attempt.
-    """
-
-    name: str
-    actor: Any
-    memory: int | None
-    share: Share | None = None
-    has_begun: bool = False
-    group: PlacementGroup | None = None
-    made: float = field(default_factory=time.monotonic)
+    name: str  # of the actor, which begins with the campaign's
+    actor: Any  # Ray's handle
+    memory: int | None  # that it asked Ray for, in bytes; None where it is not limited, 0 when unknown
+    share: Share | None = None  # its CPUs and GPUs; None when unknown
+    has_begun: bool = False  # whether it is known to have got its place
+    group: PlacementGroup | None = None  # its room, where an evaluation takes several machines
+    made: float = field(default_factory=time.monotonic)  # when it was started, on the monotonic clock
+    # since when it has no attempt, on the monotonic clock
     idle_since: float = field(default_factory=time.monotonic)
+    # attempts (trial, attempt) whose outcomes it may delete; it is told with its next attempt
     acknowledged: list[tuple[int, int]] = field(default_factory=list)
 
 

@@ -33,34 +33,24 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where evaluations run.
+    """Where evaluations run."""
 
-    Attributes:
-        campaign: names the worker actors; unique on the cluster.
-        label: what the dashboard shows for tasks: one for each campaign, since each distinct name
-            becomes a series of metrics.
-        kind: tasks, worker actors, or whichever fits the durations.
-        cpus: logical CPUs of one evaluation, on each of its machines.
-        gpus: logical GPUs of one evaluation, on each of its machines.
-        keep_seconds: how long worker actors wait for a session when their campaign's process has
-            died.
-        largest: the most that one evaluation takes where trials say it themselves; None where all
-            take the same.
-        machines: the number of nodes of one evaluation.
-        is_spread: whether these must be different nodes.
-        is_train: whether they are for the workers of the evaluation's trainer of Ray Train
-            (`workers.on_ray.trainers`).
-    """
-
-    campaign: str
+    campaign: str  # names the worker actors; unique on the cluster
+    # what the dashboard shows for tasks: one for each campaign, since each distinct name becomes a
+    # series of metrics
     label: str
-    kind: Kind = "auto"
-    cpus: float = 1.0
-    gpus: float = 0.0
+    kind: Kind = "auto"  # tasks, worker actors, or whichever fits the durations
+    cpus: float = 1.0  # logical CPUs of one evaluation, on each of its machines
+    gpus: float = 0.0  # logical GPUs of one evaluation, on each of its machines
+    # how long worker actors wait for a session when their campaign's process has died
     keep_seconds: float = 12 * 3600.0
+    # the most that one evaluation takes where trials say it themselves; None where all take the
+    # same
     largest: Share | None = None
-    machines: int = 1
-    is_spread: bool = True
+    machines: int = 1  # the number of nodes of one evaluation
+    is_spread: bool = True  # whether these must be different nodes
+    # whether they are for the workers of the evaluation's trainer of Ray Train
+    # (`workers.on_ray.trainers`)
     is_train: bool = False
 
     def share_of(self, attempt: Attempt | None) -> Share:

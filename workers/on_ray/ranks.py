@@ -222,7 +222,6 @@ class Gang:
             share: the resources of the evaluation.
             publish: takes the intermediate values of rank 0.
             last_words: takes the outcome when this process must end because the objective does not.
-
         """
         started = time.time()
         try:

@@ -58,17 +58,11 @@ EntropyTest = Literal["absolute", "relative"]
 @dataclass(frozen=True, eq=False)
 class CompressedState(ExactState):
     """State of a compressed bandit. `base` has all pulls, stored or not, and the arms of its
-    `initial` are distinct. `belief` is over the stored pairs, a function of them in their order.
+    `initial` are distinct. `belief` is over the stored pairs, a function of them in their order."""
 
-    Attributes:
-        largest: the largest stored reward, or score with a calibrated model; −∞ before any.
-        stored: positions, among the last `tell`'s observations, of the pairs that entered.
-        skipped: steps skipped so far.
-    """
-
-    largest: float
-    stored: tuple[int, ...]
-    skipped: int
+    largest: float  # the largest stored reward, or score with a calibrated model; −∞ before any
+    stored: tuple[int, ...]  # positions, among the last `tell`'s observations, of the pairs that entered
+    skipped: int  # steps skipped so far
 
     @cached_property
     def dictionary(self) -> Indices:

@@ -27,25 +27,16 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 
 @dataclass(frozen=True, eq=False)
 class ExactPosterior:
-    """Exact belief over all arms. All arrays are read-only.
+    """Exact belief over all arms. All arrays are read-only."""
 
-    Attributes:
-        model: kernel, arms, λ and scores.
-        order: (p,), the arms pulled, by first pull.
-        counts: (p,), how often each of them was pulled.
-        factor: (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts).
-        mean: (A,), the posterior mean.
-        variance: (A,), the posterior variance on the 1/λ scale.
-        information_gain: Σ log(1 + σ²) over the pulls, each with its variance just before: log
-            det(I + K/λ) over the multiset of pulls.
-    """
-
-    model: SparseModel
-    order: Indices
-    counts: Indices
-    factor: Floats
-    mean: Floats
-    variance: Floats
+    model: SparseModel  # kernel, arms, λ and scores
+    order: Indices  # (p,), the arms pulled, by first pull
+    counts: Indices  # (p,), how often each of them was pulled
+    factor: Floats  # (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts)
+    mean: Floats  # (A,), the posterior mean
+    variance: Floats  # (A,), the posterior variance on the 1/λ scale
+    # Σ log(1 + σ²) over the pulls, each with its variance just before: log det(I + K/λ) over the
+    # multiset of pulls
     information_gain: float
 
     def __eq__(self, other: object) -> bool:

@@ -76,17 +76,13 @@ class CurveFitInput:
     """What a fit takes.
 
     `features` (n, d): of the trials' candidates.
-    `values`: the trials' values.
-    `scores` (N,): the score of each value.
-    `layout`: that of the candidates.
-    `family`: the kernel whose lengthscales are fitted.
     """
 
     features: Floats
-    values: CurveValues
+    values: CurveValues  # the trials' values. `scores` (N,): the score of each value.
     scores: Floats
-    layout: Layout
-    family: AnyKernel
+    layout: Layout  # that of the candidates
+    family: AnyKernel  # the kernel whose lengthscales are fitted
 
 
 def fit_curves(
@@ -98,7 +94,6 @@ def fit_curves(
         given: the trials.
         start: lengthscales and numbers that the search begins with.
         span: the steps at t = 0 and t = 1.
-
     """
     # imported here: it takes a fifth of a session's start, and the first fit is made while workers
     # evaluate

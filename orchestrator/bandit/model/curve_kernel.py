@@ -30,30 +30,18 @@ from orchestrator.bandit.kernels import AnyKernel
 
 @dataclass(frozen=True)
 class CurveNumbers:
-    """The fitted numbers of the model over steps, besides the lengthscales of the parameters.
+    """The fitted numbers of the model over steps, besides the lengthscales of the parameters."""
 
-    Attributes:
-        lasting: s_g, variance of the part of a configuration's quality that does not change with
-            the step.
-        bending: s_h, variance of the part that changes with the step.
-        shared: s_m, variance of the curve that all trials share.
-        own: s_r, variance of what belongs to a single trial.
-        noise: v, variance of a single value.
-        step_lengthscale: lengthscale of k_t, in units of t.
-        own_lengthscale: lengthscale of k_q, in units of t.
-        first: the step at t = 0.
-        last: the step at t = 1.
-    """
-
+    # s_g, variance of the part of a configuration's quality that does not change with the step
     lasting: float
-    bending: float
-    shared: float
-    own: float
-    noise: float
-    step_lengthscale: float
-    own_lengthscale: float
-    first: float
-    last: float
+    bending: float  # s_h, variance of the part that changes with the step
+    shared: float  # s_m, variance of the curve that all trials share
+    own: float  # s_r, variance of what belongs to a single trial
+    noise: float  # v, variance of a single value
+    step_lengthscale: float  # lengthscale of k_t, in units of t
+    own_lengthscale: float  # lengthscale of k_q, in units of t
+    first: float  # the step at t = 0
+    last: float  # the step at t = 1
 
     @property
     def end_noise(self) -> float:
@@ -101,17 +89,14 @@ def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floa
 class CurveKernel:
     """cov(g(x, t), g(x', t')), see the module's text.
 
-    `base`: k_x, a stationary kernel of variance 1.
-    `numbers`: the fitted numbers.
-    `dimension`: d, the number of features of a candidate.
 
     Rows of d features are candidates at the last step; a row of d + 1 features has its step in the
     last one.
     """
 
-    base: AnyKernel
-    numbers: CurveNumbers
-    dimension: int
+    base: AnyKernel  # k_x, a stationary kernel of variance 1
+    numbers: CurveNumbers  # the fitted numbers
+    dimension: int  # d, the number of features of a candidate
 
     @cached_property
     def at_end(self) -> float:

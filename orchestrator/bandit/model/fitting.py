@@ -47,23 +47,16 @@ _DIGITS = 6  # of the fitted numbers: the last digits differ between machines
 
 @dataclass(frozen=True)
 class Fitted:
-    """The fitted numbers of the calibrated model.
+    """The fitted numbers of the calibrated model."""
 
-    Attributes:
-        lengthscales: one for each parameter, in units of the features.
-        noise: v, the variance of a score; where learning curves are modelled, of a final value
-            given its configuration's quality.
-        results: how many results they were fitted to; 0 before any fit, when they are the prior's
-            medians.
-        curve: the numbers of the model over steps; None where learning curves are not modelled.
-        curve_trials: how many trials the last fit over steps had; 0 before the first one.
-    """
-
-    lengthscales: tuple[float, ...]
+    lengthscales: tuple[float, ...]  # one for each parameter, in units of the features
+    # v, the variance of a score; where learning curves are modelled, of a final value given its
+    # configuration's quality
     noise: float
-    results: int
+    results: int  # how many results they were fitted to; 0 before any fit, when they are the prior's medians
+    # the numbers of the model over steps; None where learning curves are not modelled
     curve: CurveNumbers | None = None
-    curve_trials: int = 0
+    curve_trials: int = 0  # how many trials the last fit over steps had; 0 before the first one
 
     def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel | CurveKernel:
         """Return the kernel of that family with these lengthscales, one per feature, and variance
@@ -108,19 +101,12 @@ def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The input of a fit.
+    """The input of a fit."""
 
-    Attributes:
-        features: (p, d), of distinct arms.
-        scores: (p,), their mean scores; (J, p) with further objectives and constraints.
-        counts: (p,), how often each was pulled.
-        results: the number of all pulls.
-    """
-
-    features: Floats
-    scores: Floats
-    counts: Indices
-    results: int
+    features: Floats  # (p, d), of distinct arms
+    scores: Floats  # (p,), their mean scores; (J, p) with further objectives and constraints
+    counts: Indices  # (p,), how often each was pulled
+    results: int  # the number of all pulls
 
 
 def chosen_for_fit(scores: Floats) -> Indices:

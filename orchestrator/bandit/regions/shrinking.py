@@ -24,23 +24,14 @@ SUB_PERFORMING = -1
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch k of GP-ThreDS.
+    """An epoch k of GP-ThreDS."""
 
-    Attributes:
-        number: k.
-        low: a_k, the lower end of the bracket of the maximum.
-        high: b_k, its upper end.
-        height: ρ_k/d, the depth of the tree.
-        roots: D_{k−1}, the boxes in which the search begins.
-        found: the part of D_k known so far.
-    """
-
-    number: int
-    low: float
-    high: float
-    height: int
-    roots: tuple[Box, ...]
-    found: tuple[Box, ...] = ()
+    number: int  # k
+    low: float  # a_k, the lower end of the bracket of the maximum
+    high: float  # b_k, its upper end
+    height: int  # ρ_k/d, the depth of the tree
+    roots: tuple[Box, ...]  # D_{k−1}, the boxes in which the search begins
+    found: tuple[Box, ...] = ()  # the part of D_k known so far
 
     @property
     def threshold(self) -> float:
@@ -50,19 +41,12 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A running test.
+    """A running test."""
 
-    Attributes:
-        node: the box tested.
-        grid: D_g, the arms of the test, ascending.
-        pulls: the rewards of this visit alone.
-        since: how many of them came after the last leaf was accepted, t_loc.
-    """
-
-    node: Box
-    grid: Indices
-    pulls: Pulls
-    since: int = 0
+    node: Box  # the box tested
+    grid: Indices  # D_g, the arms of the test, ascending
+    pulls: Pulls  # the rewards of this visit alone
+    since: int = 0  # how many of them came after the last leaf was accepted, t_loc
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -77,21 +61,13 @@ class Visit:
 
 @dataclass(frozen=True)
 class RootSearch:
-    """The progress of the search below a root.
+    """The progress of the search below a root."""
 
-    Attributes:
-        position: the root's index in `Epoch.roots`.
-        path: the walk's boxes from that root to the current one.
-        stage: which test the visit is.
-        taken: the high-performing leaves found below this root.
-        visit: the running test.
-    """
-
-    position: int
-    path: tuple[Box, ...]
-    stage: Stage
-    taken: tuple[Box, ...]
-    visit: Visit
+    position: int  # the root's index in `Epoch.roots`
+    path: tuple[Box, ...]  # the walk's boxes from that root to the current one
+    stage: Stage  # which test the visit is
+    taken: tuple[Box, ...]  # the high-performing leaves found below this root
+    visit: Visit  # the running test
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,16 +27,11 @@ _LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be 
 
 @dataclass(frozen=True, eq=False)
 class BoundedSet:
-    """Arms with upper bounds on their scores.
+    """Arms with upper bounds on their scores."""
 
-    Attributes:
-        arms: (n,), distinct.
-        bounds: (n,).
-        is_tight: (n,), whose bounds `tighten` has lowered already.
-    """
-
-    arms: Indices = field(default_factory=lambda: NOTHING)
-    bounds: Floats = field(default_factory=lambda: np.empty(0))
+    arms: Indices = field(default_factory=lambda: NOTHING)  # (n,), distinct
+    bounds: Floats = field(default_factory=lambda: np.empty(0))  # (n,)
+    # (n,), whose bounds `tighten` has lowered already
     is_tight: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
 
     @cached_property
@@ -121,19 +116,12 @@ def most_arms(numbers: int) -> int:
 
 @dataclass(frozen=True)
 class TakenArms:
-    """Arms taken by their bounds.
+    """Arms taken by their bounds."""
 
-    Attributes:
-        arms: (n,), their positions.
-        bounds: (n,), all at least `threshold`.
-        top: the largest bound that is left, which is below `threshold`.
-        threshold: the least bound that was taken.
-    """
-
-    arms: Indices
-    bounds: Floats
-    top: float
-    threshold: float
+    arms: Indices  # (n,), their positions
+    bounds: Floats  # (n,), all at least `threshold`
+    top: float  # the largest bound that is left, which is below `threshold`
+    threshold: float  # the least bound that was taken
 
 
 def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:

@@ -27,28 +27,19 @@ LocalCovariance = Literal["embedded", "paper"]
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted posterior, in the symbols of `posterior`.
+    """A fitted posterior, in the symbols of `posterior`."""
 
-    Attributes:
-        basis: the r atoms that carry it.
-        transform: T (r, r).
-        spectrum: b (r,).
-        loadings: (r,), of the scores less m, as are all means that a block gives.
-        defect: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius
-            norm, estimated).
-        offset: m, the constant mean.
-        further_loadings: (K, r), of further objectives and constraints, where there are any.
-        further_offsets: (K,), their constant means.
-    """
-
-    basis: Points
-    transform: Floats
-    spectrum: Floats
-    loadings: Floats
+    basis: Points  # the r atoms that carry it
+    transform: Floats  # T (r, r)
+    spectrum: Floats  # b (r,)
+    loadings: Floats  # (r,), of the scores less m, as are all means that a block gives
+    # how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm,
+    # estimated)
     defect: float
-    offset: float = 0.0
+    offset: float = 0.0  # m, the constant mean
+    # (K, r), of further objectives and constraints, where there are any
     further_loadings: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    further_offsets: Floats = field(default_factory=lambda: np.empty(0))
+    further_offsets: Floats = field(default_factory=lambda: np.empty(0))  # (K,), their constant means
 
     @cached_property
     def roots(self) -> Floats:
@@ -70,34 +61,21 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """Distinct arms pulled.
+    """Distinct arms pulled."""
 
-    Attributes:
-        points: their numbers and features.
-        counts: (n,), how often each was pulled.
-        rows: (n, r), their y under the fit in use.
-    """
-
-    points: Points
-    counts: Indices
-    rows: Floats
+    points: Points  # their numbers and features
+    counts: Indices  # (n,), how often each was pulled
+    rows: Floats  # (n, r), their y under the fit in use
 
 
 @dataclass(frozen=True, eq=False)
 class BoundLine:
-    """Bounds μ̃₀ + `slope` · σ̃₀ + `constant` on all arms.
+    """Bounds μ̃₀ + `slope` · σ̃₀ + `constant` on all arms."""
 
-    Attributes:
-        reference: the posterior with the moments μ̃₀ and σ̃₀.
-        slope: the factor on σ̃₀.
-        constant: what is added to each bound.
-        output: the number of the output with the mean μ̃₀.
-    """
-
-    reference: Fit
-    slope: float
-    constant: float
-    output: int = 0
+    reference: Fit  # the posterior with the moments μ̃₀ and σ̃₀
+    slope: float  # the factor on σ̃₀
+    constant: float  # what is added to each bound
+    output: int = 0  # the number of the output with the mean μ̃₀
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,17 +24,11 @@ Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibrated model at a state.
+    """The calibrated model at a state."""
 
-    Attributes:
-        fitted: the fitted numbers.
-        inside: how many of the predicted results were in μ ± 2σ, noise included.
-        predicted: how many results were predicted before the model knew them.
-    """
-
-    fitted: Fitted
-    inside: int = 0
-    predicted: int = 0
+    fitted: Fitted  # the fitted numbers
+    inside: int = 0  # how many of the predicted results were in μ ± 2σ, noise included
+    predicted: int = 0  # how many results were predicted before the model knew them
 
     def recorded(self) -> Record:
         """Return JSON-able."""

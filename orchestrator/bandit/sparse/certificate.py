@@ -50,14 +50,10 @@ class Rounding:
 
     A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance
     is right for all.
-
-    Attributes:
-        variance: of σ̃², relative to the prior's.
-        means: of μ̃ of each output, relative to √k(x, x).
     """
 
-    variance: float
-    means: tuple[float, ...]
+    variance: float  # of σ̃², relative to the prior's
+    means: tuple[float, ...]  # of μ̃ of each output, relative to √k(x, x)
 
     @classmethod
     def of(cls, fit: Fit, kernel: Kernel) -> Self:
@@ -73,17 +69,11 @@ class Rounding:
 
 @dataclass(frozen=True)
 class PosteriorShift:
-    """How far a posterior is from the reference.
+    """How far a posterior is from the reference."""
 
-    Attributes:
-        ratio: ρ.
-        distances: d of each output.
-        slack: the rounding error of ρ σ̃₀², relative to the prior's variance.
-    """
-
-    ratio: float
-    distances: tuple[float, ...]
-    slack: float
+    ratio: float  # ρ
+    distances: tuple[float, ...]  # d of each output
+    slack: float  # the rounding error of ρ σ̃₀², relative to the prior's variance
 
     @staticmethod
     def none(fit: Fit) -> "PosteriorShift":
@@ -93,19 +83,12 @@ class PosteriorShift:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A reference and another posterior of one model, compared.
+    """A reference and another posterior of one model, compared."""
 
-    Attributes:
-        old: the reference.
-        new: the other one.
-        between: C (r₀, r).
-        regularization: λ.
-    """
-
-    old: Fit
-    new: Fit
-    between: Floats
-    regularization: float
+    old: Fit  # the reference
+    new: Fit  # the other one
+    between: Floats  # C (r₀, r)
+    regularization: float  # λ
 
     @staticmethod
     def of(old: Fit, new: Fit, cross: Floats, regularization: float) -> "Certificate":

@@ -31,16 +31,10 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where the m columns of some points lie.
+    """Where the m columns of some points lie."""
 
-    Attributes:
-        panels: numbers of the panels that hold at least one of them, ascending.
-        among: place of each column (m,) when all columns of these panels stand side by side.
-
-    """
-
-    panels: list[int]
-    among: Indices
+    panels: list[int]  # numbers of the panels that hold at least one of them, ascending
+    among: Indices  # place of each column (m,) when all columns of these panels stand side by side
 
     @classmethod
     def of(cls, slots: Indices) -> "_Places":

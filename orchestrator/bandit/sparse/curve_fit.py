@@ -32,18 +32,13 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, d
 
 @dataclass(frozen=True, eq=False)
 class CurveEvidence:
-    """The values that a model over steps is fitted to, and their scale.
+    """The values that a model over steps is fitted to, and their scale."""
 
-    Attributes:
-        values: of all trials.
-        features: (n, d), of each trial's candidate.
-        scale: from rewards to scores, made from the latest value of each trial. A scale per step
-            would make a mediocre trial that survived look worse than one that was stopped, since
-            only good trials reach late steps.
-    """
-
-    values: CurveValues
-    features: Floats
+    values: CurveValues  # of all trials
+    features: Floats  # (n, d), of each trial's candidate
+    # from rewards to scores, made from the latest value of each trial. A scale per step would make
+    # a mediocre trial that survived look worse than one that was stopped, since only good trials
+    # reach late steps.
     scale: Scale
 
     @cached_property

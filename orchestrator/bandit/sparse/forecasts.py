@@ -42,17 +42,11 @@ def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | 
 
 @dataclass(frozen=True)
 class PausedTrial:
-    """A stopped trial that can be continued.
+    """A stopped trial that can be continued."""
 
-    Attributes:
-        trial: its number.
-        arm: the candidate that it trains.
-        bound: the upper bound on its final score.
-    """
-
-    trial: int
-    arm: int
-    bound: float
+    trial: int  # its number
+    arm: int  # the candidate that it trains
+    bound: float  # the upper bound on its final score
 
 
 class PausedTrials:

@@ -39,7 +39,6 @@ def calibrate(
         observations: the pulls newly finished, of which `belief` predicted some.
         model: the strategy's calibrated model; None: it has none.
         belief: mean and variance of arms at `before`; None: those of the sparse posterior.
-
     """
     if model is None:
         return after

@@ -38,18 +38,12 @@ CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on the constr
 
 @dataclass(frozen=True, eq=False)
 class Scalarising:
-    """One number for the J + 2C bounds of an arm: the objectives' upper bounds, cautious ones of the
-    constraints, and their upper bounds.
+    """One number for the J + 2C bounds of an arm: the objectives' upper bounds, cautious ones of
+    the constraints, and their upper bounds."""
 
-    Attributes:
-        floors: z (J,).
-        directions: θ (J,), > 0.
-        limits: (C,), scores that the constraints have to reach.
-    """
-
-    floors: Floats
-    directions: Floats
-    limits: Floats
+    floors: Floats  # z (J,)
+    directions: Floats  # θ (J,), > 0
+    limits: Floats  # (C,), scores that the constraints have to reach
 
     def scores(self, upper: Floats) -> Floats:
         """Return the scores (n,) of the bounds `upper` (J + 2C, n)."""

@@ -35,17 +35,11 @@ NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
 @dataclass(frozen=True)
 class Peak:
-    """When the best mean reward rose last.
+    """When the best mean reward rose last."""
 
-    Attributes:
-        reward: the best mean reward then.
-        results: how many results there were then.
-        spread: the largest (best − median) of the mean rewards so far; it falls while a search
-            converges.
-    """
-
-    reward: float = -np.inf
-    results: int = 0
+    reward: float = -np.inf  # the best mean reward then
+    results: int = 0  # how many results there were then
+    # the largest (best − median) of the mean rewards so far; it falls while a search converges
     spread: float = 0.0
 
     def after(self, pulls: Pulls) -> "Peak":
@@ -63,45 +57,28 @@ class Peak:
 
 @dataclass(frozen=True, eq=False)
 class SparseState:
-    """State of BBKB and its relatives. All arrays are read-only.
+    """State of BBKB and its relatives. All arrays are read-only."""
 
-    Attributes:
-        model: kernel, candidates and λ.
-        pulls: the pulls with a reward.
-        dictionary: (m,), the inducing arms, ascending.
-        information_gain: G of the confidence width.
-        round: how many `tell`s there were.
-        initial: the warm start's arms, in order.
-        set_aside: arms that could not be evaluated, and those that were retired, ascending.
-        layout: how the arms' features stand for parameters; None: it is not known.
-        calibration: of the calibrated model; None without one.
-        grown_at: how many pulls there were when arms were appended last.
-        goals: the objectives and constraints of a pull's rewards.
-        failed: arms that could not be evaluated, ascending, where the strategy learns from them.
-        curves: the learning curves of all trials that reported.
-        paused: trials that were stopped and can be continued, ascending.
-        told: the curves that the next `tell` learns; None where they are those of now.
-        peak: when the best mean reward rose last.
-        log_prior: (A,), how good the user expects each arm to be, relative to the best; None where
-            nothing is expected.
-    """
-
-    model: SparseModel
-    pulls: Pulls
-    dictionary: Indices
-    information_gain: float
-    round: int
-    initial: tuple[int, ...]
-    set_aside: Indices
-    layout: Layout | None = None
-    calibration: Calibration | None = None
-    grown_at: int = 0
-    goals: Goals = SINGLE
+    model: SparseModel  # kernel, candidates and λ
+    pulls: Pulls  # the pulls with a reward
+    dictionary: Indices  # (m,), the inducing arms, ascending
+    information_gain: float  # G of the confidence width
+    round: int  # how many `tell`s there were
+    initial: tuple[int, ...]  # the warm start's arms, in order
+    set_aside: Indices  # arms that could not be evaluated, and those that were retired, ascending
+    layout: Layout | None = None  # how the arms' features stand for parameters; None: it is not known
+    calibration: Calibration | None = None  # of the calibrated model; None without one
+    grown_at: int = 0  # how many pulls there were when arms were appended last
+    goals: Goals = SINGLE  # the objectives and constraints of a pull's rewards
+    # arms that could not be evaluated, ascending, where the strategy learns from them
     failed: Indices = field(default_factory=lambda: read_only((), np.intp))
-    curves: Curves = field(default_factory=Curves)
+    curves: Curves = field(default_factory=Curves)  # the learning curves of all trials that reported
+    # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
-    told: Curves | None = None
-    peak: Peak = field(default_factory=Peak)
+    told: Curves | None = None  # the curves that the next `tell` learns; None where they are those of now
+    peak: Peak = field(default_factory=Peak)  # when the best mean reward rose last
+    # (A,), how good the user expects each arm to be, relative to the best; None where nothing is
+    # expected
     log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:

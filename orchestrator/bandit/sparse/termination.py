@@ -86,15 +86,10 @@ class ProductDrift:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)].
+    """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)]."""
 
-    Attributes:
-        lower: it is at least this.
-        upper: it is at most this.
-    """
-
-    lower: float
-    upper: float
+    lower: float  # it is at least this
+    upper: float  # it is at most this
 
 
 class LocalDrift:

@@ -26,15 +26,10 @@ LOOK_COST = 2.0  # of an arm whose moments are computed
 
 @dataclass(frozen=True)
 class Reference:
-    """A posterior whose moments were computed for all arms.
+    """A posterior whose moments were computed for all arms."""
 
-    Attributes:
-        fit: the posterior.
-        rounding: bounds on its rounding errors.
-    """
-
-    fit: Fit
-    rounding: Rounding
+    fit: Fit  # the posterior
+    rounding: Rounding  # bounds on its rounding errors
 
 
 class Screen:

@@ -18,16 +18,10 @@ MOST_FAILED = 3  # evaluations of a level, all failed, after which none of its a
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The levels of all choices in some arms.
+    """The levels of all choices in some arms."""
 
-    Attributes:
-        of_arms: (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not
-            exist.
-        quotas: of each choice, how many evaluations (L,) each of its levels should have.
-    """
-
-    of_arms: Indices
-    quotas: tuple[Indices, ...]
+    of_arms: Indices  # (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not exist
+    quotas: tuple[Indices, ...]  # of each choice, how many evaluations (L,) each of its levels should have
 
     @staticmethod
     def of(features: Floats, layout: Layout) -> "Levels":
@@ -53,7 +47,6 @@ class Levels:
             evaluated: arms that were evaluated or are being evaluated, each as often as it was.
             failed: those of them whose evaluation failed.
             eligible: arms that may be chosen, ascending.
-
         """
         counted = [
             _count(column, evaluated, len(quotas)) for column, quotas in zip(self.of_arms.T, self.quotas, strict=True)

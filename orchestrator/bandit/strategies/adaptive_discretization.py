@@ -39,21 +39,13 @@ Constants = Literal["norm", "chaining"]
 
 @dataclass(frozen=True, slots=True)
 class TreeCell:
-    """A leaf of the tree.
+    """A leaf of the tree."""
 
-    Attributes:
-        box: its part of the domain.
-        depth: h, how many halvings deep it is.
-        arm: the arm nearest to its centre.
-        parent: the arm of the cell that it was half of; None at the root.
-        members: the arms in the box that may be chosen, ascending.
-    """
-
-    box: Box
-    depth: int
-    arm: int
-    parent: int | None
-    members: tuple[int, ...]
+    box: Box  # its part of the domain
+    depth: int  # h, how many halvings deep it is
+    arm: int  # the arm nearest to its centre
+    parent: int | None  # the arm of the cell that it was half of; None at the root
+    members: tuple[int, ...]  # the arms in the box that may be chosen, ascending
 
 
 @dataclass(frozen=True, eq=False)

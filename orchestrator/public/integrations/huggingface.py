@@ -28,7 +28,6 @@ class TrialCallback(TrainerCallback):
             metric: a key of what `Trainer.evaluate` returns, such as `eval_loss`.
             report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
-
         """
         self._trial, self._metric = Trial(report, folder), metric
         self._metrics: Any = None  # of an evaluation that is not reported yet

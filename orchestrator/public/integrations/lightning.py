@@ -27,7 +27,6 @@ class TrialCallback(Callback):
             report: the argument `report` of the objective; None in a command, which prints its
                 reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
-
         """
         self._trial, self._metric = Trial(report, folder), metric
         self.step = self._trial.step

@@ -31,7 +31,6 @@ class Trial:
                 name=number …`, as a command does.
             folder: for checkpoints; None: that of `report`, else the one that BBKB_FOLDER names,
                 else none.
-
         """
         if folder is None:
             folder = report.folder if isinstance(report, HasFolder) else None
@@ -73,7 +72,6 @@ class Trial:
             step: the step after which the checkpoint is saved.
             suffix: by which the library chooses a format.
             all_write: whether all processes of a training call `write`, not only the first one.
-
         """
         if self.folder is None or not (self.is_first or all_write):
             return

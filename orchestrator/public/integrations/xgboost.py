@@ -31,7 +31,6 @@ class TrialCallback(TrainingCallback):
             report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
             every: rounds between two reports and checkpoints; the last round is reported, too.
-
         """
         self._trial, self._metric, self._every = Trial(report, folder), metric, every
         self._values: dict[str, float] = {}  # of the last round, until they are reported
