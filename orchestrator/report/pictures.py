@@ -8,13 +8,7 @@ from orchestrator.report.figure import Figure
 from orchestrator.report.front_pictures import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
-from orchestrator.report.progress import (
-    batch_sizes,
-    best_so_far,
-    cumulative_regret,
-    dictionary_sizes,
-    simple_regret,
-)
+from orchestrator.report.progress import batch_sizes, best_so_far, cumulative_regret, dictionary_sizes, simple_regret
 from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import gantt, utilization
 

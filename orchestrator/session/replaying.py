@@ -11,16 +11,7 @@ from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
 from orchestrator.errors import UserError
-from orchestrator.session.problem import (
-    BEGIN,
-    GROW,
-    TELL,
-    Problem,
-    Progress,
-    advance,
-    begin_progress,
-    with_told_curves,
-)
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, advance, begin_progress, with_told_curves
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues
 from orchestrator.bandit.kernels import AnyKernel, Kernel
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.curve_fitting import (
-    CurveFitInput,
-    chosen_trials,
-    fit_curves,
-    is_fit_due,
-    prior_numbers,
-)
+from orchestrator.bandit.model.curve_fitting import CurveFitInput, chosen_trials, fit_curves, is_fit_due, prior_numbers
 from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.fitting import (
     EARLY_FIT,

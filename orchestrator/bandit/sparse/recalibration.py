@@ -9,13 +9,7 @@ import numpy as np
 
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale, mean_rewards
-from orchestrator.bandit.sparse.calibrated import (
-    CHECKED_FROM,
-    Belief,
-    Calibration,
-    check,
-    with_fit,
-)
+from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, with_fit
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 from orchestrator.bandit.strategy import Observation, Record

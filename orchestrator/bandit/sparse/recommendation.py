@@ -6,12 +6,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.fitting import local_noise
 from orchestrator.bandit.model.outputs import is_outlier
-from orchestrator.bandit.sparse.calibrated import (
-    CHECKED_FROM,
-    NEGLIGIBLE_NOISE,
-    Belief,
-    is_noisy,
-)
+from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, NEGLIGIBLE_NOISE, Belief, is_noisy
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, predict
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 

@@ -17,11 +17,7 @@ from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.calibrated import (
-    Belief,
-    Calibration,
-    is_noisy,
-)
+from orchestrator.bandit.sparse.calibrated import Belief, Calibration, is_noisy
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Prospect, Wait

@@ -17,10 +17,7 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.checks import (
-    require,
-    sequential_refusal,
-)
+from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState

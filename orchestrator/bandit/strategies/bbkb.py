@@ -23,10 +23,7 @@ from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import (
-    refusal,
-    require,
-)
+from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from orchestrator.bandit.kernels import KernelOption

@@ -14,9 +14,7 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import (
-    sequential_refusal,
-)
+from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption

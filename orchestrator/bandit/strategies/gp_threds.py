@@ -24,10 +24,7 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.checks import (
-    require,
-    sequential_refusal,
-)
+from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import KernelOption
@@ -36,15 +33,7 @@ from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
-from orchestrator.bandit.regions.shrinking import (
-    SUB_PERFORMING,
-    Epoch,
-    First,
-    RootSearch,
-    Stage,
-    ThresholdState,
-    Visit,
-)
+from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]
