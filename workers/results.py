@@ -17,12 +17,11 @@ _NAMED = 3  # metrics that a remark names
 
 @dataclass(frozen=True, slots=True)
 class CheckedResult:
-    """A value and its metrics. `remark`: what was left out and why, in one short line; empty when
-    nothing was."""
+    """A value and its metrics."""
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    remark: str = ""
+    remark: str = ""  # what was left out and why, in one short line; empty when nothing was
 
 
 def check_result(evaluation: object) -> CheckedResult:

@@ -61,14 +61,11 @@ class TrialCurve:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The curves of all trials that a strategy knows.
+    """The curves of all trials that a strategy knows."""
 
-    `by_trial`: each trial's curve; it is not changed (a plain dictionary, so that a state can be
-    pickled). `last_step`: the step at which a training ends, where it is given; else None.
-    """
-
+    # each trial's curve; it is not changed (a plain dictionary, so that a state can be pickled)
     by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
-    last_step: int | None = None
+    last_step: int | None = None  # the step at which a training ends, where it is given; else None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -124,26 +121,16 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class CurveValues:
-    """All values of some trials in arrays, trial by trial.
+    """All values of some trials in arrays, trial by trial."""
 
-    `sizes` (n,): how many values each trial has, ≥ 1.
-    `arms` (n,): each trial's candidate.
-    `weights` (n,): how many evaluations a trial stands for; 1 but for results without a curve.
-    `numbers` (N,): the number of each pair (trial, step): see `pair_numbers`.
-    `steps` (N,): the steps as floats.
-    `rewards` (N,): the rewards.
-    `is_finished` (n,): whether a trial's last value is final.
-    `trials` (n,): the trials' numbers.
-    """
-
-    sizes: Indices
-    arms: Indices
-    weights: Floats
-    numbers: Indices
-    steps: Floats
-    rewards: Floats
-    is_finished: Flags
-    trials: Indices
+    sizes: Indices  # (n,), how many values each trial has, ≥ 1
+    arms: Indices  # (n,), each trial's candidate
+    weights: Floats  # (n,), how many evaluations a trial stands for; 1 but for results without a curve
+    numbers: Indices  # (N,), the number of each pair (trial, step): see `pair_numbers`
+    steps: Floats  # (N,), the steps as floats
+    rewards: Floats  # (N,), the rewards
+    is_finished: Flags  # (n,), whether a trial's last value is final
+    trials: Indices  # (n,), the trials' numbers
 
     @staticmethod
     def of(curves: Curves, arms: Indices, rewards: Floats, weights: Floats) -> "CurveValues":

@@ -84,10 +84,10 @@ class RemoveCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Cancel these trials' attempts, which ran too long: timed out. `reason`: for display."""
+    """Cancel these trials' attempts, which ran too long: timed out."""
 
     trials: tuple[int, ...]
-    reason: str
+    reason: str  # for display
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,7 @@ class PlacesChanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
     """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width
-    before the pick; None where the strategy has none. `reason`: see `Pick`; empty where the numbers
-    are the reason."""
+    before the pick; None where the strategy has none."""
 
     trial: int
     arm: int
@@ -99,7 +98,7 @@ class PickedTrial:
     mean: float | None = None
     width: float | None = None
     variance: float | None = None
-    reason: str = ""
+    reason: str = ""  # see `Pick`; empty where the numbers are the reason
 
 
 Computed = Literal["choosing", "refreshing", "growing"]  # what the strategy computes
@@ -290,24 +289,18 @@ class ReportsArrived:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """The evaluated arm of largest posterior mean, when the fitted noise is so large that the best
-    value may be due to it.
-
-    `value`: the mean of its values, on the user's scale; `evaluations`: how many there are.
-    """
+    value may be due to it."""
 
     arm: int
     parameters: Mapping[str, object]
-    value: float
-    evaluations: int
+    value: float  # the mean of its values, on the user's scale
+    evaluations: int  # how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefreshed:
     """The strategy took these finished trials into its posterior; `record` is what it drew (its
-    dictionary, …).
-
-    `recommended`: None where the best value is what the strategy recommends.
-    """
+    dictionary, …)."""
 
     time: float
     round: int
@@ -316,7 +309,7 @@ class ModelRefreshed:
     record: Mapping[str, Any]
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
-    recommended: Recommendation | None = None
+    recommended: Recommendation | None = None  # None where the best value is what the strategy recommends
     forecasts: tuple[Forecast, ...] = ()  # of running trials, and of the best of those that can be continued
     kind: Literal["model_refreshed"] = "model_refreshed"
 
@@ -324,15 +317,13 @@ class ModelRefreshed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesGrown:
     """New candidates were appended after the others, and some that were never evaluated were
-    retired.
-
-    `columns`: the values of each parameter, None where it does not exist; empty when every
-    configuration that was drawn is a candidate already. `first`: the arm of the first of them.
-    """
+    retired."""
 
     time: float
     round: int
-    first: int
+    first: int  # the arm of the first of them
+    # the values of each parameter, None where it does not exist; empty when every configuration
+    # that was drawn is a candidate already
     columns: Mapping[str, tuple[str | int | float | bool | None, ...]]
     retired: tuple[int, ...]
     seconds: float

@@ -16,11 +16,11 @@ VALUE = "value"  # the metric that an objective returns as its value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveGoal:
-    """A metric to be maximised or minimised. `reference`: a value that is just not good enough, for
-    hypervolumes; None: the worst one of the results."""
+    """A metric to be maximised or minimised."""
 
     metric: str
     is_maximized: bool = True
+    # a value that is just not good enough, for hypervolumes; None: the worst one of the results
     reference: float | None = None
 
     @property

@@ -17,11 +17,11 @@ _RUNNING_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A trial that a worker evaluates. `seconds`: since it was dispatched."""
+    """A trial that a worker evaluates."""
 
     trial: int
     attempt: int
-    seconds: float
+    seconds: float  # since it was dispatched
     parameters: Mapping[str, object]
 
 

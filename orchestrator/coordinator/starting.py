@@ -26,10 +26,10 @@ _METRICS_SECONDS = 5.0  # between two updates of the metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A session that can run. `stops`: the actor was asked to stop it before it restarted."""
+    """A session that can run."""
 
     session: Session
-    stops: bool
+    stops: bool  # the actor was asked to stop it before it restarted
 
 
 def begin(

@@ -55,12 +55,11 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 @dataclass(frozen=True)
 class Parts:
-    """A campaign's objective, candidates and strategy. `enqueued`: the arms that the user wants
-    evaluated first."""
+    """A campaign's objective, candidates and strategy."""
 
     problem: Problem
     objective: Objective
-    enqueued: tuple[int, ...] = ()
+    enqueued: tuple[int, ...] = ()  # the arms that the user wants evaluated first
 
     @property
     def description(self) -> str:
@@ -233,13 +232,12 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
 @dataclass(frozen=True)
 class Session:
-    """A driver that holds the campaign's claim, and the event that opens its session. `held`: the
-    resources that are released with it."""
+    """A driver that holds the campaign's claim, and the event that opens its session."""
 
     driver: Driver
     opened: SessionOpened
     heartbeat: Heartbeat
-    held: ExitStack
+    held: ExitStack  # the resources that are released with it
     threads: int | None = None
 
     def run(self) -> Close:

@@ -51,11 +51,11 @@ _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQL
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder and the store that remembers it. `name`: the campaign's in the store."""
+    """A run's folder and the store that remembers it."""
 
     folder: Path
     store_url: str = field(repr=False)  # it may hold a password
-    name: str = ""
+    name: str = ""  # the campaign's in the store
 
     def __post_init__(self) -> None:
         if not self.name:

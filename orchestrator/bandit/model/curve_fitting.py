@@ -73,14 +73,11 @@ def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class CurveFitInput:
-    """What a fit takes.
+    """What a fit takes."""
 
-    `features` (n, d): of the trials' candidates.
-    """
-
-    features: Floats
-    values: CurveValues  # the trials' values. `scores` (N,): the score of each value.
-    scores: Floats
+    features: Floats  # (n, d), of the trials' candidates
+    values: CurveValues  # the trials' values
+    scores: Floats  # (N,), the score of each value
     layout: Layout  # that of the candidates
     family: AnyKernel  # the kernel whose lengthscales are fitted
 

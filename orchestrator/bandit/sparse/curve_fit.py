@@ -70,18 +70,12 @@ class CurveEvidence:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Trials with equally many values.
+    """Trials with equally many values."""
 
-    `trials` (g,): their positions.
-    `values` (g, k): positions of their values.
-    `times` (g, k): t of these.
-    `roots` (g, k, k): C with CᵀC = R_i⁻¹.
-    """
-
-    trials: Indices
-    values: Indices
-    times: Floats
-    roots: Floats
+    trials: Indices  # (g,), their positions
+    values: Indices  # (g, k), positions of their values
+    times: Floats  # (g, k), t of these
+    roots: Floats  # (g, k, k), C with CᵀC = R_i⁻¹
 
 
 class TrialNoise:
@@ -175,20 +169,13 @@ def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Float
 
 @dataclass(frozen=True, eq=False)
 class TrialPredictions:
-    """What the final values of some trials will be, in scores.
+    """What the final values of some trials will be, in scores."""
 
-    `trials` (n,): the trials' numbers, ascending.
-    `arms` (n,): their candidates.
-    `means` (n,): predicted scores.
-    `deviations` (n,): standard deviations of the final values, noise included.
-    `noise`: v, the variance of a single value.
-    """
-
-    trials: Indices
-    arms: Indices
-    means: Floats
-    deviations: Floats
-    noise: float
+    trials: Indices  # (n,), the trials' numbers, ascending
+    arms: Indices  # (n,), their candidates
+    means: Floats  # (n,), predicted scores
+    deviations: Floats  # (n,), standard deviations of the final values, noise included
+    noise: float  # v, the variance of a single value
 
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:

@@ -47,13 +47,11 @@ class TreeCell:
 
 @dataclass(frozen=True, eq=False)
 class CellState(ExactState):
-    """State of adaptive discretisation. `cells`: a partition of the domain, without those that hold
-    no arm. `splits`: of the last `tell`, the positions of the cells split at a time.
-    """
+    """State of adaptive discretisation."""
 
     boxed: BoxedArms
-    cells: tuple[TreeCell, ...]
-    splits: tuple[tuple[int, ...], ...]
+    cells: tuple[TreeCell, ...]  # a partition of the domain, without those that hold no arm
+    splits: tuple[tuple[int, ...], ...]  # of the last `tell`, the positions of the cells split at a time
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
         """Return the next round's state, nothing split yet; cells whose arm has failed have
