@@ -33,8 +33,7 @@ class UnsetVariableError(Exception):
 
 
 def redact(text: str) -> str:
-    """Return `text`, a URL or anything that holds some, with `***` for every password; `${VAR}`
-    stays."""
+    """Return `text`, perhaps with URLs, with `***` for every password; `${VAR}` stays."""
     return _SETTING.sub(_hide_value, _pattern(text).sub(_hide_password, text))
 
 
@@ -94,8 +93,7 @@ def without_secrets(message: str, url: str) -> str:
 
 
 def hide_address(url: str) -> str:
-    """Return an address that is a secret as a whole, a webhook's: its scheme and host, then `***`;
-    `${VAR}` stays."""
+    """Return a secret address (a webhook's) as scheme, host and `***`; `${VAR}` stays."""
     parts = urlsplit(url)
     return url if "${" in url else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{HIDDEN}"
 
@@ -122,8 +120,7 @@ def _is_secret(setting: re.Match[str]) -> bool:
 
 
 def _split(rest: str) -> tuple[str, str, str]:
-    """Return what follows `user:` as password, `@` and the rest. A password may contain `/`, and
-    even an unescaped `@`."""
+    """Return password, `@` and the rest. A password may contain `/` and even a bare `@`."""
     password, at, rest = rest.partition("@")
     while at and "@" in (host := re.split(r"[/?]", rest, maxsplit=1)[0]):
         more, _, _ = host.partition("@")

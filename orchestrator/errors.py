@@ -43,8 +43,7 @@ class HeldError(RunError):
 
 
 class StoreError(UserError):
-    """The database cannot be used as requested. `is_transient`: a retry may help (it is
-    unreachable, or busy)."""
+    """The database is unusable as asked. `is_transient`: a retry may help (unreachable, busy)."""
 
     def __init__(self, message: str, is_transient: bool = False) -> None:
         super().__init__(message)

@@ -58,8 +58,7 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may read, unless there is a file already. Raises
-    OSError."""
+    """Make an empty file that only its owner may read, unless there is one. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
@@ -79,8 +78,7 @@ def _write_synced(path: Path, content: bytes, mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe
-    there too."""
+    """Make a rename durable, where the file system can; the file's content is safe anyway."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

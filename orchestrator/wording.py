@@ -29,14 +29,12 @@ def duration(seconds: float) -> str:
 
 
 def is_wall_clock(time: float) -> bool:
-    """Return whether a time of an executor's clock is a wall-clock time; False for a virtual
-    time."""
+    """Return whether a time of an executor's clock is wall-clock, not virtual."""
     return time >= _EPOCH_FROM
 
 
 def moment(time: float) -> str:
-    """Return a time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in
-    seconds."""
+    """Return an executor's time in UTC, `2026-03-01 14:05:09 UTC`; virtual: in seconds."""
     if not is_wall_clock(time):
         return f"{time:.1f} s (virtual)"
     return _in_utc(time).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -58,8 +56,7 @@ def _in_utc(time: float) -> datetime:
 
 
 def printable(text: str) -> str:
-    """Return `text` as it may be shown on a terminal or written into a log: control characters are
-    escaped (`\\x1b`)."""
+    """Return `text` for a terminal or a log: control characters are escaped (`\x1b`)."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

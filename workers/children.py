@@ -39,8 +39,7 @@ _HARMLESS = b"resource_tracker"
 
 @contextlib.contextmanager
 def end_children() -> Iterator[None]:
-    """Kill, on exit, every process that was started inside. For worker processes, which run
-    evaluations only."""
+    """Kill, on exit, every process that was started inside: for worker processes."""
     _prepare()
     before = _children()
     try:
@@ -56,8 +55,7 @@ def end_children() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _prepare() -> None:
-    """Once for each process. Without a subreaper, only children that did not detach themselves are
-    found."""
+    """Prepare once per process. Without a subreaper only attached children are found."""
     _watch()  # first, so that the watcher is not one of the children
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

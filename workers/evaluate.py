@@ -60,8 +60,7 @@ class EndedWithOthersError(BaseException):
 
 
 class _DeadlineReached(BaseException):
-    """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not
-    swallow it."""
+    """The time-out passed. Not an `Exception`, so that `except Exception` does not hide it."""
 
 
 def worker_name() -> str:
@@ -217,8 +216,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> traceback.TracebackException:
-    """Return the traceback without the calls of this project that led to the user's code; whole
-    where there is no other."""
+    """Return the traceback from the user's code on; whole where there is none of it."""
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
@@ -234,8 +232,7 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return `Type: message` for any exception at all, also one with a huge or broken message; at
-    most 500 characters."""
+    """Return `Type: message` of any exception, however broken; at most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
     return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
@@ -263,8 +260,7 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def _host_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise `HostInterruptError` instead of KeyboardInterrupt, which an objective may
-    raise too."""
+    """Let Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
     is_default = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -344,8 +340,7 @@ def _confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM raise `EndedWithOthersError` in the evaluation, once. The objective may have a
-    handler of its own."""
+    """Let SIGTERM raise `EndedWithOthersError` once; the objective may handle it itself."""
     is_over = False
 
     def end(_signum: int, _frame: object) -> None:
@@ -364,8 +359,7 @@ def _ended_by_signal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
-    """End this process when the time-out and its grace are over; works while C code holds the
-    interpreter."""
+    """End this process after time-out and grace, even while C code holds the interpreter."""
     if timeout_seconds is None:
         yield
         return
@@ -405,8 +399,7 @@ def _raise_memory(limits: Limits, memory_factor: float) -> Limits:
 
 
 def _mapped_bytes() -> int | None:
-    """Return private writable memory of this process, as RLIMIT_DATA counts it; None when the
-    system does not provide it."""
+    """Return private writable memory, as RLIMIT_DATA counts it; None if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[5]) * resource.getpagesize()

@@ -29,8 +29,7 @@ from workers.messages import Attempt, IntermediateValue, Outcome
 
 
 class ExecutorError(RuntimeError):
-    """An executor cannot run anything as requested: a user's mistake; the message names the
-    remedy."""
+    """An executor cannot run as requested: a user's mistake; the message has the remedy."""
 
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop

@@ -47,8 +47,7 @@ class InlineExecutor:
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return the outcomes of cancelled attempts if there are any, else the next attempt's,
-        evaluated now."""
+        """Return cancelled attempts' outcomes if any, else the next attempt's, evaluated now."""
         if self._cancelled:
             outcomes, self._cancelled = self._cancelled, []
             return outcomes

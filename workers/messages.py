@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 
 class FailureKind(StrEnum):
-    """Why an attempt gave no value. Each kind has its own retry rule
-    (`orchestrator.campaign.rules`)."""
+    """Why an attempt gave no value. Each kind has its retry rule (`campaign.rules`)."""
 
     ERROR = "error"  # the objective raised
     INVALID_VALUE = "invalid value"  # it returned no finite number
@@ -111,8 +110,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that did not. `message` is for display: a summary in the first line, then a
-    traceback's tail."""
+    """An attempt that did not. `message`: a summary line, then a traceback's tail."""
 
     trial: int
     attempt: int
@@ -146,8 +144,7 @@ Outcome = Success | Failure | Stopped
 
 
 def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
-    """Return the outcome of an attempt that was cancelled at the time `now`; `started` = `now` when
-    it was still queued."""
+    """Return the outcome of an attempt cancelled at `now`; `started` = `now` if queued."""
     return Failure(
         trial=trial,
         attempt=attempt,

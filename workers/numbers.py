@@ -8,8 +8,7 @@ from objectives.returned import number_of
 
 
 def finite(name: str, value: object) -> float:
-    """Return `value` as a finite float; raises InvalidValueError, which begins with `name`, for
-    anything else."""
+    """Return `value` as a finite float; else InvalidValueError, beginning with `name`."""
     number = finite_or_not(name, value)
     if not isfinite(number):
         raise InvalidValueError(f"{name} must be a finite number, got {number}")

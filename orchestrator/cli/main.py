@@ -86,8 +86,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they run. Only names and summaries are registered
-    with Typer."""
+    """A group whose commands are imported when they run; Typer knows names and summaries."""
 
     # Any: Typer's own copy of click, or click itself, as Typer's version has it
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -97,8 +96,7 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Return the command of this name, its module imported: a group where the module has a
-    `Typer`."""
+    """Return the command of this name, its module imported; a group if it has a `Typer`."""
     module, _, function = _COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
     if isinstance(command, typer.Typer):

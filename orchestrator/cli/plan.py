@@ -52,8 +52,7 @@ def _goals(goals: CampaignGoals) -> str:
 
 
 def say_existing(console: Console, settings: Settings, existing_results: ExistingTaken | None) -> None:
-    """The results that the campaign begins with, and the configurations of earlier runs, if it has
-    any."""
+    """Print the results that the campaign begins with, and configurations of earlier runs."""
     if existing_results is not None:
         say(console, f"existing data: {existing_results}")
     if settings.earlier is not None:
@@ -93,8 +92,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def _learns_late(settings: Settings) -> bool:
-    """Return whether a strategy of the user's own is asked for each free worker and names no time
-    for `tell`."""
+    """Return whether a user's strategy is asked for each free worker and has no time for `tell`."""
     strategy = settings.strategy
     is_async = type(strategy) not in STRATEGIES.values() and getattr(strategy, "mode", None) == "async"
     return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
@@ -119,8 +117,7 @@ def _few(settings: Settings, parts: Parts) -> str:
 def say_plan(
     console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None, address: str | None
 ) -> None:
-    """Print what a run with these settings would do: candidates, workers, budget, store, and its
-    first configurations."""
+    """Print what a run would do: candidates, workers, budget, store, first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
@@ -143,8 +140,7 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
-    """Return the arms that a run would evaluate first, at most one for each worker, by the
-    computation of a session."""
+    """Return the arms that a run would evaluate first, at most one per worker, as it would."""
     problem = parts.problem
     events = runs.first_events(
         settings=settings,

@@ -20,8 +20,7 @@ REASONS_SHOWN = 10
 
 
 def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
-    """Return the posterior's best arms by upper bound, the last choice with its reasons, and the
-    result of the comparison."""
+    """Return the best arms by upper bound, the last choice with reasons, and the comparison."""
     return Group(*_parts(replayed, problem, parameters, top))
 
 

@@ -43,8 +43,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A Ray cluster this process is connected to. `notes` are sentences worth showing to the
-    user."""
+    """A Ray cluster that this process is connected to. `notes`: sentences for the user."""
 
     address: str
     dashboard_url: str | None
@@ -81,8 +80,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that `connect` joins: `address`, else RAY_ADDRESS; None when it starts one
-    on this machine."""
+    """Return what `connect` joins: `address`, else RAY_ADDRESS; None: it starts a cluster."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
@@ -184,8 +182,7 @@ def _closed_to_others(context: object) -> list[str]:
 
 
 def _open_notes(address: str) -> tuple[str, ...]:
-    """Return a warning about a cluster without authentication: it let this process in, which showed
-    no token."""
+    """Return a warning about a cluster that let this process in without a token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return ()
     return (
@@ -227,8 +224,7 @@ def _runtime_env() -> dict[str, str] | None:
 
 
 def _probe(address: str) -> None:
-    """Raise UserError unless something listens at `address`. Ray itself would try, and print, for
-    half a minute."""
+    """Raise UserError when nothing listens at `address`; Ray would try for half a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
@@ -256,8 +252,7 @@ def _probe(address: str) -> None:
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
-    """Return whether the other side answers a TLS handshake; closes the connection. Whose
-    certificate it is, Ray checks."""
+    """Return whether the other side answers a TLS handshake; Ray checks its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -285,8 +280,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """Return a sentence for each resource of which the cluster has too little for all workers
-    together."""
+    """Return a sentence for each resource that is too scarce for all workers together."""
     resources: dict[str, float] = ray.cluster_resources()
     needs = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"

@@ -20,8 +20,7 @@ _NAMESPACE = "bbkb-stores"  # separate from the ledger's, which is cleared when 
 
 
 def leave_store(run: Run) -> None:
-    """Write the URL for the run's actor. Raises StoreError when it names a variable that is not
-    set."""
+    """Write the URL for the run's actor. Raises StoreError without one of its variables."""
     if run.store_url.startswith("sqlite"):
         return
     try:

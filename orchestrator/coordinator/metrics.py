@@ -41,8 +41,7 @@ def totals_of(status: Status) -> Totals:
 
 
 class Metrics:
-    """The metrics of one campaign. `update` belongs to one thread, `observe` may be called from
-    another one."""
+    """The metrics of one campaign; `update` is for one thread, `observe` for any."""
 
     def __init__(self, campaign: str) -> None:
         self._tags = {"campaign": campaign}

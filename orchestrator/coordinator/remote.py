@@ -29,8 +29,7 @@ _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 
 
 class RemoteSession:
-    """A session in the central actor, seen by a process that watches it. ActorLostError: it did not
-    restart."""
+    """A session in the central actor, as seen from outside. ActorLostError: it is gone."""
 
     def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
         self._run = run
@@ -93,8 +92,7 @@ class RemoteSession:
         return self._answer is not None
 
     def result(self) -> End:
-        """Return outcome and reason of the session, or the error that ended it, raised. The actor
-        is removed."""
+        """Return outcome and reason of the session, or raise its error. Removes the actor."""
         while self._answer is None:
             self.wait(_ANSWER_SECONDS)
         self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last

@@ -84,21 +84,18 @@ def _update(session: Session, metrics: Metrics) -> None:
 
 
 def ended_since(events: Sequence[Event], length: int) -> End | None:
-    """Return how the log's last session ended; None when it did not, or had ended already when the
-    log was this long."""
+    """Return how the last session ended; None if it did not, or before the log's `length`."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
 
 def has_stop_request(events: Sequence[Event], length: int) -> bool:
-    """Return whether a clean stop was requested since the log was this long: a restarted actor
-    continues to stop."""
+    """Return whether a clean stop was requested since this length: a restarted actor goes on."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 
 def check_progress(events: Sequence[Event]) -> None:
-    """Raise CampaignError when `SESSIONS_WITHOUT_PROGRESS` sessions in a row died before any
-    evaluation had ended."""
+    """Raise CampaignError after `SESSIONS_WITHOUT_PROGRESS` dead sessions without a result."""
     without_progress = 0
     for event in reversed(events):
         if isinstance(event, AttemptEnded):

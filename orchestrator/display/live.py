@@ -96,8 +96,7 @@ class TerminalView:
 
 
 class _Lines:
-    """The common part of views that only print: the time of the last status, and no begin or
-    end."""
+    """The common part of views that only print: the time of the last status; no begin or end."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -113,8 +112,7 @@ class _Lines:
 
 
 class PlainView(_Lines):
-    """One line whenever a batch begins, a better value is found after a while, or the campaign
-    ends."""
+    """One line for each batch, for a better value after a while, and for the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)

@@ -52,8 +52,7 @@ def _parameter(best: Best | None, name: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return the text of a setting, equal for one that is off and one that an older version did not
-    have."""
+    """Return the text of a setting; one that is off equals one that an older version lacked."""
     return "" if value is None or value is False else one_line(str(value), _LONGEST)
 
 

@@ -80,8 +80,7 @@ def trial_columns(history: History) -> Columns:
 
 
 def _note_columns(history: History) -> Columns:
-    """Return `trial.tags` and `trial.note`, of the trials that have some; neither where no trial
-    has."""
+    """Return `trial.tags` and `trial.note`; neither where no trial has any."""
     of_trials: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:
         if note.trial is not None:
@@ -96,8 +95,7 @@ def _note_columns(history: History) -> Columns:
 
 
 def existing_columns(history: History) -> Columns:
-    """Return results known before the campaign: `arm` and `reward`, on the user's scale, as a warm
-    start reads them again."""
+    """Return results known before: `arm` and `reward` (user's scale), as a warm start reads."""
     existing = history.existing
     if existing is None:
         return {"arm": [], "reward": []}
@@ -127,8 +125,7 @@ def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
-    """Return parameter name → column name: injective, and disjoint from the fixed and the metrics'
-    columns."""
+    """Return parameter → column name: injective, and distinct from fixed and metric columns."""
     fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN}
     columns = {}
     for name in names:
@@ -140,8 +137,7 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _to_csv(columns: Columns, is_safe: bool) -> bytes:
-    """Return RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted
-    too."""
+    """Return RFC 4180: lines end with CRLF, so a lone CR or LF in a field is quoted too."""
     content = io.BytesIO()  # StringIO would take four bytes for each character
     text = io.TextIOWrapper(content, encoding="utf-8", newline="")
     writer = csv.writer(text)
@@ -154,8 +150,7 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
 
 
 def _changed(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
-    """Return `change` of every cell; the column itself where all cells are of types that are
-    `kept`, as in most columns."""
+    """Return `change` of every cell; the column itself if all its types are `unchanged`."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
 
@@ -167,8 +162,7 @@ def _without_formula(value: object) -> object:
 
 
 def _cell(value: object) -> object:
-    """Return text and numbers as they are (floats round-trip); booleans, lists and mappings as
-    JSON."""
+    """Return text and numbers unchanged (floats round-trip), other values as JSON."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
         return value
     return json.dumps(strict_json(value), ensure_ascii=False, default=str)
@@ -188,8 +182,7 @@ def _to_json(columns: Columns) -> bytes:
 
 
 def strict_json(value: object) -> object:
-    """Return `value` in plain lists and dicts, with None for NaN and the infinities, which JSON
-    does not have."""
+    """Return `value` in plain lists and dicts; NaN and infinities, which JSON lacks, as None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -214,8 +207,7 @@ def _to_parquet(columns: Columns) -> bytes:
 
 
 def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
-    """Return fixed columns and metrics have fixed types, so that an empty campaign has the same
-    schema as a full one."""
+    """Return an array; fixed columns and metrics have fixed types, also in an empty campaign."""
     if name in TIME_COLUMNS:
         moments = [None if value is None else datetime.fromisoformat(value) for value in values]
         return pa.array(moments, type=pa.timestamp("us", tz="UTC"))

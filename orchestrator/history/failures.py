@@ -51,8 +51,7 @@ class FailureGroup:
 
 
 class FailureGroups:
-    """The groups of a campaign; of more than `MOST_GROUPS` the one that is longest without a
-    failure is left out."""
+    """The groups of a campaign: the `MOST_GROUPS` with the newest failures."""
 
     def __init__(self, attempts: Iterable[FailedAttempt] = ()) -> None:
         self._groups: dict[tuple[str, str], FailureGroup] = {}  # the newest last

@@ -133,8 +133,7 @@ class SessionRow:
 
     @property
     def worker_seconds(self) -> float:
-        """Time of all its workers together: `slots` × `seconds`, where the number of slots never
-        changed."""
+        """Worker-seconds of all its workers, also when the number of slots changed."""
         since = self.started if self.slots_since is None else self.slots_since
         return self.earlier_seconds + self.slots * max(0.0, self.ended - since)
 
@@ -215,8 +214,7 @@ class History:
         return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":
-        """Return a copy that further steps do not change, except for the rows of trials that have
-        not ended."""
+        """Return a copy that further steps do not change, but for rows of open trials."""
         return replace(
             self,
             trials=self.trials[:],

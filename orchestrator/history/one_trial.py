@@ -55,8 +55,7 @@ def _when(history: History, at: float) -> str:
 
 
 def training(history: History, row: TrialRow) -> str:
-    """Return whether this trial was stopped, continued or spared, and why; empty where there is
-    nothing to say."""
+    """Return whether and why this trial was stopped, continued or spared; empty: nothing."""
     facts = []
     if row.status == "stopped":
         why = f": {row.stop_cause}" if row.stop_cause else ""

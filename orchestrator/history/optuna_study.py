@@ -49,8 +49,7 @@ def _is_over(row: TrialRow) -> bool:
 
 
 def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> object:
-    """Return the trial as Optuna keeps it: with the value of each objective, the first of which is
-    the trial's own."""
+    """Return the trial as Optuna keeps it, with the value of each objective, its own first."""
     from optuna.trial import FrozenTrial, TrialState
 
     states = {"succeeded": TrialState.COMPLETE, "failed": TrialState.FAIL, "stopped": TrialState.PRUNED}
@@ -77,8 +76,7 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _distributions(history: History) -> dict[str, object]:
-    """Return Optuna's distribution of each parameter: by the space, or by the values of a table's
-    rows."""
+    """Return Optuna's distribution of each parameter, by the space or by a table's values."""
     from optuna.distributions import CategoricalDistribution
 
     if history.settings.space:

@@ -11,8 +11,7 @@ from orchestrator.store.runs import Run
 
 
 def read_history(run: Run) -> History:
-    """Return the run's history with its notes. Raises RunError when it has no log, StoreError when
-    that cannot be read."""
+    """Return the run's history with its notes. Raises RunError (no log), StoreError."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         position, state = snapshots.load(store, run.name)
@@ -23,8 +22,7 @@ def read_history(run: Run) -> History:
 
 
 def read_tables(run: Run) -> History:
-    """Return the tables and the notes of the run's history without its totals; raises as
-    `read_history` does."""
+    """Return the run's tables and notes without totals; raises as `read_history` does."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         history = fold_tables(chain((created,), events))
@@ -34,8 +32,7 @@ def read_tables(run: Run) -> History:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the search for reference cycles off: events and rows form none, and the search takes a
-    quarter of the time."""
+    """Switch the cycle collector off: events and rows form none, and it costs a quarter."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

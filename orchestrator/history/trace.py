@@ -28,8 +28,7 @@ class Point(Generic[T]):
 
 @dataclass(slots=True)
 class Trace(Generic[T]):
-    """A sample of `count` results: at most 2 `MOST_BUCKETS` of them, and every improvement on all
-    before it."""
+    """A sample of `count` results: at most 2 `MOST_BUCKETS`, and every improvement."""
 
     count: int = 0
     width: int = 1  # results per bucket

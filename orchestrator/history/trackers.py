@@ -142,8 +142,7 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
 
 
 def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
-    """Return trials that are children already; one that an interrupted export left half-logged is
-    removed."""
+    """Return the trials logged already, without those that an export left half-logged."""
     logged: set[int] = set()
     token = None
     while True:

@@ -63,8 +63,7 @@ class Pods:
 
     @property
     def resources(self) -> Manifest:
-        """The resources of a worker: requests equal limits, so that it is not evicted for what it
-        uses."""
+        """The resources of a worker; requests equal limits, so use does not evict it."""
         resources = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
@@ -96,8 +95,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
 
 
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
-    """Raise UserError when the campaign file holds a secret: in the cluster it becomes a ConfigMap,
-    which is none."""
+    """Raise UserError when the file holds a secret: in the cluster it is a ConfigMap."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
     webhook = "" if settings.notify is None else settings.notify.webhook or ""
     places = [f"line {number} of the campaign file" for number in lines]
@@ -110,8 +108,7 @@ def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
 
 
 def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
-    """Raise UserError when an option of the objective looks like a secret by its name, for the same
-    reason."""
+    """Raise UserError when an option's name looks like a secret, for the same reason."""
     for key, value in leaves(resolved["objective"].get("options") or {}):
         if _SECRET_KEY.search(key) and isinstance(value, str) and value:
             raise UserError(
@@ -121,8 +118,7 @@ def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
 
 
 def _needs_variables(settings: Settings) -> bool:
-    """Return whether the campaign needs variables of the Secret NAME-store: those of a database, or
-    of the webhook."""
+    """Return whether the campaign needs variables of the Secret NAME-store (URL, webhook)."""
     webhook = None if settings.notify is None else settings.notify.webhook
     return settings.store != "sqlite" or (webhook is not None and "${" in webhook)
 

@@ -127,16 +127,14 @@ def general_script() -> str:
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
-    """Return how many seconds before the end Slurm gives notice: enough for the longest evaluation,
-    if that is known."""
+    """Return the seconds of Slurm's notice: enough for the longest evaluation, if known."""
     if timeout_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
 
 
 def _places(allocation: JobResources, settings: Settings) -> int:
-    """Return evaluations that run at the same time. Raises UserError when one node cannot hold
-    one."""
+    """Return how many evaluations run at once. Raises UserError if a node cannot hold one."""
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     gpus = float(allocation.gpus)
     head = {"CPU": float(allocation.head_cpus), "GPU": gpus}

@@ -17,8 +17,7 @@ Steps = tuple[list[int], list[float]]
 
 
 def best_steps(history: History) -> Steps:
-    """Return the curve as places (1 for the first result) and best values: a corner at each
-    improvement, then the end."""
+    """Return the curve (place, best value): a corner at each improvement, then the end."""
     steps = history.trace.improvements
     if not steps:
         return [], []

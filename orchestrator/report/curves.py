@@ -82,8 +82,7 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
 
 
 def _expected(history: History, shown: list[TrialRow]) -> list[TrialRow]:
-    """Return the rows among those `shown` whose forecasts are drawn: running trials, then the most
-    promising stopped ones."""
+    """Return shown rows with a drawn forecast: running trials, then the best stopped ones."""
     forecasts, sign = history.campaign.training.forecasts, 1.0 if history.is_maximized else -1.0
     unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
     best_first = sorted(unfinished, key=lambda row: (row.status != "running", -sign * forecasts[row.trial].mean))
@@ -144,8 +143,7 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
 
 
 def _decisions(history: History) -> str:
-    """Return how many trials were stopped, by cause, how many were continued, and which were
-    spared."""
+    """Return how many trials were stopped (by cause), continued, and which were spared."""
     stopped = [row for row in history.reporting.values() if row.status == "stopped"]
     if not stopped:
         return ""

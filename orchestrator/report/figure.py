@@ -57,8 +57,7 @@ def short(value: object) -> object:
 
 
 def round_values(values: Iterable[float], digits: int = 6) -> list[float | None]:
-    """Return `values` as short JSON numbers: `digits` significant digits, None for what is not
-    finite."""
+    """Return `values` as short JSON numbers of `digits` digits; None if not finite."""
     pairs = ((value, float(f"{value:.{digits}g}")) for value in values)  # the largest numbers become infinite
     return [rounded if math.isfinite(rounded) else value if math.isfinite(value) else None for value, rounded in pairs]
 

@@ -17,8 +17,7 @@ _MOST_VOLUMES = 200  # hypervolumes that are computed for a picture
 
 
 def fronts(history: History) -> list[Figure]:
-    """Return the results in the plane of each pair of objectives, the front in front; none with one
-    objective."""
+    """Return the results in the plane of each pair of objectives; none with one objective."""
     pairs = list(combinations(range(len(history.goals.objectives)), 2))[:_MOST_PAIRS]
     return [_front(history, pair) for pair in pairs if history.succeeded]
 
@@ -91,8 +90,7 @@ def hypervolume_course(history: History) -> Figure | None:
 
 
 def feasible_share(history: History) -> Figure | None:
-    """Return the share of all results so far that satisfy every constraint; None without
-    constraints."""
+    """Return the share of results so far that satisfy every constraint; None without any."""
     if not history.goals.constraints or not history.succeeded:
         return None
     feasible = [history.goals.is_feasible(row.value or 0.0, row.metrics) for row in history.succeeded]

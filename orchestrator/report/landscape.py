@@ -61,8 +61,7 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
 
 
 def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure:
-    """Return one panel for each parameter: all results, and the model along a line through the best
-    configuration."""
+    """Return a panel for each parameter: results, and the model through the best configuration."""
     shown = list(order[:_MOST_SLICES])
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
@@ -165,8 +164,7 @@ def _suffix(number: int) -> str:
 
 
 def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure | None:
-    """Return the model's mean over each pair of the three most important parameters; None when
-    fewer than two vary."""
+    """Return the model's mean over pairs of the three main parameters; None if one varies."""
     pairs = [(order[a], order[b]) for a, b in _PAIRS if b < len(order)]
     if not pairs:
         return None
@@ -204,8 +202,7 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
 def _heights(
     panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool, is_coarse: bool
 ) -> Spec:
-    """Return the means as lines of equal height; `is_coarse`: as cells, because there is nothing
-    between two choices."""
+    """Return the means as lines of equal height, or as cells between choices (`is_coarse`)."""
     across, up, means = panel
     low, high = bounds
     kind: Spec = {"type": "heatmap"} if is_coarse else {"type": "contour", "line": {"width": 0.5, "color": "--grid"}}

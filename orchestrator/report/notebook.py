@@ -28,8 +28,7 @@ def parallel_plot(history: History) -> "plotly.graph_objects.Figure":
 
 
 def importance_plot(history: History) -> "plotly.graph_objects.Figure":
-    """Draw the importance of each parameter. Raises RunError when there are too few results for a
-    model."""
+    """Draw each parameter's importance. Raises RunError when there are too few results."""
     surrogate = fit_surrogate(history)
     if surrogate is None:
         return _plotly_figure(history, None, "16 results that differ, of parameters that vary")

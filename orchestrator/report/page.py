@@ -133,8 +133,7 @@ def _note_rows(history: History) -> list[dict[str, str]]:
 
 
 def trial_table(history: History) -> Spec:
-    """Return the table of trials for the page's script: `columns` with a name and a kind, `rows` as
-    lists, strict JSON."""
+    """Return the table of trials for the page's script: `columns` (name, kind) and `rows`."""
     clock = CampaignClock.of(history)
     rows = listed_rows(history)
     names, metrics = parameter_names(rows), history.goals.further_metrics
@@ -166,8 +165,7 @@ def trial_table(history: History) -> Spec:
 
 
 def listed_rows(history: History) -> list[TrialRow]:
-    """Return the trials of the table: all while they are few, else the best results and the newest
-    trials."""
+    """Return the trials of the table: all if they are few, else the best and the newest."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials
     sign = 1.0 if history.is_maximized else -1.0
@@ -184,8 +182,7 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
 def _table_row(
     row: TrialRow, names: list[str], metrics: Sequence[str], amounts: Sequence[float], started: float
 ) -> list[object]:
-    """Return the cells of a trial. `amounts`: what it takes; `started`: in seconds in session, NaN where
-    it has not."""
+    """Return a trial's cells. `amounts`: what it takes; `started`: seconds in session, or NaN."""
     parameters = [row.parameters.get(name) for name in names]
     values = [row.metrics.get(name) for name in metrics]
     after = [row.batch, row.attempts, started, row.seconds]

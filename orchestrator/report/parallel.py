@@ -23,8 +23,7 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 
 
 def parallel_coordinates(history: History) -> Figure | None:
-    """Return all successful trials over their parameters, the best drawn last; None without any or
-    without parameters."""
+    """Return all successful trials over their parameters, the best last; None without any."""
     sign = 1.0 if history.is_maximized else -1.0
     rows = sorted(_rows(history), key=lambda row: sign * (row.value or 0.0))
     names = parameter_names(rows)
@@ -74,8 +73,7 @@ def parallel_coordinates(history: History) -> Figure | None:
 
 
 def _rows(history: History) -> list[TrialRow]:
-    """Return all results while a browser can draw them; else the best quarter of that many and the
-    others evenly."""
+    """Return all results if a browser can draw them; else the best quarter and an even sample."""
     rows = history.succeeded
     if len(rows) <= _MOST_LINES:
         return rows
@@ -87,8 +85,7 @@ def _rows(history: History) -> list[TrialRow]:
 
 @dataclass(frozen=True)
 class ParameterAxis:
-    """An axis of a parameter: the positions (n,) at which evaluations cross it, its range and its
-    ticks."""
+    """A parameter's axis: positions (n,) at which evaluations cross it, range and ticks."""
 
     name: str
     positions: list[float | None]
@@ -148,8 +145,7 @@ def _bounded(position: float) -> float:
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
-    """Return one step for each level, in the given order, then one for every other value that
-    occurs."""
+    """Return a step for each level, in the given order, then for every other value."""
     cells = [_MISSING if value is None else str(value) for value in values]
     steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *cells]))
     index = {step: float(position) for position, step in enumerate(steps)}

@@ -14,8 +14,7 @@ from orchestrator.report.timeline import gantt, utilization
 
 
 def figures(history: History) -> list[Figure]:
-    """Return the pictures of the results that have contents for this campaign, in the page's
-    order."""
+    """Return the pictures of the results with contents for this campaign, in the page's order."""
     first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)

@@ -29,8 +29,7 @@ _FEW_POINTS = 60  # up to here every step gets a marker
 
 
 def best_so_far(history: History) -> Figure | None:
-    """Return every value, in the order the evaluations finished, and the best one so far; thinned
-    when there are too many."""
+    """Return every value in the order of finishing, and the best so far; thinned if too many."""
     points = list(history.trace.points())
     if not points:
         return None
@@ -74,8 +73,7 @@ def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> Spec:
 
 
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
-    """Return a step at every improvement, then a line to the last evaluation; it begins at the
-    picture's first evaluation."""
+    """Return a step at every improvement, then a line to the last evaluation."""
     steps = history.trace.improvements
     low, high = visible or (-np.inf, np.inf)
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
@@ -93,8 +91,7 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
-    """Return |f* − f(aₜ)| (n,) in the order of finishing, of the trials that have a noise-free
-    value."""
+    """Return |f* − f(aₜ)| (n,), in the order of finishing, where the noise-free value is known."""
     optimum = history.created.optimum
     if optimum is None:
         return np.empty(0)
@@ -149,8 +146,7 @@ def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64]
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """Return the number of trials of each batch, and why it ended; `refresh_sizes` in asynchronous
-    mode, without batches."""
+    """Return trials per batch and why each ended; `refresh_sizes` in asynchronous mode."""
     if history.is_asynchronous:
         return refresh_sizes(history)
     batches = history.batches
@@ -179,8 +175,7 @@ def refresh_sizes(history: History) -> Figure | None:
 
 
 def dictionary_sizes(history: History) -> Figure | None:
-    """Return the dictionary's size after each refresh of the model; None for strategies without a
-    dictionary."""
+    """Return the dictionary's size after each refresh; None for strategies without one."""
     refreshes = history.refreshes
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():
@@ -198,8 +193,7 @@ def dictionary_sizes(history: History) -> Figure | None:
 
 
 def _columns(sizes: NDArray[np.generic], texts: list[str], hover: str) -> list[Spec]:
-    """Return bars while they can be distinguished, else a filled step line, which is fast with 10⁴
-    of them."""
+    """Return bars while they can be told apart, else a filled step line, fast for 10⁴."""
     common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:
         return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]

@@ -116,8 +116,7 @@ def goal_cards(history: History) -> list[Card]:
 
 
 def gain_cards(history: History) -> list[Card]:
-    """Return a card for the last improvement of the best value, and for what the model leaves to
-    gain."""
+    """Return cards for the last improvement and for what the model leaves to gain."""
     now = history.status()
     if now.last_gain is None:
         return []

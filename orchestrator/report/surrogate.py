@@ -47,8 +47,7 @@ class Dimension:
         return self.axis.name
 
     def features(self, positions: Floats) -> Floats:
-        """Return features (n, k) at `positions` (n,) of the axis; positions outside the axis count
-        as its ends."""
+        """Return features (n, k) at `positions` (n,), those outside the axis as its ends."""
         low, high = self.axis.range
         if not self.is_choice:
             return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
@@ -57,8 +56,7 @@ class Dimension:
         return one_hot
 
     def grid(self, count: int) -> Floats:
-        """Return positions (m,) that cover the axis: all steps of a stepped one, `count` of
-        another."""
+        """Return positions (m,) that cover the axis: all steps, or `count` of a continuous one."""
         return np.array(self.levels) if self.axis.is_stepped else np.linspace(*self.axis.range, count)
 
     def at(self, shares: Floats) -> Floats:
@@ -96,16 +94,14 @@ class Surrogate:
     _spread: float
 
     def predict(self, positions: Floats) -> tuple[Floats, Floats]:
-        """Return mean (m,) and standard deviation (m,) of the noise-free value at `positions` (m,
-        p), on the user's scale."""
+        """Return mean and deviation (m,) of the noise-free value at `positions` (m, p)."""
         mean, columns = self._predict_scores(positions)
         reduced = np.einsum("nm,nm->m", columns, cho_solve(self._factor, columns))
         deviation = np.sqrt(np.maximum(1.0 - reduced, 0.0))
         return self._centre + self._spread * mean, self._spread * deviation
 
     def _predict_scores(self, positions: Floats) -> tuple[Floats, Floats]:
-        """Return the mean (m,) at `positions` (m, p) in units of the spread, and the kernel's
-        columns (n, m)."""
+        """Return the mean (m,) at `positions` (m, p) in spreads, and kernel columns (n, m)."""
         columns = self._kernel.cross(self._features, self._encode(positions))
         mean: Floats = self._mean + columns.T @ self._weights
         return mean, columns
@@ -148,8 +144,7 @@ def _latin_hypercube(points: int, dimensions: int) -> Floats:
 
 
 def fit_surrogate(history: History) -> Surrogate | None:
-    """Return the model of a campaign's results; None below `fitting.FIRST_FIT` of them, or when no
-    parameter varies."""
+    """Return the model of the results; None if too few (`fitting.FIRST_FIT`) or none varies."""
     rows = _choose_rows(history)
     dimensions = _dimensions(history, rows)
     if len(rows) < FIRST_FIT or not dimensions:
@@ -196,8 +191,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
 
 
 def _choose_rows(history: History) -> list[TrialRow]:
-    """Return all results while they are few, else the best third of the number and the others
-    evenly over the campaign."""
+    """Return all results if they are few; else the best third and an even sample of the rest."""
     rows = history.succeeded
     if len(rows) <= MOST_RESULTS:
         return rows

@@ -70,8 +70,7 @@ class CampaignClock:
 
 @dataclass(slots=True)
 class _Bar:
-    """Consecutive attempts of one worker with the same outcome and resources. Times in seconds in
-    session."""
+    """Consecutive attempts of a worker with one outcome and share; times in session seconds."""
 
     worker: str
     share: Share
@@ -139,8 +138,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _bars(attempts: list[AttemptRow], shares: list[Share], clock: CampaignClock) -> list[_Bar]:
-    """Return attempts as bars in the clock's unit, merged below what a screen resolves once there
-    are too many to draw."""
+    """Return attempts as bars in the clock's unit, merged to a screen's resolution if many."""
     seconds, _ = clock.unit
     started = clock([attempt.started for attempt in attempts]) / seconds
     finished = clock([attempt.finished for attempt in attempts]) / seconds
@@ -164,8 +162,7 @@ def _bars(attempts: list[AttemptRow], shares: list[Share], clock: CampaignClock)
 
 
 def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
-    """Join neighbours of one lane and one outcome, in place, while the joint bar is no longer than
-    `resolution`."""
+    """Join neighbours of one lane and outcome, in place, while no longer than `resolution`."""
     current = next(bars)
     for bar in bars:
         is_alike = (bar.worker, bar.share, bar.kind) == (current.worker, current.share, current.kind)
@@ -264,8 +261,7 @@ def _running(history: History) -> list[AttemptRow]:
 
 
 def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return worker seconds spent in `attempts` until each of `times` (n,): Σ (t − started)⁺ − (t −
-    finished)⁺."""
+    """Return worker seconds in `attempts` until each of `times` (n,): Σ (t − s)⁺ − (t − f)⁺."""
 
     def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:
         moments = np.sort(moments)

@@ -36,8 +36,7 @@ class SessionEnd:
 
 
 class Follower:
-    """A log folded so far. `status` is the same snapshot that the run itself would give, as of its
-    last event."""
+    """A log folded so far. `status`: the run's own snapshot, as of its last event."""
 
     def __init__(self, run: Run, store: EventStore) -> None:
         self._run = run
@@ -165,8 +164,7 @@ def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holdi
 
 
 def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
-    """Return how the run's last session ended; None when it has none, or its end was not
-    recorded."""
+    """Return how the last session ended; None without one, or if its end is not recorded."""
     follower = Follower(run, store)
     follower.catch_up()
     return follower.ending()

@@ -185,8 +185,7 @@ def check_budget(done: int, settings: Settings) -> None:
 
 
 def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """Return the immediate end of a further session without anything to do; None when there is
-    something."""
+    """Return the immediate end of a further session; None when there is something to do."""
     opened = SessionOpened(
         time=state.clock.last_time,
         epoch=state.session.epoch,

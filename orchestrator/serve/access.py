@@ -41,8 +41,7 @@ REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token, and the host names of the server. `port` distinguishes the cookies of two
-    servers."""
+    """The token and host names of the server. `port` tells the cookies of two servers apart."""
 
     token: str
     hosts: frozenset[str]
@@ -58,8 +57,7 @@ class Access:
         return _are_equal(token, self.token)
 
     def session(self, now: float, periods_ago: int = 0) -> str:
-        """Return the cookie's value at this time (wall clock, seconds), or so many periods
-        earlier."""
+        """Return the cookie's value at this time (wall clock), or so many periods earlier."""
         period = int(now // SESSION_SECONDS) - periods_ago
         return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
 

@@ -308,14 +308,12 @@ async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Resp
 
 
 def _number(text: str) -> int | None:
-    """Return a position that a browser sends; None for anything else, numbers of thousands of
-    digits included."""
+    """Return a position that a browser sends; None for anything else, huge numbers included."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _to_json(value: object) -> str:
-    """Return JSON in which characters that change the direction of writing or have no width are
-    visible escapes."""
+    """Return JSON with visible escapes for invisible and direction-changing characters."""
     return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
 
 

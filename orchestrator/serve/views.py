@@ -59,8 +59,7 @@ def _line(feed: Feed) -> Plain:
 
 
 def state_of(feed: Feed) -> str:
-    """Name the state of a campaign: unreadable, reading, running, stopping, or that of its history
-    (`RunState`)."""
+    """Name a campaign's state: unreadable, reading, running, stopping, or its `RunState`."""
     if feed.problem:
         return "unreadable"
     if not feed.is_complete or feed.history is None:
@@ -108,8 +107,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 
 
 def _checkpoints(feed: Feed) -> list[str]:
-    """Return the size of what trials keep in their folders, and of how many; empty where there is
-    nothing."""
+    """Return the size of what how many trials keep in their folders; empty if nothing."""
     checkpoints = feed.checkpoints
     if not checkpoints.trials:
         return []
@@ -177,8 +175,7 @@ def _short(value: object) -> object:
 
 
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
-    """Return new results since `cursor`, or the thinned trace of all: the page replaces what it has
-    when `from` is 0."""
+    """Return results since `cursor`, or the thinned trace of all: `from` 0 replaces the page's."""
     shown = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[shown:] if len(history.succeeded) - shown <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
@@ -199,8 +196,7 @@ def _number(value: float | None) -> float | None:
 
 
 def pictures(history: History) -> Plain:
-    """Return every picture except the best values, which updates contain; the configuration; facts
-    about the fitted model."""
+    """Return the pictures but for the best values, the configuration, and the model's facts."""
     return {
         "position": history.position,
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]

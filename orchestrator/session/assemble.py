@@ -120,8 +120,7 @@ def build_new(settings: Settings) -> Parts:
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:
-    """Return the objective, an evaluation of which fails when it has not the metrics that are
-    objectives or constraints."""
+    """Return the objective; its evaluations fail without the metrics of goals and constraints."""
     if not settings.objectives and not settings.constraints:
         return objective
     sections = {"objectives": settings.objectives, "constraints": settings.constraints}
@@ -163,8 +162,7 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
-    """Return the arms of the configurations to be evaluated first. Raises UserError when one is not
-    a candidate."""
+    """Return the arms to be evaluated first. Raises UserError when one is no candidate."""
     arms = [find_arm(candidates, configuration) for configuration in settings.first]
     for number, arm in enumerate(arms):
         if arm is None:
@@ -177,8 +175,7 @@ def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...
 
 
 def _for_workers(strategy: Any, workers: int) -> Any:
-    """Return the strategy, its uncertainty sampling aiming at batches for this many workers unless
-    it says otherwise."""
+    """Return the strategy, its uncertainty sampling aiming at this many workers by default."""
     start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
         return replace(strategy, warm_start=replace(start, workers=workers))
@@ -186,8 +183,7 @@ def _for_workers(strategy: Any, workers: int) -> Any:
 
 
 def _with_existing(strategy: Any, settings: Settings) -> Any:
-    """Return the strategy, beginning with the existing data instead of pulls of its own, where
-    there are some."""
+    """Return the strategy, beginning with existing data, if any, instead of own pulls."""
     begins_warm = isinstance(strategy, StartsWarm)
     if settings.existing_data is None or not begins_warm:
         return strategy
@@ -332,8 +328,7 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
 
 
 def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
-    """Return the problem with its candidates in this process, or divided among several
-    processes."""
+    """Return the problem with its candidates here, or divided among processes."""
     threads, shards = settings.computing.threads, settings.computing.shards
     if shards == 1:
         return problem
@@ -351,8 +346,7 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
 
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
-    """Return the session's first event, with the trials of the previous session that workers still
-    hold."""
+    """Return the session's first event, with trials that workers still hold from before."""
     adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
     return SessionOpened(
         time=executor.now(),

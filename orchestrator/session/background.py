@@ -67,8 +67,7 @@ class Computing:
         current.deliver()
 
     def wait_briefly(self) -> bool:
-        """Wait briefly for the running computation, longer each time; False immediately when there
-        is none."""
+        """Wait briefly, longer each time, for a running computation; False without one."""
         current = self._current
         if current is None:
             return False

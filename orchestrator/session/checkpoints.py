@@ -68,8 +68,7 @@ def _size(folder: os.DirEntry[str]) -> int:
 
 
 def _file_size(file: os.DirEntry[str]) -> int:
-    """Return 0 for a file that was removed or renamed after its folder was read, as a running trial
-    does with a draft."""
+    """Return 0 for a file that is gone since its folder was read, as drafts are."""
     try:
         return file.stat(follow_symlinks=False).st_size
     except OSError:

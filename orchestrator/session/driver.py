@@ -83,8 +83,7 @@ _WARNING_SECONDS = 30.0  # between two checks of the workers, on the executor's 
 
 
 class Driver:
-    """Runs one session of a campaign. `run` belongs to one thread; `status` and `stop` may be
-    called from any."""
+    """Runs one session. `run` is for one thread; `status` and `stop` are for any."""
 
     def __init__(
         self,
@@ -273,8 +272,7 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _give_up(self, command: GiveUp) -> None:
-        """Create their outcomes here: the workers that run them may never answer. Later outcomes
-        are ignored."""
+        """Record their outcomes here: their workers may never answer. Later ones are ignored."""
         now = self._executor.now()
         for trial in command.trials:
             run = self._campaign.running[trial]
@@ -342,8 +340,7 @@ class Driver:
         self._log.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
 
     def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
-        """Record it first: a process that dies in between leaves files, which the next session
-        removes."""
+        """Record it before: a process that dies in between leaves files to the next session."""
         self._log.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)

@@ -82,8 +82,7 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
 
 
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
-    """Return the configurations of existing data that belong to the space, each once: they become
-    candidates."""
+    """Return the space's configurations among existing data, each once, as candidates."""
     distinct: dict[bytes, Mapping[str, object]] = {}
     for configuration in () if data is None else _without_fixed(data, space.parameters):
         with contextlib.suppress(ObjectiveError):  # it is counted among those that match no candidate
@@ -92,8 +91,7 @@ def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mappin
 
 
 def _without_fixed(data: ExistingData, parameters: Container[str]) -> list[Mapping[str, object]]:
-    """Return the configurations without the parameters that no candidate has and that are the same
-    in all of them."""
+    """Return configurations without parameters that no candidate has and that never differ."""
     values: dict[str, set[object]] = {}
     for result in data.results:
         for name, value in result.parameters.items():
@@ -129,8 +127,7 @@ def _names_run(start: DataStart) -> bool:
 
 
 def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Results:
-    """Return the other run's own evaluations that succeeded; what it was given as existing data is
-    not among them."""
+    """Return the other run's own successful evaluations, without its existing data."""
     run = open_run(Path(start.path)) if start.campaign is None else Run(Path(start.campaign), start.path)
     history, source = fold(run.events()), f"run {run.name}"
     theirs = "maximize" if history.is_maximized else "minimize"
@@ -177,8 +174,7 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
 
 
 def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Mapping[str, object]) -> list[str]:
-    """Return the parameters to match by. Raises UserError when one that candidates differ in is not
-    given."""
+    """Return the parameters to match by. Raises UserError when a needed one is missing."""
     names = list(candidates.columns)
     missing = [name for name in names if name not in columns and (name != ROW or len(names) == 1)]
     if missing:
@@ -190,8 +186,7 @@ def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Map
 
 
 def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
-    """Return the candidate of each result (n,), −1 for none. Raises UserError on an arm that is no
-    whole number."""
+    """Return each result's candidate (n,), −1 for none. Raises UserError on a bad arm."""
     if list(results.columns) != [ARM] or ARM in candidates.columns:
         return match_rows(candidates.columns, results.columns)
     arms = results.columns[ARM]

@@ -61,8 +61,7 @@ class Notification:
 
 
 class Notifier:
-    """Sends notifications about one session. `take` and `close` never raise; any thread may call
-    `take`."""
+    """Sends a session's notifications. `take` and `close` never raise; `take` is for any thread."""
 
     def __init__(self, settings: NotifySettings, run: Run, status: Callable[[], Status]) -> None:
         self._settings = settings
@@ -215,8 +214,7 @@ def notifications(
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of `error` without the address or the command, which may contain a
-    secret."""
+    """Return the message of `error` without address or command, which may hold a secret."""
     if isinstance(error, UnsetVariableError):
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -83,8 +83,7 @@ def _further_reports(rest: Sequence[Reported]) -> _FurtherReports:
 
 
 def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
-    """Return the trials of a batch, numbered from `first`, with their parameters and why each was
-    picked."""
+    """Return a batch's trials, numbered from `first`, with parameters and reasons."""
     return tuple(
         PickedTrial(
             trial=trial,
@@ -100,6 +99,5 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
 
 
 def number_or_none(number: float) -> float | None:
-    """Return a number that explains a pick; None for NaN, with which a strategy says that it has
-    none."""
+    """Return a number that explains a pick; None for NaN, which means that there is none."""
     return None if math.isnan(number) else number

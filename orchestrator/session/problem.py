@@ -79,8 +79,7 @@ class Problem:
         step_limit: int | None = None,
         can_be_stopped: bool = False,
     ) -> Attempt:
-        """Return the message to a worker. All attempts of a trial share their seed, so a repeat
-        gives the same result."""
+        """Return the message to a worker. A trial's attempts share a seed, so repeats agree."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
@@ -159,8 +158,7 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
-    """Return the strategy's state with the learning curves that the refresh which has begun is to
-    learn."""
+    """Return the strategy's state with the curves that the begun refresh is to learn."""
     training = campaign.training
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return model
@@ -171,8 +169,7 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
 
 
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
-    """Return what running trials are expected to reach, and the `MOST_FORECASTS` best of those that
-    can be continued."""
+    """Return what running trials, and the `MOST_FORECASTS` best continuable, may reach."""
     training, sign = campaign.training, campaign.rules.sign
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return ()

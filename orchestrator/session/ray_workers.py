@@ -9,8 +9,7 @@ from workers.on_ray.places import Placement
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
-    """Return where evaluations run: `campaign` is the run's name, `resources` are those of each
-    trial where trials differ."""
+    """Return where evaluations of the run `campaign` go; `resources`: those of each trial."""
     workers = settings.workers
     return Placement(
         campaign=campaign,

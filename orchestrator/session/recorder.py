@@ -80,8 +80,7 @@ class Recorder:
         return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
 
     def save_snapshot(self) -> None:
-        """Store the state beside the log. It is a copy, so an error here does not end the
-        session."""
+        """Store the state beside the log: a copy, so an error here does not end the session."""
         self._snapshot = self._unwritten[0]
         try:
             snapshots.save(self._writer, self._snapshot, self.campaign)

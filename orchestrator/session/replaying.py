@@ -55,8 +55,7 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Return whether this version can repeat the computation: choices, except the fillers of
-    version 0.1, and refreshes."""
+    """Return whether this version can repeat it: choices (not 0.1's fillers) and refreshes."""
     if isinstance(event, BatchChosen):
         return not (event.is_filler or event.is_enqueued)
     return isinstance(event, ModelRefreshed | CandidatesGrown)
@@ -109,8 +108,7 @@ def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    """Return whether both are equal up to the last digits of numbers, which other machines round
-    differently."""
+    """Return whether both are equal up to last digits, which machines round differently."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

@@ -36,8 +36,7 @@ _UNENFORCED = {  # limits that need a process which evaluates and nothing else
 
 
 def check_timeout(settings: Settings) -> None:
-    """Raise UserError when evaluations would run in this thread and their time-out could not end
-    them here."""
+    """Raise UserError when a time-out could not end evaluations, which run in this thread."""
     workers, thread = settings.workers, threading.current_thread()
     if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
         return
@@ -77,8 +76,7 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
-    """Return the parameter's values that matter, checked: of the candidates, and the bounds of what
-    may be drawn."""
+    """Return the parameter's values that matter, checked: candidates, and bounds of draws."""
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
         names = list(candidates.columns)

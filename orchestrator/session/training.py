@@ -16,8 +16,7 @@ SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget c
 
 
 def with_training(settings: Settings, objective: object) -> Settings:
-    """Return `settings` in which it is decided whether trials can be continued, and how many are
-    trained shortly first."""
+    """Return `settings` with decisions on continuing trials and on short first trainings."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings

@@ -17,8 +17,7 @@ class Change:
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """Return the keys that differ, in the order of `old`, then those only in `new`. Lists are
-    compared whole."""
+    """Return the keys that differ: `old`'s order, then new ones. Lists are compared whole."""
     before, after = dict(leaves(old)), dict(leaves(new))
     return [
         Change(key, before.get(key), after.get(key))
@@ -28,8 +27,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 
 
 def may_change(key: str) -> bool:
-    """Return whether a resume may change this dotted key: budget, resources and places may change,
-    decisions may not."""
+    """Return whether a resume may change this dotted key: budget and places, no decisions."""
     return key.partition(".")[0] in CHANGEABLE
 
 

@@ -63,8 +63,7 @@ def read(path: Path) -> Document:
 
 
 def write(tree: Tree) -> str:
-    """Return plain values as YAML text, all ASCII, that `read` and any other reader turn back into
-    them."""
+    """Return plain values as ASCII YAML that `read` and other readers turn back into them."""
     return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=120)
 
 
@@ -140,8 +139,7 @@ class _Loader(yaml.SafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node as PyYAML does, but refuse too many of them before they take time
-        and memory."""
+        """Compose a node as PyYAML does; refuse too many before they take time and memory."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # keys are nodes too
             mark = self.get_mark()
@@ -172,8 +170,7 @@ _SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "boo
 
 
 def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, str]]:
-    """Return values and places of one YAML document; `place_of(line)` words a place, lines count
-    from 1."""
+    """Return values and places of one YAML document; `place_of(line)`: lines from 1."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()

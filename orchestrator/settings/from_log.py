@@ -41,8 +41,7 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for display: without the webhook's address, with which anyone could write to the
-        chat."""
+        """`plain` for display: without the webhook's address, with which anyone could post."""
         notify = self.plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
             return self.plain

@@ -86,8 +86,7 @@ def _check(
 
 
 def with_direction(tree: Any) -> Any:
-    """Return the campaign's plain values with the direction of the first of `objectives` as that of
-    the objective."""
+    """Return the plain values with the first of `objectives`' direction as the objective's."""
     objectives = tree.get("objectives") if isinstance(tree, Mapping) else None
     first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
     objective = tree.get("objective", {}) if isinstance(tree, Mapping) else None

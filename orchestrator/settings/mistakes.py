@@ -87,8 +87,7 @@ class Refusal:
 
 
 def failure(problems: Iterable[Refusal]) -> ValidationError:
-    """Return the exception for a pydantic validator to raise; pydantic adds the validator's
-    position to each path."""
+    """Return the exception for a validator to raise; pydantic adds its position to each path."""
     return ValidationError.from_exception_data(
         "campaign",
         [
@@ -103,8 +102,7 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
 
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
-    """Return the mistakes in `tree` that pydantic found. `model` gives the keys that exist where
-    one is unknown."""
+    """Return the mistakes in `tree` that pydantic found. `model`: which keys exist."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(candidates)
 
@@ -119,8 +117,7 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
 
 
 def align(keys: Keys, message: str, value: object = None) -> Refusal:
-    """Return the problem at `keys` from a message that begins with its own path
-    (`kernel.lengthscale must be …`)."""
+    """Return the problem at `keys` from a message with its own path (`kernel.x must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
@@ -133,8 +130,7 @@ def align(keys: Keys, message: str, value: object = None) -> Refusal:
 
 
 def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
-    """Return the problem of a key that does not exist, with a similar key or all keys that exist,
-    if they are known."""
+    """Return the problem of an unknown key, with a similar one or all that exist, if known."""
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
     return Refusal((key,), f"is not a known key{hint}")
 
@@ -207,8 +203,7 @@ def _either_of(words: Sequence[str]) -> str:
 
 
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
-    """Return the part of `loc` that stands in the file; what does not is the name of a union's
-    member."""
+    """Return the part of `loc` that stands in the file, without names of a union's members."""
     keys: list[str | int] = []
     union: Keys | None = None
     for depth, part in enumerate(loc):
@@ -228,8 +223,7 @@ def _has(tree: object, part: str | int) -> bool:
 
 
 def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """List the keys that the section at `keys` can have; a number in `keys` is the place in a list
-    of sections."""
+    """List the keys of the section at `keys`; a number there is a place in a list."""
     models = [model] if model else []
     for key in keys:
         if isinstance(key, str):

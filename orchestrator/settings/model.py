@@ -111,8 +111,7 @@ def _default_strategy() -> AnyStrategy:
 
 
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
-    """Return the campaign's plain values with a ConfigSpace file that `space` names read into
-    `space` and `forbid`."""
+    """Return the plain values with `space`'s ConfigSpace file read into `space` and `forbid`."""
     file = tree.get("space") if isinstance(tree, Mapping) else None
     if not isinstance(file, str):
         return tree
@@ -456,8 +455,7 @@ def _first_word(message: str) -> str:
 
 
 def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
-    """Return settings of plain values, such as `resolved()` gave; messages begin with `origin`.
-    Raises ConfigError."""
+    """Return settings of plain values; messages begin with `origin`. Raises ConfigError."""
     return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
 
 

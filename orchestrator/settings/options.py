@@ -42,8 +42,7 @@ def adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def dump(options: object) -> Plain:
-    """Return a dataclass as plain values, all defaults filled in; `build(type(options),
-    dump(options)) == options`."""
+    """Return a dataclass as plain values, defaults filled in: what `build` takes back."""
     cls: type = type(options)
     dumped: Plain = adapter(cls).dump_python(options, mode="json")
     return dumped
@@ -76,8 +75,7 @@ def build(cls: type, options: Tree) -> Any:
 
 
 def find_options(name: str) -> type[ObjectiveOptions]:
-    """Return the options class of a listed objective. Raises ValueError, which is what a validator
-    may raise."""
+    """Return a listed objective's options class. Raises ValueError, as validators may."""
     try:
         return find_objective(name)
     except ObjectiveError as error:
@@ -85,8 +83,7 @@ def find_options(name: str) -> type[ObjectiveOptions]:
 
 
 def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
-    """Return the dataclass that `objective.<key>: value` and its options make; relative folders are
-    below `folder`."""
+    """Return the dataclass of `objective.<key>: value` and options; folders below `folder`."""
     if key == "name":
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named

@@ -45,8 +45,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_whole_numbers(cls, tree: Any) -> Any:
-        """Read 1e3, which is a float in YAML and JSON, as the whole number that it is where one is
-        needed."""
+        """Read 1e3, a float in YAML and JSON, as a whole number where one is needed."""
         if not isinstance(tree, Mapping):
             return tree
         annotations = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
@@ -132,8 +131,7 @@ AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
 
 def name_from(text: str) -> str:
-    """Return a `Name` that resembles a text: each run of letters that are not allowed becomes a
-    hyphen."""
+    """Return a `Name` that resembles a text: other letters become hyphens."""
     name = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text).lstrip(_FURTHER_LETTERS)
     return name[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
 
@@ -172,13 +170,11 @@ class ObjectiveSettings(Section):
         return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
 
     def load(self, source: DataSource) -> Objective | None:
-        """Return the objective with its data; None when the candidates' table is it. Raises
-        ObjectiveError."""
+        """Return the objective with its data; None if a table is it. Raises ObjectiveError."""
         return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
     def own_space(self) -> Mapping[str, Parameter] | None:
-        """Return the space a listed objective brings; None when it brings candidates instead, or is
-        not listed."""
+        """Return a listed objective's space; None when it brings candidates or is not listed."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
     @property
@@ -258,8 +254,7 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Take the number of steps as that of evaluations where it is missing: each trial takes at
-        least one step."""
+        """Take `steps` for a missing number of evaluations: a trial takes at least one step."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree
@@ -370,8 +365,7 @@ class WorkerSettings(Section):
         return {key: one.parameter for key, one in given.items() if one is not None}
 
     def share_of(self, parameters: Parameters) -> Share:
-        """Return what a trial with these parameters takes; a conditional parameter that does not
-        exist changes nothing."""
+        """Return what a trial with these parameters takes; missing parameters change nothing."""
         own = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
         given = {key: parameters.get(name) for key, name in self.sized_by.items()}
         amounts = {key: float(value) for key, value in given.items() if isinstance(value, int | float)}

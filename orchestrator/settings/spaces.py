@@ -96,8 +96,7 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
 
 
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
-    """Return `space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises
-    ValidationError."""
+    """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises ValidationError."""
     from objectives.configspace_file import read_configspace  # imported here, for files that name such a space only
 
     try:
@@ -183,8 +182,7 @@ def _build_parameter(options: object) -> Parameter:
 
 
 def _example(options: object) -> str:
-    """Return what may be meant by something that is no mapping: two numbers in order are a range as
-    likely as two choices."""
+    """Return what no mapping may have meant: two ordered numbers may be a range or choices."""
     if not isinstance(options, list | tuple):
         return "{low: 0, high: 1}"
     are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in options)
@@ -222,8 +220,7 @@ def _repeated(name: str, options: Mapping[str, object], written: Mapping[str, ob
 
 
 def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
-    """Return a condition inside a block for its repetition `place`: with the names that begin with
-    `prefix`."""
+    """Return a block's condition for its repetition `place`, names begun with `prefix`."""
 
     def named(word: object) -> object:
         return f"{prefix}{word}" if word in block else word

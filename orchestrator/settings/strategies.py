@@ -64,8 +64,7 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
 
 
 def _drop_retired(fields: Tree) -> Plain:
-    """Return `fields` without retired options that are off, which resolved files of older runs
-    contain."""
+    """Return `fields` without retired options that are off, as files of older runs have."""
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(
@@ -105,8 +104,7 @@ def dump_strategy(strategy: object) -> Plain:
 
 
 def _locate(folder: Path, path: object) -> object:
-    """Return a path below `folder`; the file of a SQLite URL below `folder`; any other database URL
-    unchanged."""
+    """Return a path, or the file of a SQLite URL, below `folder`; other URLs unchanged."""
     scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
     if slashes and scheme.startswith("sqlite"):
         return f"{scheme}{slashes}{join(folder, file)}"

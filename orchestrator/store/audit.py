@@ -88,8 +88,7 @@ class _Trial:
 
 @dataclass
 class Audit:
-    """The bookkeeping. `problems` are collected on the way; `state` is the fold of the same events
-    by `campaign.apply`."""
+    """The bookkeeping with its `problems`; `state`: the fold of the same events by `apply`."""
 
     store: EventStore
     campaign: str
@@ -109,8 +108,7 @@ class Audit:
     state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be known
 
     def skip(self) -> None:
-        """Note that events are missing before the next one, whose predecessor is therefore
-        unknown."""
+        """Note that events before the next one are missing, so its predecessor is unknown."""
         self.is_gap = True
 
     def take(self, row: Row) -> None:
@@ -196,8 +194,7 @@ class Audit:
         ]
 
     def _check_place(self, row: Row, event: Event) -> Iterator[str]:
-        """Yield what is wrong with an event's place: epochs never fall, and each begins with the
-        opening of its session."""
+        """Yield what is wrong with a place: epochs never fall, and begin with a session."""
         if (row.position == 0) != isinstance(event, CampaignCreated):
             yield "a log begins with the campaign's creation, and has only one"
         if row.epoch < self.epoch:

@@ -39,8 +39,7 @@ class LogComparison:
 
 
 def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
-    """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has
-    no such campaign."""
+    """Compare `campaign`'s events in both. Raises StoreError; RunError without a copy of it."""
     position = 0
     while True:
         pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)

@@ -47,8 +47,7 @@ class EventStore:
             tables_version(connection)
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
-        """Begin the log of a new campaign with these events. Raises RunError if there is one of
-        this name."""
+        """Begin a new campaign's log with these events. Raises RunError if its name is taken."""
         events, head = encode(campaign, 0, 0, first, previous=0)
         row = {"campaign": campaign, "epoch": 0, "holder": "", "since": time.time(), "length": len(first), "head": head}
         self._make_file()
@@ -65,8 +64,7 @@ class EventStore:
                 ) from error
 
     def make_tables(self) -> None:
-        """Make the tables, or bring those of an older version up to date. Only this needs the right
-        to create tables."""
+        """Make or update the tables. Only this needs the right to create tables."""
         self._make_file()
         with translate_errors(self.url), self._engine.begin() as connection:
             bring_up_to_date(connection)
@@ -115,15 +113,13 @@ class EventStore:
             return connection.execute(query).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
-        """Write a request for the holder of this epoch, which reads it with its next beat. False:
-        that holder is gone."""
+        """Write a request for the holder of this epoch, for its next beat. False: it is gone."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch) & (HOLDERS.c.holder != "")
         with self._writing() as connection:
             return connection.execute(HOLDERS.update().where(mine).values(stop=stop)).rowcount == 1
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
-        """Yield the campaign's events from position `after` on, in order. Raises StoreError at a
-        damaged or missing one."""
+        """Yield events in order from position `after` on. Raises StoreError at damage or a gap."""
         position, previous, least = after, self.checksum_before(campaign, after), 0
         with contextlib.suppress(RunError):  # the campaign's own row is lost: `verify` says so
             least = self.length(campaign)
@@ -137,8 +133,7 @@ class EventStore:
             raise StoreError(f"event {position} of {campaign!r} is missing in {self._name}: the log is damaged")
 
     def checksum_before(self, campaign: str, position: int) -> int | None:
-        """Return what the event at `position` follows: the checksum of the one before it, 0 at the
-        beginning."""
+        """Return the checksum of the event before `position`; 0 at the beginning."""
         before = self.rows(campaign, position - 1, limit=1) if position else []
         return before[0].checksum if before and before[0].position == position - 1 else 0
 
@@ -152,8 +147,7 @@ class EventStore:
         return list(map(Row._make, records))
 
     def salvage(self, campaign: str) -> list[Row]:
-        """Return the events before the first damage, in no order, for a file whose index is
-        damaged."""
+        """Return a file's events before its first damage, unordered: its index may be damaged."""
         readable: list[Row] = []
         with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is reported elsewhere
             computed = EVENTS.c.campaign.concat("")  # no index contains this column, so the table itself is read
@@ -163,16 +157,14 @@ class EventStore:
         return readable
 
     def event_at(self, campaign: str, position: int) -> Event | None:
-        """Return the event at this position; None when there is none. Raises StoreError when it is
-        damaged."""
+        """Return the event at this position, or None. Raises StoreError when it is damaged."""
         rows = self.rows(campaign, position, limit=1)
         if not rows or rows[0].position != position:
             return None
         return self.event(campaign, rows[0], self.checksum_before(campaign, position))
 
     def newest(self, campaign: str, kind: str) -> Event | None:
-        """Return the newest event of this kind; None when there is none. Raises StoreError when it
-        is damaged."""
+        """Return the newest event of this kind, or None. Raises StoreError when it is damaged."""
         with self._reading() as connection:
             is_it = (EVENTS.c.campaign == campaign) & (EVENTS.c.kind == kind)
             position = connection.execute(sa.select(sa.func.max(EVENTS.c.position)).where(is_it)).scalar_one()
@@ -225,8 +217,7 @@ class EventStore:
         )
 
     def has(self, campaign: str) -> bool:
-        """Return whether there is a campaign of this name; False also where no campaign was ever
-        stored."""
+        """Return whether there is such a campaign; False where none was ever stored."""
         query = sa.select(CAMPAIGNS.c.campaign).where(CAMPAIGNS.c.campaign == campaign)
         if self._file is not None and not self._file.exists():
             return False
@@ -243,14 +234,12 @@ class EventStore:
             return list(connection.execute(sa.select(CAMPAIGNS.c.campaign).order_by(CAMPAIGNS.c.campaign)).scalars())
 
     def length(self, campaign: str) -> int:
-        """Return the number of events by the campaign's row. Raises RunError when there is no such
-        campaign."""
+        """Return the number of events by the campaign's row. Raises RunError without one."""
         with self._reading() as connection:
             return self._whole("length", self._row(connection, campaign).length)
 
     def damages(self) -> list[str]:
-        """Return the findings of SQLite's own check of the whole file; empty for other databases,
-        which check their pages."""
+        """Return what SQLite's own check of the file finds; empty for other databases."""
         if self._engine.dialect.name != "sqlite":
             return []
         with self._reading() as connection:
@@ -297,8 +286,7 @@ class EventStore:
         return connection.execute(sa.select(EVENTS.c.checksum).where(is_last)).scalar_one_or_none() or 0
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
-        """Replace the snapshot. It is a copy of the log's contents, so losing it costs time
-        only."""
+        """Replace the snapshot, a copy of the log's contents: losing it costs only time."""
         with self._writing() as connection:
             connection.execute(SNAPSHOTS.delete().where(SNAPSHOTS.c.campaign == campaign))
             connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
@@ -317,8 +305,7 @@ class EventStore:
         return snapshot if self.checksum_before(campaign, snapshot.position) == snapshot.head else None
 
     def add_note(self, campaign: str, note: Note) -> None:
-        """Keep a note on the campaign or one of its trials, whichever process holds it; durable on
-        return."""
+        """Keep a note on the campaign or a trial, whoever holds it; durable on return."""
         is_it = CAMPAIGNS.c.campaign == campaign
         with self._writing() as connection:
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
@@ -367,8 +354,7 @@ class EventStore:
             yield connection
 
     def _whole(self, column: str, value: object) -> int:
-        """Return a number that must be an integer: SQLite returns any value that a damaged or
-        edited file has there."""
+        """Return an integer: SQLite returns any value that a damaged or edited file has there."""
         if not isinstance(value, int):
             raise StoreError(
                 f"the store {self._name} must have a whole number as {column}, got {value!r}: it is damaged, "
@@ -377,8 +363,7 @@ class EventStore:
         return value
 
     def _make_file(self) -> None:
-        """A SQLite file that only its owner may read, where there is none; SQLite's other files are
-        made like it."""
+        """Make a SQLite file that only its owner may read; SQLite makes its other files alike."""
         if self._file is not None:
             try:
                 files.make_private(self._file)
@@ -430,13 +415,11 @@ class Writer:
             self.store.append(self.campaign, self.epoch, events, position)
 
     def beat(self) -> Stop:
-        """Return a heartbeat; returns the request to this session. Raises FencedError,
-        StoreError."""
+        """Beat, and return the request to this session. Raises FencedError, StoreError."""
         return self.store.beat(self.campaign, self.epoch)
 
     def release(self) -> None:
-        """Release the claim, so that the next session need not check whether this one lives. Raises
-        StoreError."""
+        """Release the claim, so the next session need not check on this one. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)
 
 

@@ -39,8 +39,7 @@ _DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. `started` and `space` are empty when the system does not provide them; then only
-    the heartbeats decide."""
+    """A process. Without `started` and `space` (unknown here) only heartbeats decide."""
 
     host: str
     pid: int
@@ -66,8 +65,7 @@ class Identity:
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
-        """Return whether this process exists, seen from the space `here`; None when that cannot be
-        known from there."""
+        """Return whether this process exists, seen from the space `here`; None if unknown."""
         if not self.space or not self.started or self.space != here:
             return None
         try:
@@ -86,8 +84,7 @@ class Identity:
 
 
 class Watch:
-    """Decides by repeated checks whether a campaign is held. `me` is the process that looks;
-    `clock` counts seconds."""
+    """Decides by repeated checks whether a campaign is held by another than `me`."""
 
     def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = (me or Identity.of_this_process()).space
@@ -173,8 +170,7 @@ def take(
 
 
 def describe_holder(holding: Holding) -> str:
-    """Return who runs it, for a person. The times are those of the holder's clock, with its
-    error."""
+    """Return who runs it, for a person; the times are by the holder's clock."""
     ago = duration(max(0.0, time.time() - holding.last_beat))
     return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"
 
@@ -199,8 +195,7 @@ class Heartbeat:
         self._thread.start()
 
     def pass_stop_requests_to(self, stop: Callable[[bool], None]) -> None:
-        """Pass requests to stop on from now on, also an earlier one; `stop` gets whether to stop
-        immediately."""
+        """Pass on requests to stop, also an earlier one; `stop` gets whether at once."""
         with self._lock:
             self._stop = stop
             if self._asked:
@@ -239,8 +234,7 @@ class Heartbeat:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return a process's state, and its start in ticks since the machine's start; both empty when
-    they cannot be read."""
+    """Return a process's state and its start in ticks since boot; both empty if unknown."""
     try:
         # the name in the middle may hold anything, also spaces and brackets
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -250,8 +244,7 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def _space() -> str:
-    """Return the boot of this machine and the PID namespace of this process; empty when the system
-    does not provide them."""
+    """Return this boot and PID namespace; empty when the system does not provide them."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"

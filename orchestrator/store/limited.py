@@ -42,8 +42,7 @@ class Call(Generic[T]):
         return self._result  # type: ignore[return-value]  # None where T allows it
 
     def leave(self) -> None:
-        """Let a query of a SQLite database, now or later, raise an error: the result is not
-        needed any more."""
+        """Let SQLite queries, now or later, raise an error: the result is not needed."""
         self._is_left = True
 
     @property
@@ -60,8 +59,7 @@ class Call(Generic[T]):
 
 
 def call(function: Callable[[], T], seconds: float) -> T:
-    """Return what `function` returns. Raises RunError when that takes longer than `seconds`, else
-    what it raises."""
+    """Return what `function` returns or raises. Raises RunError after `seconds`."""
     running = Call(function)
     if not running.is_over(seconds):
         running.leave()
@@ -76,8 +74,7 @@ def is_left_behind() -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a run cannot be read, for its line in a list: also for errors that only a crafted
-    file causes."""
+    """Return why a run cannot be read, for a line in a list, also of crafted files."""
     text = str(error) or "no message"
     return text if isinstance(error, BbkbError) else f"it is damaged, {type(error).__name__}: {text}"
 

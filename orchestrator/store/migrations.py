@@ -39,8 +39,7 @@ _ADDED = {
 
 
 def tables_version(connection: sa.Connection) -> int:
-    """Return the version of the tables; 0 when there are none. Raises StoreError when a newer
-    program made them."""
+    """Return the tables' version; 0: none. Raises StoreError when a newer program made them."""
     present = set(sa.inspect(connection).get_table_names())
     if EVENTS.name not in present:
         return 0

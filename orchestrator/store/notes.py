@@ -28,8 +28,7 @@ class Note:
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags, each once. Raises UserError when one is empty, too long or has a comma or
-    white space in it."""
+    """Return the tags, each once. Raises UserError on an empty, too long or spaced one."""
     for tag in tags:
         if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
             raise UserError(
@@ -39,8 +38,7 @@ def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None) -> Note:
-    """Return a note with the current time. Raises UserError when there is neither text nor tag, or
-    one is not allowed."""
+    """Return a note of now. Raises UserError without text and tag, or on a bad one."""
     if not text.strip() and not tags:
         raise UserError("a note must have a text or a tag, got neither")
     if len(text) > MOST_CHARACTERS:
@@ -56,8 +54,7 @@ def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
 
 
 def select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
-    """Return the notes on the campaign and its trials, in the order written; none where an older
-    version made the tables."""
+    """Return the notes on a campaign and its trials, as written; none in older tables."""
     if not sa.inspect(connection).has_table(NOTES.name):
         return ()
     query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)

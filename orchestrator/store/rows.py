@@ -49,8 +49,7 @@ class Snapshot:
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
 ) -> tuple[list[dict[str, object]], int]:
-    """Return rows for these events from `position` on, chained to the checksum `previous`; and the
-    checksum of the last."""
+    """Return rows from `position` on, chained to the checksum `previous`, and the last one."""
     rows = []
     for index, event in enumerate(events, start=position):
         row = Row(index, epoch, event.kind, body_of(event), None, EVENT_VERSION)
@@ -70,8 +69,7 @@ def encode(
 
 
 def decode(row: Row) -> Event:
-    """Return the event of a row. Raises NewerVersionError, or another ValueError when it cannot be
-    decoded."""
+    """Return a row's event. Raises NewerVersionError, or another ValueError."""
     if row.version is None:
         return from_version_1(from_json(row.body))
     check_event_version(row.version)
@@ -79,8 +77,7 @@ def decode(row: Row) -> Event:
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:
-    """Return 63 bits of BLAKE2b over all columns of the row, its position included, and the
-    checksum before it."""
+    """Return 63 bits of BLAKE2b over all columns, position and the checksum before it."""
     content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
     digest = blake2b(content.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)

@@ -91,8 +91,7 @@ class Run:
             store.close()
 
     def events(self) -> list[Event]:
-        """Return the whole log. Raises RunError when there is none, StoreError when it cannot be
-        read."""
+        """Return the whole log. Raises RunError without one, StoreError if it is unreadable."""
         with self.store() as store:
             return self.read(store)
 
@@ -166,8 +165,7 @@ def _fill(
     existing: ExistingTaken | None,
     enqueued: Sequence[int],
 ) -> None:
-    """The log of a new run, then its files: when two processes begin the same one, creating the log
-    decides."""
+    """Write a new run's log, then its files: of two processes, the log decides."""
     with run.store() as store:
         store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
     write_settings(run, settings)
@@ -216,14 +214,12 @@ def find(settings: "Settings") -> Run | None:
 
 
 def make_folder(run: Run) -> None:
-    """Make the folder of a run that is found, unless it is there. Raises RunError when it cannot be
-    made."""
+    """Make the folder of a run that was found, if missing. Raises RunError."""
     _make(run.folder)
 
 
 def check_writable(settings: "Settings") -> None:
-    """Raise RunError when no run's folder could be made below `runs`, StoreError when its store
-    cannot be used."""
+    """Raise RunError when `runs` cannot hold a run's folder, StoreError for its store."""
     root = Path(settings.runs)
     try:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
@@ -290,8 +286,7 @@ def _remember(store: str) -> None:
 
 
 def write_settings(run: Run, settings: "Settings") -> None:
-    """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be
-    written."""
+    """Write the resolved campaign file, whole or not at all. Raises RunError."""
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
     )
@@ -308,8 +303,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _name_in_store(folder: Path) -> str:
-    """Return the campaign's name, which a renamed folder keeps; the folder's own where an older
-    version made it."""
+    """Return the campaign's name, which a renamed folder keeps; older runs: the folder's."""
     try:
         written = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
         name = json.loads(written).get("campaign")
@@ -344,8 +338,7 @@ def _resolved(folder: Path) -> Path:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder, readable by its owner only, and return whether it is new. Raises RunError
-    when it cannot be made."""
+    """Make the folder, private; return whether it is new. Raises RunError."""
     try:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True
@@ -396,8 +389,7 @@ def _version(name: str) -> str:
 
 
 def _git_commit() -> str | None:
-    """Return the commit of the working directory, `+changes` when it is not clean; None outside
-    git."""
+    """Return the working directory's commit, `+changes` if modified; None outside git."""
     try:
         commit = _git("rev-parse", "HEAD")
         return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -48,8 +48,7 @@ def _fields(annotation: object) -> Iterator[dict[str, object]]:
 
 
 def _version(position: object, body: object) -> str:
-    """Return a checksum of the program and of the contents, in the 20 characters of the table's
-    column."""
+    """Return a checksum of program and contents, in the 20 characters of the column."""
     described = f"{_program()} {position!r} {body}"
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 

@@ -18,8 +18,7 @@ _LOGGER = logging.getLogger("bbkb.store")
 
 
 def trust(url: str) -> None:
-    """Remember that this user has named this database. Raises UserError when it cannot be
-    written."""
+    """Remember that this user has named this database. Raises UserError."""
     file, line = _file(), credentials.redact(url)
     remembered = _read(file)
     if line in remembered:
@@ -34,8 +33,7 @@ def trust(url: str) -> None:
 
 
 def remember(url: str) -> None:
-    """As `trust`, for a database that a campaign is run in: that must not fail for want of a home
-    folder."""
+    """As `trust`, for a campaign's database: no error for want of a home folder."""
     try:
         trust(url)
     except UserError as error:

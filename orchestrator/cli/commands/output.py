@@ -71,8 +71,7 @@ def _is_open(state: CampaignState, trial: int) -> bool:
 
 
 class _GrowingFile:
-    """A file that another process writes, from the byte `first` on; it begins again when it was
-    replaced."""
+    """A file that another process writes, from byte `first` on; anew when it was replaced."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._path = path
@@ -90,8 +89,7 @@ class _GrowingFile:
 
 
 def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
-    """Yield the output of an attempt, or of the last one; with `follow` also what is printed while
-    the trial runs."""
+    """Yield an attempt's output (default: the last one's); `follow`: also while it runs."""
     shown, file = 0, None
     next_look, is_open = time.monotonic(), follow
     while True:

@@ -180,8 +180,7 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]
 
 
 def _read_limited(folder: Path) -> History:
-    """Return the history of a run, which may be somebody else's, in a time that its length
-    allows."""
+    """Return the history of a run, perhaps somebody else's, in a time that its length allows."""
 
     def length_of(run: Run) -> int:
         with run.store() as store:
