@@ -19,7 +19,6 @@ _LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm'
 _CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
 _EARLY_SECONDS = 60  # by which Slurm's signal may be early
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
-_GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,24 +105,6 @@ def script_for(
         head_cpus=allocation.head_cpus,
     )
     return Script(text, tuple(_reasons(allocation, settings, places, grace, run)))
-
-
-def general_script() -> str:
-    """Return the script for any campaign, which is deploy/slurm/bbkb.sbatch."""
-    return _render(
-        JobResources(nodes=3, cpus=2),
-        header="For any campaign: sbatch [options, which override those below] bbkb.sbatch campaign.yaml [options of\n"
-        "# `bbkb run`]. BBKB_RUNS names the folder of results, BBKB_RUN the run.",
-        job_name="bbkb",
-        output="bbkb-%j.out",
-        bin_folder="",
-        runs='"${BBKB_RUNS:-$PWD/runs}"',
-        run='"${BBKB_RUN:-slurm-$SLURM_JOB_ID}"',
-        grace=DEFAULT_GRACE_SECONDS,
-        arguments='--workers $((SLURM_JOB_NUM_NODES * ${SLURM_CPUS_PER_TASK:-1})) "$@"',
-        cpus=_GENERAL_CPUS,
-        head_cpus=_GENERAL_CPUS,
-    )
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:

@@ -1,5 +1,5 @@
-"""A bounded number of connections to the page, so that nobody without the token can use up the
-process's resources.
+"""A bounded number of connections to the page: without the token, no one can use up the process's
+resources.
 
 The process that serves may also run a campaign, whose store needs file descriptors. A connection
 that has sent no request with the token is closed after some seconds, and earlier when others need

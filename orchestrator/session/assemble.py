@@ -64,7 +64,8 @@ class Parts:
     @property
     def description(self) -> str:
         """The objective's description of itself and its data; empty when it has none."""
-        return self._inner.description if isinstance(self._inner, HasDescription) else ""
+        inner = self.training_objective
+        return inner.description if isinstance(inner, HasDescription) else ""
 
     def optimum(self, is_maximized: bool) -> float | None:
         """Return the best noise-free value, where the objective knows it and nothing else is
@@ -74,10 +75,6 @@ class Parts:
     @property
     def training_objective(self) -> Objective:
         """The objective itself, without what reads its metrics."""
-        return self._inner
-
-    @property
-    def _inner(self) -> Objective:
         return self.objective.inner if isinstance(self.objective, WithMetrics) else self.objective
 
 
@@ -267,13 +264,16 @@ def open_session(
     settings = with_training(settings, parts.training_objective)
     with ExitStack() as held:  # released immediately when a line below raises, else at the end of the session
         held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
-        store = _open_store(run, held)
-        writer = _claim(store, run, settings)
+        store = held.enter_context(run.store())
+        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
             _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign in epoch %d as %s", writer.epoch, Identity.of_this_process())
-        heartbeat = _keep_alive(writer, held)
-        _write_settings(run, settings)
+        heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life
+        heartbeat.start()
+        held.callback(heartbeat.end)
+        if run.folder.is_dir():  # it may be on another machine
+            write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
@@ -294,31 +294,6 @@ def open_session(
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 
 
-def _open_store(run: Run, held: ExitStack) -> EventStore:
-    store = EventStore(run.store_url)
-    held.callback(store.close)
-    return store
-
-
-def _claim(store: EventStore, run: Run, settings: Settings) -> Writer:
-    return take(store, run.name, settings=json.dumps(settings.resolved()))
-
-
-def _keep_alive(writer: Writer, held: ExitStack) -> Heartbeat:
-    """Start the heartbeat: the following steps may take longer than the time after which the lease
-    expires."""
-    heartbeat = Heartbeat(writer)
-    heartbeat.start()
-    held.callback(heartbeat.end)
-    return heartbeat
-
-
-def _write_settings(run: Run, settings: Settings) -> None:
-    """Write the settings of the claim into the run's folder, if this machine has it."""
-    if run.folder.is_dir():
-        write_settings(run, settings)
-
-
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
     """Return the problem, each trial of which gets a folder of its own where the settings ask for
     one, and keeps what it prints where this machine has the run's folder."""
@@ -328,13 +303,15 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
 
 
 def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
-    """Return the problem with its candidates here, or divided among processes."""
-    threads, shards = settings.computing.threads, settings.computing.shards
-    if shards == 1:
+    """Return the problem with its candidates here, or divided among Ray actors."""
+    if settings.computing.shards == 1:
         return problem
-    problem, close_spread = _make_shards(problem, shards, threads)
-    held.callback(close_spread)
-    return problem
+    from orchestrator.candidates.shards import ShardedArms  # campaigns without Ray do not import it
+
+    features = problem.candidates.features
+    sharded = ShardedArms.start(features, settings.computing.shards, settings.computing.threads)
+    held.callback(sharded.close)
+    return replace(problem, sharded_arms=sharded)
 
 
 def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
@@ -356,15 +333,6 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
         settings=settings.resolved(),
         adopted=tuple(sorted(adopted)),
     )
-
-
-def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
-    """Return the problem with its candidates spread over this many Ray actors, and what ends
-    them."""
-    from orchestrator.candidates.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
-
-    sharded = ShardedArms.start(problem.candidates.features, shards, threads)
-    return replace(problem, sharded_arms=sharded), sharded.close
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:

@@ -147,29 +147,15 @@ def create(
     _remember(settings.store)
     run = Run(folder, _store_url(settings.store, folder))
     try:
-        _fill(run, settings, candidates, objective, optimum, began, existing, enqueued)
+        with run.store() as store:  # first: of two processes that begin the same run, the log decides
+            store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
+        write_settings(run, settings)
+        _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
     except BaseException:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
         raise
     return run
-
-
-def _fill(
-    run: Run,
-    settings: "Settings",
-    candidates: Candidates,
-    objective: str,
-    optimum: float | None,
-    began: str,
-    existing: ExistingTaken | None,
-    enqueued: Sequence[int],
-) -> None:
-    """Write a new run's log, then its files: of two processes, the log decides."""
-    with run.store() as store:
-        store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
-    write_settings(run, settings)
-    _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
 
 
 def first_events(

@@ -153,7 +153,7 @@ class _Others:
                 self._note_loss(rank, error)
                 continue
             if isinstance(outcome, Failure) and self.end_requested is None:
-                # nobody of ours has ended it
+                # no process of ours has ended it
                 is_killed = outcome.kind is FailureKind.CANCELLED
                 kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
                 self._note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)

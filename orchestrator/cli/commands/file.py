@@ -62,7 +62,8 @@ StrategyName = Annotated[
 
 
 def strategies(name: StrategyName = None) -> None:
-    """List the strategies: name, source and default options; or explain the options of one."""
+    """List the strategies: name, source and options with their defaults; or explain the options
+    of one."""
     console = SafeConsole()
     for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]

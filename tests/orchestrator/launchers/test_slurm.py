@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.slurm import JobResources, Script, general_script, grace_seconds, script_for
+from orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.wording import duration
 
@@ -27,6 +27,25 @@ def settings_of(**workers: Any) -> Settings:
 
 def script(allocation: JobResources, run: str = "first", **workers: Any) -> Script:
     return script_for(allocation, settings_of(**workers), ["/data/campaign.yaml"], run, Path("/opt/bbkb/bin"))
+
+
+def general_script() -> str:
+    """Return what deploy/slurm/bbkb.sbatch must be: the script for any campaign."""
+    cpus = '"${SLURM_CPUS_PER_TASK:-1}"'
+    return _render(
+        JobResources(nodes=3, cpus=2),
+        header="For any campaign: sbatch [options, which override those below] bbkb.sbatch campaign.yaml [options of\n"
+        "# `bbkb run`]. BBKB_RUNS names the folder of results, BBKB_RUN the run.",
+        job_name="bbkb",
+        output="bbkb-%j.out",
+        bin_folder="",
+        runs='"${BBKB_RUNS:-$PWD/runs}"',
+        run='"${BBKB_RUN:-slurm-$SLURM_JOB_ID}"',
+        grace=DEFAULT_GRACE_SECONDS,
+        arguments='--workers $((SLURM_JOB_NUM_NODES * ${SLURM_CPUS_PER_TASK:-1})) "$@"',
+        cpus=cpus,
+        head_cpus=cpus,
+    )
 
 
 def check_shell(text: str) -> None:
