@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
@@ -31,9 +30,7 @@ class View(Protocol):
     def __enter__(self) -> Self:
         """Begin to show."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Leave the last status in place."""
 
     def update(self, status: Status) -> None:
@@ -76,9 +73,7 @@ class TerminalView:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
     def wait_for(self, what: str) -> None:
@@ -105,9 +100,7 @@ class _Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         return None
 
 

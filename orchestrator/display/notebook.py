@@ -3,7 +3,6 @@
 import html
 import importlib
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from orchestrator.campaign.status import Status, headline
@@ -26,9 +25,7 @@ class NotebookView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         return None
 
     def update(self, status: Status) -> None:

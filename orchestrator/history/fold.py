@@ -176,6 +176,11 @@ class History:
         return self.campaign.rules.is_maximized
 
     @property
+    def sign(self) -> float:
+        """What turns a value into a reward, which is maximised."""
+        return self.campaign.rules.sign
+
+    @property
     def goals(self) -> CampaignGoals:
         """The objectives and constraints."""
         return self.campaign.rules.goals

@@ -74,18 +74,19 @@ def _metric_curves(history: History, rows: list[TrialRow], name: str, place: int
 
 
 def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
-    sign = 1.0 if history.is_maximized else -1.0
     valued = [row for row in rows if row.value is not None]
-    best = sorted(valued, key=lambda row: -sign * (row.value or 0.0))[:_BEST_CURVES]
+    best = sorted(valued, key=lambda row: -history.sign * (row.value or 0.0))[:_BEST_CURVES]
     newest = rows[-(_MOST_CURVES - len(best)) :]
     return list({row.trial: row for row in [*best, *newest]}.values())
 
 
 def _expected(history: History, shown: list[TrialRow]) -> list[TrialRow]:
     """Return shown rows with a drawn forecast: running trials, then the best stopped ones."""
-    forecasts, sign = history.campaign.training.forecasts, 1.0 if history.is_maximized else -1.0
+    forecasts = history.campaign.training.forecasts
     unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
-    best_first = sorted(unfinished, key=lambda row: (row.status != "running", -sign * forecasts[row.trial].mean))
+    best_first = sorted(
+        unfinished, key=lambda row: (row.status != "running", -history.sign * forecasts[row.trial].mean)
+    )
     return best_first[:_MOST_BANDS]
 
 

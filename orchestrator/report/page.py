@@ -168,8 +168,7 @@ def listed_rows(history: History) -> list[TrialRow]:
     """Return the trials of the table: all if they are few, else the best and the newest."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials
-    sign = 1.0 if history.is_maximized else -1.0
-    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=lambda row: sign * (row.value or 0.0))
+    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=lambda row: history.sign * (row.value or 0.0))
     newest = history.trials[-_MOST_LISTED // 2 :]
     return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
 

@@ -24,8 +24,8 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 
 def parallel_coordinates(history: History) -> Figure | None:
     """Return all successful trials over their parameters, the best last; None without any."""
-    sign = 1.0 if history.is_maximized else -1.0
-    rows = sorted(_rows(history), key=lambda row: sign * (row.value or 0.0))
+    sign = history.sign
+    rows = sorted(sample_results(history, _MOST_LINES, 4), key=lambda row: sign * (row.value or 0.0))
     names = parameter_names(rows)
     if not names:
         return None
@@ -72,14 +72,15 @@ def parallel_coordinates(history: History) -> Figure | None:
     )
 
 
-def _rows(history: History) -> list[TrialRow]:
-    """Return all results if a browser can draw them; else the best quarter and an even sample."""
+def sample_results(history: History, most: int, share: int) -> list[TrialRow]:
+    """Return all results if they are at most `most`; else the best 1/`share` of that many, and
+    others evenly over the campaign."""
     rows = history.succeeded
-    if len(rows) <= _MOST_LINES:
+    if len(rows) <= most:
         return rows
-    rewards = (1.0 if history.is_maximized else -1.0) * np.array([row.value for row in rows], dtype=float)
-    best = np.argpartition(-rewards, _MOST_LINES // 4)[: _MOST_LINES // 4]
-    evenly = np.linspace(0, len(rows) - 1, _MOST_LINES - len(best)).astype(np.intp)
+    rewards = history.sign * np.array([row.value for row in rows], dtype=float)
+    best = np.argpartition(-rewards, most // share)[: most // share]
+    evenly = np.linspace(0, len(rows) - 1, most - len(best)).astype(np.intp)
     return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
 
 

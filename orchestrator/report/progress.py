@@ -155,9 +155,8 @@ def batch_sizes(history: History) -> Figure | None:
     sizes = np.array([len(batch.picks) for batch in batches])
     caption = f"{plural(len(batches), 'batch', 'es')}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
     texts = [f"{label(batch.reason, 90)}<br>chosen in {short(batch.seconds)} s" for batch in batches]
-    traces = _columns(sizes, texts, "batch %{x}: <b>%{y} trials</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("batch", len(sizes)), axis("trials in the batch", rangemode="tozero"))
-    return Figure(name="batches", title="Batch sizes", caption=caption, traces=traces, layout=picture, is_wide=False)
+    titles = ("batches", "Batch sizes", caption)
+    return _columns(titles, sizes, texts, counted="batch", unit="trials", title="trials in the batch")
 
 
 def refresh_sizes(history: History) -> Figure | None:
@@ -168,10 +167,8 @@ def refresh_sizes(history: History) -> Figure | None:
     sizes = np.array([len(refresh.trials) for refresh in refreshes])
     caption = f"{plural(len(refreshes), 'refit')}, {sizes.mean():.3g} results on average, at most {sizes.max()}."
     texts = [f"refitted in {short(refresh.seconds)} s" for refresh in refreshes]
-    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} results</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refit", len(sizes)), axis("new results", rangemode="tozero"))
-    title = "Results per refit"
-    return Figure(name="refreshes", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
+    titles = ("refreshes", "Results per refit", caption)
+    return _columns(titles, sizes, texts, counted="refit", unit="results", title="new results")
 
 
 def dictionary_sizes(history: History) -> Figure | None:
@@ -180,22 +177,27 @@ def dictionary_sizes(history: History) -> Figure | None:
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():
         return None
-    refreshed = plural(len(refreshes), "refit")
     caption = (
         "Evaluated candidates, and steps of trainings where these report, that represent all of them in the model. "
-        f"{refreshed}, {sizes[-1]} at the end."
+        f"{plural(len(refreshes), 'refit')}, {sizes[-1]} at the end."
     )
     texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
-    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} candidates</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (candidates)", rangemode="tozero"))
-    title = "Dictionary size"
-    return Figure(name="dictionary", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
+    titles = ("dictionary", "Dictionary size", caption)
+    return _columns(titles, sizes, texts, counted="refit", unit="candidates", title="dictionary size (candidates)")
 
 
-def _columns(sizes: NDArray[np.generic], texts: list[str], hover: str) -> list[Spec]:
-    """Return bars while they can be told apart, else a filled step line, fast for 10⁴."""
-    common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
+def _columns(
+    titles: tuple[str, str, str], sizes: NDArray[np.generic], texts: list[str], *, counted: str, unit: str, title: str
+) -> Figure:
+    """Return bars while they can be told apart, else a filled step line, which is fast for 10⁴ of
+    them. `titles`: name, title and caption; `title`: that of the vertical axis."""
+    hover = f"{counted} %{{x}}: <b>%{{y}} {unit}</b><br>%{{text}}<extra></extra>"
+    trace: Spec = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:
-        return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]
-    line = {"color": "--accent", "width": 1.5, "shape": "hvh"}
-    return [{**common, "type": "scatter", "mode": "lines", "line": line, "fill": "tozeroy", "fillcolor": "--fill"}]
+        trace |= {"type": "bar", "textposition": "none", "marker": {"color": "--point"}}
+    else:
+        line = {"color": "--accent", "width": 1.5, "shape": "hvh"}
+        trace |= {"type": "scatter", "mode": "lines", "line": line, "fill": "tozeroy", "fillcolor": "--fill"}
+    axes = layout(counting_axis(counted, len(sizes)), axis(title, rangemode="tozero"))
+    name, heading, caption = titles
+    return Figure(name=name, title=heading, caption=caption, traces=[trace], layout=axes, is_wide=False)

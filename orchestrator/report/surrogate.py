@@ -24,7 +24,7 @@ from orchestrator.bandit.arrays import LARGEST_REWARD
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.parallel import ParameterAxis, parameter_axis
+from orchestrator.report.parallel import ParameterAxis, parameter_axis, sample_results
 
 Floats = NDArray[np.float64]
 
@@ -145,7 +145,7 @@ def _latin_hypercube(points: int, dimensions: int) -> Floats:
 
 def fit_surrogate(history: History) -> Surrogate | None:
     """Return the model of the results; None if too few (`fitting.FIRST_FIT`) or none varies."""
-    rows = _choose_rows(history)
+    rows = sample_results(history, MOST_RESULTS, 3)
     dimensions = _dimensions(history, rows)
     if len(rows) < FIRST_FIT or not dimensions:
         return None
@@ -160,7 +160,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     features, groups = np.unique(_encode_positions(dimensions, positions), axis=0, return_inverse=True)
     counts = np.bincount(groups.ravel())
     means = np.bincount(groups.ravel(), weights=scores) / counts
-    sign = 1.0 if history.is_maximized else -1.0
+    sign = history.sign
     fitted_rows = chosen_for_fit(sign * means)
     features, means, counts = features[fitted_rows], means[fitted_rows], counts[fitted_rows]
     owners = np.concatenate(
@@ -188,18 +188,6 @@ def fit_surrogate(history: History) -> Surrogate | None:
         _centre=centre,
         _spread=spread,
     )
-
-
-def _choose_rows(history: History) -> list[TrialRow]:
-    """Return all results if they are few; else the best third and an even sample of the rest."""
-    rows = history.succeeded
-    if len(rows) <= MOST_RESULTS:
-        return rows
-    sign = 1.0 if history.is_maximized else -1.0
-    values = sign * np.array([row.value for row in rows], dtype=float)
-    best = np.argpartition(-values, MOST_RESULTS // 3)[: MOST_RESULTS // 3]
-    evenly = np.linspace(0, len(rows) - 1, MOST_RESULTS - len(best)).astype(np.intp)
-    return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
 
 
 def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, ...]:
