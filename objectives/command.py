@@ -83,8 +83,7 @@ class ShellCommand:
         self._pieces()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError when a placeholder is not a parameter or the working directory does
-        not exist."""
+        """Raise ObjectiveError on an unknown placeholder or a missing working directory."""
         known = list(parameters)
         for _, name, _ in self._pieces():
             if name is not None and name not in known and name not in PLACEHOLDERS:

@@ -165,8 +165,7 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
 
 
 def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """Return a comparison; of ordered values, which ConfigSpace compares by their order, the list
-    of those that pass."""
+    """Return a comparison; of ordered values, which ConfigSpace ranks, those that pass."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
     levels = _levels(parameter)

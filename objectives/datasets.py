@@ -97,8 +97,7 @@ def load_digits() -> LabelledImages:
 
 
 def load_abalone(source: DataSource) -> Regression:
-    """Return UCI's Abalone: 4177 shells, d = 8 with sex coded 1 (male), 2 (female), 3 (infant); the
-    target is rings."""
+    """Return UCI's Abalone: 4177 shells, d = 8 with sex coded 1 to 3; the target is rings."""
     name = "abalone/abalone.csv"
     if path := source.file(name):
         names, table = _read(path, _read_table)
@@ -169,8 +168,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 
 def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
-    """Return what `fetch` brings if the user allowed it; raises ObjectiveError with the remedies
-    otherwise."""
+    """Return what `fetch` brings if the user allowed it; else raise ObjectiveError."""
     looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
     remedy = (
         f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "

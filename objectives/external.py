@@ -43,8 +43,7 @@ class PythonCallable:
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError when it returns no
-        number."""
+        """Call the function; raises what it raises, and InvalidValueError without a number."""
         return call_with(_looked_up(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:

@@ -133,8 +133,7 @@ class _Children:
         return codes
 
     def _coarse(self, has: Mask) -> Mask:
-        """Draw the parameters of few values that move (count, P): one or two in each row, or none
-        if others move."""
+        """Draw which parameters of few values move (count, P): one or two a row, or none."""
         eligible = has & self._varying & ~self._fine
         number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
         order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
@@ -143,8 +142,7 @@ class _Children:
         return moved
 
     def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
-        """Return `codes` (n,) after `steps` (n,) on the parameter's scale, by one value at least
-        where `is_coarse`."""
+        """Return `codes` (n,) after `steps` (n,), by at least one value where `is_coarse`."""
         if coding.is_real(kind):
             return np.clip(codes + steps, 0.0, 1.0)
         largest = coding.count(kind) - 1.0

@@ -203,8 +203,7 @@ Space = Mapping[str, Parameter]
 
 
 def conditions(parameter: Parameter) -> tuple[Clause, ...]:
-    """Return the clauses of `when`, of which one must hold for `parameter` to exist; empty for
-    always."""
+    """Return the clauses of `when`: `parameter` exists if one holds, or without any."""
     return () if parameter.when is None else clauses_of(parameter.when)
 
 

@@ -43,8 +43,7 @@ class PickledFunction:
     ] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError when it returns no
-        number."""
+        """Call the function; raises what it raises, and InvalidValueError without a number."""
         function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
@@ -60,8 +59,7 @@ class PickledFunction:
         check_signature(function, parameters, origin, conditional)
 
     def function(self) -> Callable[..., object]:
-        """Return the function itself. Raises ObjectiveError when its file is missing, was changed
-        or cannot be loaded."""
+        """Return the function. Raises ObjectiveError when its file is missing or was changed."""
         try:
             content = Path(self.path).read_bytes()
         except OSError as error:

@@ -111,8 +111,7 @@ class _Reader:
         return 1
 
     def _expansion(self, text: str, at: int) -> int:
-        """Return an expansion that begins at `at`, the same in quotes and out of them; 0 when there
-        is none."""
+        """Return the end of an expansion at `at`, in quotes and out of them; 0: there is none."""
         if text.startswith("$((", at):
             self.stack.append("arithmetic")
             return 3

@@ -173,8 +173,7 @@ class SearchSpace:
                 columns[name][row] = float(value)
 
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
-        """Return arms of these values (A,) a parameter, None where one does not exist: the same
-        bits for the same values."""
+        """Return arms of these values (A,), None if inactive: equal values have equal bits."""
         widths, codes = [coding.width(parameter) for parameter in self.parameters.values()], self.encode(columns)
         features = np.empty((len(codes), self.width))
         for column, parameter, end, width in zip(
@@ -406,8 +405,7 @@ def _draw_near_priors(
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are
-    needed."""
+    """Yield at most `most` positions (n, dimensions) in [0, 1) in parts; about `size` do."""
     # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
     rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
     parts = (min(rows, most - low) for low in range(0, most, rows))

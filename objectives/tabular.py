@@ -74,8 +74,7 @@ class Table:
         object.__setattr__(self, "target", target)
 
     def candidates(self) -> Candidates:
-        """Return the table's rows, in order; the parameter `row` tells them apart, the others are
-        for people."""
+        """Return the table's rows in order; `row` tells them apart, the rest is for people."""
         columns = {ROW: np.arange(len(self.features)), **self.columns}
         return Candidates(self.features, columns, self.parameter_of, remark=self.remark)
 

@@ -84,8 +84,7 @@ class BBKBSearch(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> Config | None:
-        """Return a configuration for the trial; None when as many run as may, or none is ready yet:
-        Tune asks again."""
+        """Return a configuration; None, and Tune asks again, when too many run or none is ready."""
         if self._backlog is None:
             raise ValueError(
                 "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"

@@ -47,8 +47,7 @@ class TuneSpace:
         return config
 
     def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
-        """Convert a configuration of Tune. Raises KeyError on an unknown parameter, ValueError on a
-        choice."""
+        """Convert Tune's configuration. Raises KeyError (parameter), ValueError (choice)."""
         values: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             value: Any = config

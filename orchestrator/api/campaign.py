@@ -174,8 +174,7 @@ class Campaign:
         return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
 
     def _create(self) -> tuple[Run, Settings, Parts]:
-        """Return the run's folder with the first events of its log, its settings, and what was
-        built for it."""
+        """Return the run with its first events, its settings, and what was built for it."""
         settings = with_earlier(self.settings)
         parts = build_new(settings)
         return create_run(settings, parts, existing(settings, parts)), settings, parts

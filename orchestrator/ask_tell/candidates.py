@@ -311,8 +311,7 @@ class CandidateOptimizer:
     @property
     @exclusive
     def posterior(self) -> Posterior:
-        """Mean, variance and upper confidence bound of every candidate, and the unit of the
-        variance."""
+        """Mean, variance and upper bound of every candidate, and the unit of the variance."""
         return self._learner.posterior
 
     @exclusive

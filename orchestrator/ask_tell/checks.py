@@ -33,8 +33,7 @@ def check_limit(limit: object, what: str = "limit") -> int:
 
 
 def check_list(values: object, what: str, example: str) -> list[Any]:
-    """Return `values` as a list; a text, a mapping or a single value is refused. `example` shows
-    what to write."""
+    """Return `values` as a list, no text, mapping or single value; `example`: what to write."""
     is_single = getattr(values, "ndim", 1) == 0  # NumPy's arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
@@ -80,8 +79,7 @@ def check_seed(seed: object) -> int:
 
 
 def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
-    """Return observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,)
-    or None for a failure."""
+    """Return observations of the candidates `indices` (n,) below `size`; None: a failure."""
     arms, values = check_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
     if len(values) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
@@ -106,8 +104,7 @@ def _value(row: object, metric: str) -> float | None:
 
 
 def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
-    """Return the metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m);
-    None for a failure."""
+    """Return the metrics `names` (m,) of `count` results, mappings or rows; None: a failure."""
     rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
@@ -115,8 +112,7 @@ def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[st
 
 
 def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
-    """Return a result's metrics: those `names` of a mapping, or all numbers of a sequence in their
-    order."""
+    """Return a result's metrics: `names` of a mapping, or all numbers of a sequence."""
     numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
     if len(numbers) != len(names):
         raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
@@ -141,8 +137,7 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
 
 
 def check_existing(existing: object, size: int) -> list[Observation]:
-    """Return existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which
-    failed."""
+    """Return existing results: indices (n,) and rewards (n,), n ≥ 1, none of them failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
         got = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
         raise ValueError(f"existing must be a pair (indices, rewards), got {got}")
@@ -226,8 +221,7 @@ def _number(value: object, what: str) -> float | None:
 
 
 def _float(value: Any) -> float | None:
-    """Raises TypeError, ValueError or OverflowError when it is neither None nor a real number that
-    a float can hold."""
+    """Raise TypeError, ValueError or OverflowError unless it is None or fits into a float."""
     if value is None:
         return None
     if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):

@@ -31,8 +31,7 @@ from orchestrator.bandit.strategy import (
 
 
 class Learner(Generic[S]):
-    """The `state` of a strategy; `learned` is called whenever it has learned. The same calls give
-    the same arms."""
+    """The `state` of a strategy; `learned` is called after each `tell` that it learned."""
 
     def __init__(self, strategy: Strategy[S], state: S, seed: int, learned: Callable[[], None] | None = None) -> None:
         self.strategy, self.state = strategy, state
@@ -64,8 +63,7 @@ class Learner(Generic[S]):
 
     @property
     def is_due(self) -> bool:
-        """Whether to learn before anything more is chosen: by growth of the results, or when an
-        evaluation failed."""
+        """Whether to learn before choosing more: results have grown, or an evaluation failed."""
         waiting = len(self.unlearned)
         if not waiting or self._has_failure:
             return bool(waiting)
@@ -93,8 +91,7 @@ class Learner(Generic[S]):
         self._open_count.update(arms)
 
     def tell(self, observations: Sequence[Observation]) -> None:
-        """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards,
-        is not finite."""
+        """Take results, to be learned. Raises ValueError when a reward or sum is not finite."""
         self._sums |= self._sums_with(observations)
         for seen in observations:
             self._result_count[seen.arm] += 1

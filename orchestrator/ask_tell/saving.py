@@ -59,8 +59,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
 
 
 def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError when the strategy is of a module that must be imported first, which runs its
-    code."""
+    """Raise ValueError when the strategy's module must be imported first: its code would run."""
     strategy = saved.get("strategy")
     name = strategy.get("name") if isinstance(strategy, dict) else strategy
     module, colon, _ = str(name).rpartition(":")
@@ -104,8 +103,7 @@ def build_arms(saved: Mapping[str, Any]) -> Arms:
 
 
 def dump_named(strategy: AnyStrategy) -> Entry:
-    """Return the strategy by name, with its options. Raises ValueError where it has parts that a
-    file cannot name."""
+    """Return the strategy by name, with options. Raises ValueError if a file cannot name it."""
     from orchestrator.settings.strategies import build_strategy, dump_strategy  # pydantic, for those who save only
 
     try:

@@ -89,8 +89,7 @@ class SearchSetup:
 
 
 class SpaceSearch:
-    """A search from its `setup` on. `results` are in the order of `tell`; the same calls give the
-    same arms."""
+    """A search from its `setup` on; the same calls give the same arms."""
 
     def __init__(self, setup: SearchSetup) -> None:
         self.setup = setup
@@ -152,8 +151,7 @@ class SpaceSearch:
         self._best = max([self._best, *(reward for reward in rewards if reward is not None)])
 
     def report(self, arm: int, step: int, value: float) -> bool:
-        """Return the value of the arm's trial at a step; whether the trial goes on. One that does
-        not is paused."""
+        """Take the value of the arm's trial at a step; return whether it goes on, or is paused."""
         self.learner.report(arm, step, self.setup.goals.objectives[0].sign * value)
         self.log.append({"reported": [arm, step, value]})
         goes_on = self.learner.trainings.cause_of_stop(arm, self._is_hopeless) is None
@@ -167,8 +165,7 @@ class SpaceSearch:
         self.log.append({"stopped": arm, "continues": continues})
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Return whether even the optimistic forecast of the trial is worse than the best final
-        reward."""
+        """Return whether even the trial's optimistic forecast is worse than the best reward."""
         strategy, learner = self.setup.strategy, self.learner
         if self._forecast_by is not learner.state and isinstance(strategy, LearnsCurves):
             known = strategy.predict_trials(learner.state, list(learner.trainings.curves))

@@ -254,8 +254,7 @@ class Optimizer:
     @property
     @exclusive
     def paused(self) -> list[Configuration]:
-        """The configurations of stopped trainings that `ask` may return again, the longest trained
-        first."""
+        """Stopped trainings' configurations that `ask` may return, the longest trained first."""
         return [self.candidates.parameters(arm) for arm in self._search.learner.trainings.paused_arms]
 
     @property
@@ -439,8 +438,7 @@ def _refuse_array(space: object) -> None:
 
 
 def _alone(values: object) -> list[Any]:
-    """Return the value of the only configuration as a list. Raises ValueError when there are
-    several."""
+    """Return the only configuration's value as a list. Raises ValueError for several."""
     if isinstance(values, list | tuple) and len(values) == 1:
         return list(values)
     return [values]

@@ -135,8 +135,7 @@ class CurveLearner(Learner[S]):
         self._view = None
 
     def stop(self, arm: int, continues: bool) -> None:
-        """The pull of `arm` was stopped before its end, or was before; `continues`: it may be
-        continued."""
+        """Note that the pull of `arm` was stopped early; `continues`: it may be continued."""
         reward = self.trainings.last_reward(arm)
         if self.is_running(arm):
             self.tell([Observation(arm, reward, is_stopped=True)])

@@ -117,8 +117,7 @@ class Arms:
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
-    """Return `arms` itself, or an (A, d) array as arms that may repeat. Raises ValueError as
-    `Arms.of` does."""
+    """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 

@@ -183,8 +183,7 @@ class CurveValues:
 
 
 def pair_numbers(trials: Indices, steps: Floats) -> Indices:
-    """Return numbers (n,) of the pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ +
-    step."""
+    """Return numbers (n,) of pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ + step."""
     numbers: Indices = ((trials + 1) << _PAIR_SHIFT) + steps.astype(np.intp)
     return numbers
 

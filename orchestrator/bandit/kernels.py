@@ -68,8 +68,7 @@ class _Stationary(_Scaled, ABC):
 
     @abstractmethod
     def _correlations(self, squares: Floats) -> Floats:
-        """Return k / variance for the `squares` (n, p) of scaled distances, which it may
-        overwrite."""
+        """Return k / variance for `squares` (n, p) of scaled distances, which it may overwrite."""
 
 
 @dataclass(frozen=True)

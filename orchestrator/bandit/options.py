@@ -88,8 +88,7 @@ class _Rule(Protocol):
         """The rule in words that follow "must be"."""
 
     def take(self, value: object) -> object:
-        """Return `value` as a plain value of the field's type. Raises _RefusedError when it does
-        not satisfy the rule."""
+        """Return `value` as a plain value of the field's type. Raises _RefusedError."""
 
 
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
@@ -207,8 +206,7 @@ class _Number:
 
 
 def _plain_number(value: object, is_whole: bool) -> float | None:
-    """Return a number of Python or NumPy, or an array () of one, as Python's; None when it is none.
-    True is none."""
+    """Return a number of Python or NumPy (also an array ()) as Python's; else None."""
     plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
         return None

@@ -168,8 +168,7 @@ class Pulls:
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
     def _count_repeats(self, arms: Indices, is_counted: Flags) -> int:
-        """Return how many of `arms` (n,), in their order, were pulled before, of those that
-        `is_counted` (n,) names."""
+        """Return how many of `arms` (n,), in order, repeat one, of those that `is_counted` (n,)."""
         was_pulled = self.counts[arms] > 0
         later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
         was_pulled[later] = True

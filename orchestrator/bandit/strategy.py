@@ -143,8 +143,7 @@ class Posterior:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """Posterior standard deviation of every arm (A,), in the unit of `mean`: √(unit ·
-        variance)."""
+        """Posterior standard deviation of every arm (A,), in `mean`'s unit: √(unit · variance)."""
         deviation: NDArray[np.float64] = np.sqrt(self.unit * self.variance)
         return deviation
 

@@ -53,8 +53,7 @@ class Clock:
     idle: IdleSeconds = field(default_factory=IdleSeconds)
 
     def passed(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
-        """Return the clock at `time`, when of `workers` since the last event `free` were idle for
-        `cause`."""
+        """Return the clock at `time`; `free` of `workers` were idle for `cause` until then."""
         seconds = time - self.last_time
         return Clock(
             last_time=time,

@@ -32,8 +32,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Let the strategy choose at most `limit` arms; `pending` are pulled and not in its posterior
-    yet."""
+    """Let the strategy choose at most `limit` arms; `pending` ones have no result yet."""
 
     pending: tuple[int, ...]
     limit: int

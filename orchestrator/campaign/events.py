@@ -50,8 +50,7 @@ class ExistingTaken:
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
-        """Return the position of the best of them, the first of equals; `sign` 1.0 when values are
-        maximised, else -1.0."""
+        """Return the position of the first best; `sign`: 1.0 for maximised values, else -1.0."""
         return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:

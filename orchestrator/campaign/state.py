@@ -191,8 +191,7 @@ class CampaignState:
 
     @property
     def training_end(self) -> int | None:
-        """The step at which a training ends: as given, else the largest one that was seen; None
-        before any report."""
+        """The step at which a training ends: given, else the largest so far; None at first."""
         last_step = None if self.rules.training is None else self.rules.training.last_step
         return last_step or self.training.largest_step or None
 

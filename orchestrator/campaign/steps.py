@@ -35,8 +35,7 @@ class Steps:
         return Steps(self.over - max(1, step), MappingProxyType({**self.open, trial: max(1, step)}))
 
     def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
-        """Return the new state after the end of `trial`, whose last attempt made these reports
-        (step, value)."""
+        """Return the state after the end of `trial`, whose last attempt reported (step, value)."""
         last = max((step for step, _ in reports), default=0)
         still_open = {other: steps for other, steps in self.open.items() if other != trial}
         return Steps(self.over + max(1, last, self.open.get(trial, 0)), MappingProxyType(still_open))

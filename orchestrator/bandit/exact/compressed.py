@@ -112,8 +112,7 @@ class CompressedState(ExactState):
         return replace(self, base=fitted).rescored(model)
 
     def rescored(self, model: Model | None) -> Self:
-        """Return the state whose belief has the scores, kernel and noise of `base`; itself without
-        a `model`."""
+        """Return the state with the scores, kernel and noise of `base`, if there is a `model`."""
         if model is None:
             return self
         belief, base = self.belief, self.base
@@ -188,12 +187,10 @@ class Compressed(ABC):
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """Return the acquisition of every available arm at step t = `step`, ascending by arm; a
-        largest one is chosen."""
+        """Return the acquisition of available arms at step t = `step`, ascending by arm."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN where the
-        acquisition has none."""
+        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN without any."""
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
@@ -275,8 +272,7 @@ class Compressed(ABC):
         return replace(after, stored=tuple(stored), skipped=skipped)
 
     def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Return steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose
-        it at `state`."""
+        """Return steps skipped before the pull that `tell` gets; 0 if `ask` chose another."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
         if state.base.remaining_start():
@@ -285,8 +281,7 @@ class Compressed(ABC):
         return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
-        """Return which of the last observations were stored, the skipped steps, the initial points,
-        and what was fitted."""
+        """Return which last observations were stored, skipped steps, initial points, the fit."""
         return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:

@@ -67,6 +67,5 @@ class Improvement(ExactStrategy[ExactState]):
         return math.nan
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: the warm start's first, then the acquisition's
-        argmax."""
+        """Return one arm, unless one is pending: the warm start's, then the argmax."""
         return next_pull(state, pending, limit, self.scores, self.width_at(state))

@@ -110,8 +110,7 @@ class ExactPosterior:
         )
 
     def pull_without_reward(self, arm: int) -> "ExactPosterior":
-        """Return the belief after a pull of `arm` whose reward is not known: the mean stays, bit
-        for bit."""
+        """Return the belief after a pull of `arm` without reward: the mean stays, bit for bit."""
         return self.pull(arm, float(self.mean[arm]))
 
     def _covariance(self, arm: int) -> tuple[Floats, Floats]:

@@ -130,8 +130,7 @@ class ExactState:
         )
 
     def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
-        """Return `scores` (A,) with −∞ for the arms that may not be chosen while `pending` are
-        pulled."""
+        """Return `scores` (A,), −∞ for arms that may not be chosen with `pending` pulls."""
         masked = scores.copy()
         masked[self.base.blocked(pending)] = -np.inf
         return masked

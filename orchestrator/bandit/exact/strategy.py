@@ -52,8 +52,7 @@ class ExactStrategy(ABC, Generic[E]):
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the
-        prior decides."""
+        """State after these pulls; draws nothing. After a failed warm start the prior decides."""
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:
@@ -69,8 +68,7 @@ class ExactStrategy(ABC, Generic[E]):
         return state.recommend()
 
     def posterior(self, state: E) -> Posterior:
-        """Return the belief over all arms at `state`, with no pull pending; no upper bound (NaN)
-        where there is no width."""
+        """Return the belief over all arms at `state`; bounds are NaN where there is no width."""
         return state.posterior(self.width_at(state))
 
 

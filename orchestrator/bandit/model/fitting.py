@@ -67,16 +67,14 @@ class Fitted:
 
 
 def prior(layout: Layout, noise: float | None) -> Fitted:
-    """Return the prior's medians, ½√p in units of the parameters' extents; `noise` where it is
-    known."""
+    """Return the prior's medians, ½√p in the parameters' extents; `noise` where it is known."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
     lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
 def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
-    """Return whether to fit with so many results: at the `first` number, then whenever they have
-    grown by 30 %."""
+    """Return whether to fit now: at `first` results, then at each growth by 30 %."""
     return results >= max(first, GROWTH * last.results)
 
 
@@ -169,8 +167,7 @@ def shorten(number: float) -> float:
 
 
 class _Objective:
-    """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is
-    known."""
+    """L(θ) and its gradient. θ: log ℓ (p,) in extents, and log v unless `noise` is known."""
 
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
         self._scores, self._noise, self._parameters = np.atleast_2d(evidence.scores), noise, layout.parameters
@@ -274,6 +271,5 @@ SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
 
 
 def can_be_fitted(family: AnyKernel) -> bool:
-    """Return whether lengthscales of that kernel can be fitted: those of the linear kernel only
-    scale its variance."""
+    """Return whether the kernel's lengthscales can be fitted; the linear one's only scale."""
     return not isinstance(family, Linear)

@@ -112,8 +112,7 @@ class Model:
         return self.fit is Fitting.AUTO
 
     def results_at_first_fit(self, layout: Layout) -> int:
-        """Return the number of results at which the model of arms with this layout is fitted
-        first."""
+        """Return the number of results at which the model of such arms is fitted first."""
         if self.first_fit is not None:
             return self.first_fit
         return FIRST_FIT if layout.repeats else EARLY_FIT
@@ -169,8 +168,7 @@ def model_of(strategy: object) -> Model | None:
 
 
 def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Floats:
-    """Return the scores (n,) of `rewards` (n,) among those of `pulls`; without a model the rewards
-    themselves."""
+    """Return scores (n,) of `rewards` (n,) among those of `pulls`; rewards without a model."""
     numbers = np.asarray(rewards, np.float64)
     if model is None or model.outputs is Outputs.RAW:
         return numbers

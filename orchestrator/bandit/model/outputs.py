@@ -82,8 +82,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
 
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:
-    """Return which of the arms with mean rewards `means` (p,) is implausibly far above all others:
-    one, or none."""
+    """Return which arm of mean rewards `means` (p,) is implausibly far above, if any."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))
 
@@ -103,15 +102,13 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
 
 
 def _limit(above: Floats) -> float:
-    """Return the largest deviation that counts as it is, out of the deviations `above` the median
-    (n,), ascending."""
+    """Return the largest deviation that counts whole, of those `above` the median (n,)."""
     is_alone = len(above) > LEAST_ABOVE and above[-1] / JUMP > above[-2] > 0
     return float(above[-2] if is_alone else above[-1])
 
 
 def _round(deviations: Floats, spread: float, median: float) -> Floats:
-    """Return deviations in units of `spread`, rounded; zeros where the spread is no more than
-    rounding errors."""
+    """Return deviations in units of `spread`, rounded; zeros where that is rounding only."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
     bound = LARGEST * spread  # so that no quotient overflows
@@ -120,8 +117,7 @@ def _round(deviations: Floats, spread: float, median: float) -> Floats:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Return ranks 1 … n (n,), the mean rank among equals; values that differ by rounding errors
-    only are equals."""
+    """Return ranks 1 … n (n,), the mean rank among values equal up to rounding errors."""
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     tolerance = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(ascending[1:]), np.abs(ascending[:-1]))
@@ -151,8 +147,7 @@ class Scale:
     """
 
     def __init__(self, means: Floats, outputs: Outputs) -> None:
-        """`means` (p,): the mean reward of each arm pulled, or one reference value of each trial; p
-        ≥ 1."""
+        """`means` (p,), p ≥ 1: each pulled arm's mean reward, or a reference of each trial."""
         scores = scores_of(means, outputs)
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)
@@ -166,8 +161,7 @@ class Scale:
         return inside + self._slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
-        """Return the reward that has each of `scores` (n,): (n,); the nearest one where there is
-        none."""
+        """Return the reward with each of `scores` (n,): (n,); the nearest where there is none."""
         knots, first = np.unique(self._scores, return_index=True)
         inside: Floats = np.interp(scores, knots, self._means[first])
         if self._slope <= 0.0:

@@ -50,8 +50,7 @@ class Blocks(Protocol):
 
 @runtime_checkable
 class PlacedArms(Protocol):
-    """Candidates that are not in one array of this process. Immutable: `extend` returns a new
-    object."""
+    """Candidates in several arrays or processes. Immutable: `extend` returns a new object."""
 
     def __len__(self) -> int:
         """Return A."""
@@ -128,8 +127,7 @@ class AllArms:
         return np.concatenate(means)[order], np.concatenate(variances)[order], np.concatenate(rows)[order]
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ and σ̃² of every arm under `fit`, (A,) each, and μ̃ of further outputs (K,
-        A)."""
+        """Return μ̃ and σ̃² of every arm under `fit`, (A,) each, and further outputs' μ̃ (K, A)."""
         means, variances, further = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
         return np.concatenate(means), np.concatenate(variances), np.hstack(further)
 
@@ -176,8 +174,7 @@ class AllArms:
     def arms_reaching(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left
-        out."""
+        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,), without `blocked`."""
         queries = [
             (
                 number,
@@ -207,14 +204,12 @@ class AllArms:
         return self.blocks.ask([(number, query) for number in range(self.number)])
 
     def _at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
-        """Return the answer (n, …) for `arms` (n,), in their order; `query` is given positions
-        within a block."""
+        """Return the answer (n, …) for `arms` (n,); `query` gets positions within a block."""
         answers, order = self._parts(arms, query)
         return answers[0] if order is None else np.concatenate(answers)[order]
 
     def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """Return the blocks' answers for the arms that they hold, and the order of the joined rows;
-        None: as they are."""
+        """Return the blocks' answers for their arms, and the joined rows' order (None: as is)."""
         if self.number == 1:
             return self.blocks.ask([(0, query(arms))]), None
         parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]

@@ -49,8 +49,7 @@ class BoundedSet:
         )
 
     def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
-        """Return the same arms; where a bound reaches `best` and is not tight, with that of
-        `bounds_of` if it is less."""
+        """Return the same arms; loose bounds that reach `best` are lowered by `bounds_of`."""
         loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
         if not len(loose):
             return self
@@ -94,23 +93,20 @@ class ScoredArms(Protocol):
 
     @property
     def most(self) -> int:
-        """How many arms are looked at, except when more are equally good: numbers are kept of
-        each."""
+        """How many arms are looked at, unless more are equally good: their numbers are kept."""
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms`, distinct ones that are not looked at."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Drop the arms at these positions unless they are needed; return the dropped positions
-        (k,)."""
+        """Drop the arms at these positions unless needed; return the dropped positions (k,)."""
 
     def tighten(self, arms: Indices) -> Floats:
         """Return better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
 
 
 def most_arms(numbers: int) -> int:
-    """Return how many arms may be looked at (`ScoredArms.most`) when so many `numbers` are kept of
-    each."""
+    """Return `ScoredArms.most`, if so many `numbers` are kept of each arm looked at."""
     return MOST_NUMBERS // numbers
 
 
@@ -168,8 +164,7 @@ class ArgmaxQueue(Protocol):
     """Arms ordered by a score that never rises."""
 
     def top(self) -> int:
-        """Return the arm with the largest present score. Ties: the lowest index. −1 when no arm is
-        left."""
+        """Return the arm of the largest present score, of equals the lowest; −1: none is left."""
 
     def block(self, arm: int) -> None:
         """Exclude `arm`, which was evaluated, from later results."""
@@ -277,14 +272,12 @@ def largest(bounds: Floats, count: int) -> Indices:
 
 
 def _excluded(scored: ScoredArms, blocked: Indices) -> Indices:
-    """Return the evaluated arms that are never returned: those evaluated for another reason than
-    their bound."""
+    """Return the evaluated arms that are never returned: evaluated for another reason."""
     return np.intersect1d(scored.arms, blocked)
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
-    """Bring the scores up to date that may be the largest; return `argmax` of the arms looked at
-    but `blocked`."""
+    """Refresh the scores that may be the largest; return `argmax` of arms not `blocked`."""
     scores, count = _scores(scored, blocked), FIRST_LOOK
     while len(stale := scored.stale):
         is_fresh = np.ones(len(scores), np.bool_)

@@ -93,8 +93,7 @@ class BoundRequest:
 
 @dataclass(frozen=True, eq=False)
 class OutputsRequest:
-    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see
-    `BoundRequest`."""
+    """Bounds on the outputs of a block's arms, of one reference; `blocked`: `BoundRequest`."""
 
     lines: tuple[BoundLine, ...]
     blocked: Indices
@@ -107,8 +106,7 @@ class OutputsRequest:
 
 
 class Block:
-    """n arms with `features` (n, d), a `kernel` and `regularization` λ. Positions are within the
-    block."""
+    """n arms with `features` (n, d), a `kernel` and `regularization` λ, by their positions."""
 
     def __init__(
         self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
@@ -165,8 +163,7 @@ class Block:
         return np.vecdot(whitened, fit.loadings), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments` by joint matrix products: some last digits depend on which other arms
-        are in the call."""
+        """Return `moments` by joint products: last digits depend on the other arms in the call."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization

@@ -68,8 +68,7 @@ def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> 
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """Return `sparse` with the fitted values; `sparse` itself, with its caches, when nothing
-    changed."""
+    """Return `sparse` with the fitted values; itself, with its caches, if nothing changed."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse

@@ -44,8 +44,7 @@ class _Places:
         return cls(panels.tolist(), rank * WIDTH + place)
 
     def run(self) -> slice | None:
-        """Return the places as a slice, if the columns stand side by side in their order; None
-        otherwise."""
+        """Return the places as a slice if the columns stand side by side in order; else None."""
         first, last = int(self.among[0]), int(self.among[-1])
         if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
             return slice(first, last + 1)
@@ -53,8 +52,7 @@ class _Places:
 
 
 class KernelColumns:
-    """Columns of the kernel matrix over `features` (A, d); the least recently used go first at
-    `max_bytes`."""
+    """Columns of the kernel matrix over `features` (A, d); old ones go at `max_bytes`."""
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
         # feature by feature: the order in which a column is computed
@@ -65,8 +63,7 @@ class KernelColumns:
         self._recent: list[tuple[Points, _Places]] = []  # the lookups of the last `RECENT` points
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
-        """Return k(x, x_s) for the rows at `positions` (n of them) and s in `columns` (m): (n, m),
-        contiguous."""
+        """Return k(x, x_s), rows at `positions` (n), s in `columns` (m): (n, m), contiguous."""
         if len(columns.arms) > self.capacity:  # a complete column for each would replace the kept ones
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
@@ -100,8 +97,7 @@ class KernelColumns:
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
-        """Return `rows`, without keeping columns that are not kept yet: they are computed for these
-        rows only."""
+        """Return `rows` without keeping new columns, which are computed for these rows only."""
         is_kept = np.array([arm in self._slots for arm in columns.arms.tolist()], bool)
         if is_kept.all():
             return self.rows(positions, columns)

@@ -111,8 +111,7 @@ class ConditionedPosterior:
         return leaving
 
     def position(self, arm: int) -> int:
-        """Return where `arm` stands in the arrays; it is entered if it was not, and brought up to
-        date."""
+        """Return where `arm` stands in the arrays, entered if it was not, and up to date."""
         positions = np.flatnonzero(self.arms == arm)
         if not len(positions):
             self.enter(np.array([arm], np.intp))
@@ -194,8 +193,7 @@ class ConditionedPosterior:
         return columns
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
-        """Return k̃ of the arms at the positions `at` (n,) with those at the positions `pulled`
-        (s,): (n, s)."""
+        """Return k̃ of the arms at positions `at` (n,) with those at `pulled` (s,): (n, s)."""
         model, features = self.posterior.model, self._features[pulled]
         if len(at) * len(pulled) <= FEW:
             kernel = model.kernel.cross(self._features[at], features)
@@ -206,8 +204,7 @@ class ConditionedPosterior:
         return kernel
 
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
-        """Have room for so many arms and pulls, and twice as many if there was not, so that little
-        is copied."""
+        """Have room for so many arms and pulls; double it if there was not, to copy little."""
         count, pulled, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
         if arms > room:
             room = max(2 * room, arms, FIRST_ARMS)

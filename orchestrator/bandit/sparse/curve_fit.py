@@ -132,8 +132,7 @@ def curve_kernel(model: SparseModel) -> CurveKernel:
 
 
 def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indices) -> SparsePosterior:
-    """Return the posterior of `model`, whose kernel is a `CurveKernel`, with the atoms `dictionary`
-    (m,)."""
+    """Return the posterior of `model`, with a `CurveKernel` and atoms `dictionary` (m,)."""
     kernel = curve_kernel(model)
     inducing = evidence.atoms(dictionary, model, kernel.numbers.last)
     gram = kernel.cross(inducing.features, inducing.features)
@@ -179,8 +178,7 @@ class TrialPredictions:
 
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
-    """Return the final values of the trials at the positions `trials` (n,), ascending, of
-    `evidence`."""
+    """Return the final values of the trials at positions `trials` (n,), ascending."""
     kernel, fit, values = curve_kernel(posterior.model), posterior.fit, evidence.values
     numbers = kernel.numbers
     means, variances = np.empty(len(values.sizes)), np.empty(len(values.sizes))

@@ -15,8 +15,7 @@ FORECAST_WIDTH = 2.0  # standard deviations of the band
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-    """Return the forecasts of these trials, of those that have a curve; none before the model has
-    steps."""
+    """Return the forecasts of those of these trials that have a curve, if the model has steps."""
     evidence = state.curve_evidence
     if evidence is None:
         return ()
@@ -50,8 +49,7 @@ class PausedTrial:
 
 
 class PausedTrials:
-    """The stopped trials at a state, by their upper bounds on the final score, μ + w σ of the trial
-    itself."""
+    """The stopped trials at a state, by upper bounds on their own final score, μ + w σ."""
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
@@ -82,8 +80,7 @@ class PausedTrials:
 
 
 def _descending(predictions: TrialPredictions, bounds: Floats, running: Set[int]) -> Iterator[PausedTrial]:
-    """Yield the trials whose arms are not in `running`, the one of the largest bound first, of
-    equal ones the latest."""
+    """Yield trials of arms not in `running`: the largest bound, then the latest, first."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
         if arm not in running:

@@ -107,8 +107,7 @@ class GoalQueue:
         return arm
 
     def _outside(self, scalarising: Scalarising, best: float, most: int) -> BoundedSet:
-        """Return the arms not looked at whose bounds reach `best`; if that is −∞, those of the
-        `most` largest bounds."""
+        """Return unseen arms whose bounds reach `best`; if that is −∞, the `most` largest."""
         arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, most)
         is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
         return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)

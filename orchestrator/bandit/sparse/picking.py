@@ -17,8 +17,7 @@ from orchestrator.bandit.strategy import Pick
 
 @dataclass(frozen=True)
 class Picking:
-    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its
-    `argmax_queue.ScoredArms`."""
+    """Scratch of one `ask`: bounds of all arms, and the arms looked at, a `ScoredArms`."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds

@@ -119,8 +119,7 @@ class SparseModel:
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":
-        """Return the model with another λ. Kernel columns that were computed are kept, where the
-        arms are in one array."""
+        """Return the model with another λ; kernel columns of an array are kept."""
         changed = replace(self, regularization=regularization)
         if not isinstance(self.arms, PlacedArms):
             object.__setattr__(changed, "_local", self._local.with_regularization(regularization))
@@ -135,8 +134,7 @@ class SparseModel:
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
 
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
-        """Return the posterior after `pulls` with inducing points `dictionary` (m,); the prior when
-        that is empty."""
+        """Return the posterior after `pulls` with the inducing points `dictionary` (m,), if any."""
         inducing = self.points(dictionary)
         gram = self.all_arms.kernel_entries(dictionary, inducing)
         kept, factor = pivoted_cholesky(gram)
@@ -172,8 +170,7 @@ class SparseModel:
 
 
 def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
-    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products
-    with random signs."""
+    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F from products with random signs."""
     roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
     product = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
     off = product - (spectrum / (spectrum + regularization))[:, None] * signs

@@ -39,8 +39,7 @@ class Peak:
     spread: float = 0.0
 
     def after(self, pulls: Pulls) -> "Peak":
-        """Return the peak after all `pulls`. A rise of less than `LEAST_RISE` of the spread does
-        not count."""
+        """Return the peak after all `pulls`; a rise below `LEAST_RISE` spreads does not count."""
         if not len(pulls.arms):
             return self
         means = mean_rewards(pulls)
@@ -87,8 +86,7 @@ class SparseState:
 
     @cached_property
     def posterior(self) -> SparsePosterior:
-        """The fit to `evidence` and `dictionary`; `ask`, `tell` and `posterior` at one state share
-        it."""
+        """The fit to `evidence` and `dictionary`, shared by `ask`, `tell` and `posterior`."""
         evidence = self.curve_evidence
         if evidence is not None:
             return fit_evidence(self.model, evidence, self.dictionary)
@@ -139,8 +137,7 @@ class SparseState:
         return after
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
-        """Return what the final values of these trials will be, of those that reported; None before
-        the model has steps."""
+        """Return the predicted final values of these trials, if reported; None without steps."""
         evidence = self.curve_evidence
         if evidence is None:
             return None
@@ -165,8 +162,7 @@ class SparseState:
         return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
 
     def _failed_with_neighbours(self) -> Indices:
-        """Return arms that only failed, as did most of the `NEIGHBOURS` evaluated arms nearest to
-        them by the kernel."""
+        """Return arms that only failed, as did most of their `NEIGHBOURS` nearest evaluated."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:
             return arms[:0]
@@ -202,8 +198,7 @@ class SparseState:
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def left(self, pending: Sequence[int], limit: int) -> int:
-        """Return the largest number of picks: `limit`, or the number of remaining arms if none is
-        pulled twice."""
+        """Return the largest number of picks: `limit`, or the remaining arms if none repeats."""
         return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked(pending)))
 
     @cached_property
@@ -212,14 +207,12 @@ class SparseState:
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
-        """Return arms of the warm start that are neither learned, nor pending, nor set aside, in
-        order."""
+        """Return the warm start's arms that are not learned, pending or set aside, in order."""
         return self._start_without(pending) if self._is_start_left else []
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether an arm of the warm start is left when nothing is pending, an upper bound for
-        other cases."""
+        """Whether the warm start has an arm left with nothing pending; else an upper bound."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -280,8 +273,7 @@ class SparseState:
         return float(self.scale.scores(mean_rewards(self.pulls)).max())
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """Return the next round's state with these pulls and set-aside arms, and with the drawn
-        parts unchanged."""
+        """Return the next round's state with these pulls and set-aside arms; drawn parts stay."""
         pulled = [observation for observation in observations if observation.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing = [observation.is_existing for observation in pulled]

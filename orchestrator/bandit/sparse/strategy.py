@@ -33,8 +33,7 @@ S = TypeVar("S", bound=SparseState)
 
 
 class SparseStrategy(ABC, Generic[S]):
-    """A strategy whose state is a `SparseState`. It has no data of its own: hyper-parameters are a
-    dataclass's."""
+    """A strategy with a `SparseState`. It has no data: hyper-parameters are a dataclass's."""
 
     regularization: float
     noise_variance: float
@@ -55,8 +54,7 @@ class SparseStrategy(ABC, Generic[S]):
         information gain G."""
 
     def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
-        """Return the width's schedule with the strategy's λ, ξ², norm bound and δ, and C̃ =
-        `ratio_threshold`."""
+        """Return the width's schedule by λ, ξ², norm bound, δ, and C̃ = `ratio_threshold`."""
         return Confidence(
             schedule=schedule,
             noise_variance=self.noise_variance,
@@ -92,8 +90,7 @@ class SparseStrategy(ABC, Generic[S]):
         return replace(after, dictionary=dictionary, information_gain=gain)
 
     def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
-        """Return `after` with a dictionary of pairs (trial, step), drawn by their variances under
-        `before`."""
+        """Return `after` with a dictionary of pairs drawn by their variances under `before`."""
         limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
         variances = pair_variances(before, evidence)
         dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, limit)

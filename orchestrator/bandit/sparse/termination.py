@@ -32,8 +32,7 @@ class Drift(Protocol):
     """Scratch of one `ask`: the drift of the posterior over the pulls appended so far."""
 
     def append(self, arm: int, variance: float) -> None:
-        """Add a pull of `arm`; `variance` is σ̃² of the arm just before it, pulls appended earlier
-        included."""
+        """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
 
     def decide(self) -> Verdict:
         """Compare the drift with C̃; asked again without a new pull, the verdict is the same."""
@@ -152,13 +151,11 @@ class LocalDrift:
         yield self._from_sweep(min(self._rise, radius))
 
     def _from_summands(self) -> Bracket:
-        """Bound the maximum by Lemma 1, or by an earlier bound and the summands since; no sum
-        falls."""
+        """Bound the maximum by Lemma 1, or by an earlier bound and the summands since."""
         return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
 
     def _from_pulls(self, sums: Floats) -> Bracket:
-        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which is
-        nearly always it."""
+        """Bound the maximum below by the largest of `sums` (n,) at the pulls: nearly always it."""
         return Bracket(1.0 + float(sums.max()), np.inf)
 
     def _from_spectral_radius(self, radius: float) -> Bracket:

@@ -47,8 +47,7 @@ class Screen:
         self._rung = 0  # in `LADDER`, of the last ρ
 
     def extend(self, largest_prior: float) -> "Screen":
-        """Return a screen with the same reference, for these arms and more of them;
-        `largest_prior`: κ² of all."""
+        """Return a screen of the same reference with more arms; `largest_prior`: κ² of all."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
         screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung
         return screen
@@ -71,8 +70,7 @@ class Screen:
         self._spent += cost * arms
 
     def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
-        """Return the shift of `present`; None when it is too far. ρ is sought from one rung below
-        the last one."""
+        """Return the shift of `present`; None: too far. ρ is sought from below the last rung."""
         old, new = reference.fit, present.fit
         certificate = Certificate.of(old, new, self._cross(all_arms, old, new), self._regularization)
         rung = certificate.rung(max(self._rung - 1, 0))
@@ -90,8 +88,7 @@ class Screen:
     def _lines(
         self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
     ) -> tuple[BoundLine, BoundLine]:
-        """Return two bounds on one output: to be used with the fit's own means, and with those of
-        its reference."""
+        """Return two bounds on one output: for the fit's own means, and for its reference's."""
         rho, d = shift.ratio, shift.distances[output]
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
         variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack

@@ -26,8 +26,7 @@ _BLOCK = 2048  # rows a matrix product
 
 @dataclass(frozen=True, eq=False)
 class WeightedDictionary:
-    """`members` (m,): distinct positions of rows, ascending; `weights` (m,) > 0: the diagonal of
-    W."""
+    """`members` (m,): distinct positions of rows, ascending; `weights` (m,) > 0: diag W."""
 
     members: Indices
     weights: Floats
@@ -85,8 +84,7 @@ def _draw(
     q2: float,
     rng: np.random.Generator,
 ) -> WeightedDictionary:
-    """Return the dictionary of one level; `candidates` (p,): how often each row is among the R_h
-    candidates."""
+    """Return one level's dictionary; `candidates` (p,): how often each row is in R_h."""
     present, size = np.flatnonzero(candidates), int(candidates.sum())
     scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0: κ² may be
@@ -102,8 +100,7 @@ def _draw(
 
 
 def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:
-    """Return ℓ̃ (n,) of `rows` (n, d) at λ = `level` with `atoms` (m, d) and their `weights` (m,);
-    at least 0."""
+    """Return ℓ̃ (n,) ≥ 0 of `rows` (n, d) at λ = `level`, `atoms` (m, d), `weights` (m,)."""
     diagonal = kernel.diagonal(rows)
     if not len(atoms):
         return np.asarray(diagonal / level)

@@ -80,7 +80,6 @@ class LevelPicker:
 
 
 def _thin(arms: Indices, most: int) -> Indices:
-    """Return at most `most` of `arms`, spread evenly; the last one, which is near the best, is
-    always among them."""
+    """Return at most `most` of `arms`, spread evenly, with the last one, near the best."""
     step = max(-(-len(arms) // most), 1)
     return arms[::-1][::step][::-1]

@@ -68,8 +68,7 @@ class UncertaintyStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """Return the arms in the order in which they are to be pulled; at least one. Draws nothing
-        from `rng`."""
+        """Return at least one arm, in the order of the pulls. Draws nothing from `rng`."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
         exact = _NoisyCholesky(model)
         queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
@@ -243,8 +242,7 @@ def begin_sparse(
 
 
 class _NoisyCholesky:
-    """Exact variances after pulls of `picks`, of the arms looked at: a row of L⁻¹ k(picks, x) more
-    a pick."""
+    """Exact variances after `picks`, of arms looked at: a row of L⁻¹ k(picks, x) a pick."""
 
     tie: ClassVar[float] = 0.0
     stale: ClassVar[Indices] = np.empty(0, np.intp)
@@ -310,8 +308,7 @@ class _NoisyCholesky:
         self._rows.append((column, pivot))
 
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
-        """Return what `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is
-        `solved`."""
+        """Return what `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), `solved` before."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
         # not @: an arm's row must not depend on the other arms in the call
         for value, earlier in zip(column, solved, strict=True):

@@ -54,8 +54,7 @@ class CellState(ExactState):
     splits: tuple[tuple[int, ...], ...]  # of the last `tell`, the positions of the cells split at a time
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the next round's state, nothing split yet; cells whose arm has failed have
-        another, or are gone."""
+        """Return the next round's state, nothing split; cells whose arm failed get another."""
         after = replace(super().observe(observations, model), splits=())
         failed = {observation.arm for observation in observations if observation.reward is None}
         if not failed:
@@ -69,8 +68,7 @@ class CellState(ExactState):
         return replace(after, cells=tuple(cells))
 
     def split(self, positions: Sequence[int]) -> "CellState":
-        """Return the state with both halves of the cells at `positions` in their places; a half
-        without arms is dropped."""
+        """Return the state with cells at `positions` halved; halves without arms are dropped."""
         chosen, cells = frozenset(positions), list[TreeCell]()
         for position, cell in enumerate(self.cells):
             if position not in chosen:
@@ -82,8 +80,7 @@ class CellState(ExactState):
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
     def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
-        """Return `like` with this box and those of `members` that are in it; nothing when there is
-        none."""
+        """Return `like` with this box and the `members` in it; None when there is none."""
         held = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(held):
             return []
@@ -150,8 +147,7 @@ class AdaptiveDiscretization:
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the arm of the cell with the largest index, unless one is pending. Ties: the first
-        cell."""
+        """Return the arm of the cell of largest index (the first of equals), if none is pending."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -161,13 +157,11 @@ class AdaptiveDiscretization:
         return Choose((pick,), "one pull at a time")
 
     def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
-        """State after these newly finished pulls, split until the best cell's arm has to be pulled.
-        Draws nothing."""
+        """State after these pulls, split until the best cell's arm is due. Draws nothing."""
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
-        """Return the splits of the last `tell`: another machine's rounding must not change the
-        tree."""
+        """Return the last `tell`'s splits: another machine's rounding must not change the tree."""
         return {"splits": [list(positions) for positions in state.splits]}
 
     def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:
@@ -192,8 +186,7 @@ class AdaptiveDiscretization:
         return beta * float(np.sqrt(self.regularization))
 
     def variations(self, state: CellState) -> Floats:
-        """Return V_h for every depth h of the tree: (deepest + 1,). Cells of one depth have the
-        same edges."""
+        """Return V_h for every depth h (deepest + 1,): cells of one depth have the same edges."""
         depths = 1 + max(cell.depth for cell in state.cells)
         if self.constants == "chaining":
             return self._chaining(state.boxed, np.arange(depths))
@@ -230,8 +223,7 @@ class AdaptiveDiscretization:
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
-        """Return whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features
-        are not split."""
+        """Return whether β σ ≤ V_h for every cell (n,), if it is above the features' resolution."""
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)

@@ -49,8 +49,7 @@ class AsyncTSState(SparseState):
 
     @cached_property
     def residual_deviation(self) -> Floats:
-        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less
-        zᵀV⁻¹z."""
+        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,), outside the embedding: σ̃² less zᵀV⁻¹z."""
         posterior = self.posterior
         embedded = np.empty(len(posterior.variance))
         for block in posterior.model.parts():
@@ -117,8 +116,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return AsyncTSState(**settings, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one draw a pick, as many as `limit` and `batch_size` allow. Before any reward the
-        prior is drawn from."""
+        """Return one draw a pick, as `limit` and `batch_size` allow; at first, of the prior."""
         wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait

@@ -150,8 +150,7 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def confidence(self) -> Confidence:
-        """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see
-        `width_at`."""
+        """The schedule of the width; ξ² = λ = v with a fitted model, see `width_at`."""
         return self.confidence_of(self.width if isinstance(self.width, str) else "practical", self.ratio_threshold)
 
     def width_at(self, state: SparseState) -> float:
@@ -172,8 +171,7 @@ class BBKB(SparseStrategy[SparseState]):
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the warm start's arms first; then a batch, cut at `limit`, by the upper bounds
-        with `pending` added."""
+        """Return the warm start's arms; then a batch of at most `limit`, given `pending`."""
         refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
@@ -251,14 +249,12 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _kept_workspaces(self) -> "Recent[_Key, _Workspace]":
-        """The end of the last `ask`: one only, because it keeps arrays of all arms. This cache
-        changes no decision."""
+        """The end of the last `ask`; only one: it keeps arrays of all arms. Decisions are equal."""
         return Recent(1)
 
     @staticmethod
     def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
-        """Return all that a workspace is a function of, beside the strategy; a posterior is equal
-        to itself only."""
+        """Return all that a workspace depends on, beside the strategy; posteriors by identity."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
     def _drift(self, batch: AnyBatch) -> Drift:
@@ -275,8 +271,7 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence.gain(variance)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """See `SparseStrategy.tell`; a warm start without any result continues
-        (`extend_failed_start`)."""
+        """See `SparseStrategy.tell`; a failed warm start continues (`extend_failed_start`)."""
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
@@ -352,8 +347,7 @@ class _Workspace:
                 self.append(arm)
 
     def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedTrial | None:
-        """Return the stopped trial whose bound exceeds that of a new trial of `arm`, if there is
-        one."""
+        """Return the stopped trial whose bound exceeds that of a new trial of `arm`, if any."""
         pick = self.picking.pick(arm)
         return paused.take(pick.mean, pick.variance * regularization)
 

@@ -18,6 +18,5 @@ class CompressedEI(Compressed):
     """
 
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """Return the logarithm of the expected improvement of the available arms; `step` does not
-        matter."""
+        """Return the logarithm of the available arms' expected improvement, for any `step`."""
         return log_improvement(state.belief.mean[state.available], self.deviation(state), state.largest)

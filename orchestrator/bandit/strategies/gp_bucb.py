@@ -119,7 +119,6 @@ class GPBUCB(ExactStrategy[ExactState]):
 
 
 def _append(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
-    """Return the belief with a pull of `arm` whose reward is not known; the drift takes note of
-    it."""
+    """Return the belief with a pull of `arm` without its reward, which `drift` notes."""
     drift.append(arm, float(belief.variance[arm]))
     return belief.pull_without_reward(arm)

@@ -112,8 +112,7 @@ class GPThreDS:
         return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: x_1 first, then argmax μ + β σ over the box's
-        grid."""
+        """Return one arm, unless one is pending: x_1 first, then argmax μ + β σ on the grid."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -142,8 +141,7 @@ class GPThreDS:
         return replace(after, verdicts=tuple(verdicts))
 
     def recorded(self, state: ThresholdState) -> Record:
-        """Return the seed, and the verdicts of the last `tell`: another machine's rounding must not
-        change the tree."""
+        """Return the seed and the last verdicts: another machine's rounding must not matter."""
         return {"seed": state.seed, "verdicts": list(state.verdicts)}
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
@@ -154,8 +152,7 @@ class GPThreDS:
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """Return the belief over all arms from all pulls, for people: the tests see those of their
-        visit alone."""
+        """Return the belief over all arms from all pulls, for people: tests see their visit's."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
@@ -235,8 +232,7 @@ class GPThreDS:
         return error <= self.margin(state.epoch) * math.sqrt(visit.since)
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
-        """Return mean and variance (1/λ scale) of the grid's arms (n,), from the visit's
-        rewards."""
+        """Return mean and variance (1/λ scale) of the grid's arms (n,), by the visit's rewards."""
         visit = state.progress.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
         local = Pulls.of(visit.pulls.counts[points], visit.pulls.reward_sums[points])
@@ -277,8 +273,7 @@ class GPThreDS:
     def _visit(
         self, state: ThresholdState, path: tuple[Box, ...], stage: Stage, taken: tuple[Box, ...]
     ) -> ThresholdState:
-        """Return the state in which a test of `path`'s last box, or of one of its halves,
-        begins."""
+        """Return the state that begins a test of `path`'s last box, or of one of its halves."""
         node = path[-1]
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]

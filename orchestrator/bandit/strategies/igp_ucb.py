@@ -107,8 +107,7 @@ class IGPUCB(ExactStrategy[GridState]):
         return next_pull(state, pending, limit, on_grid, self.width_at(state))
 
     def width_at(self, state: GridState) -> float:
-        """Return √λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017,
-        Theorem 2)."""
+        """Return √λ β_t at `state`, on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)

@@ -92,8 +92,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return OptunaState(coding=Coding(candidates), seed=seed, pulls=pulls)
 
     def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
-        """Return `limit` suggestions, each with the pending pulls and the suggestions before it
-        running."""
+        """Return `limit` suggestions, each given the pending pulls and those before it."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -132,8 +131,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return replace(_learn(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
 
     def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
-        """Return a study with the known results, the `running` arms, and a sampler seeded for the
-        next suggestion."""
+        """Return a study with known results, `running` arms, and a seeded sampler."""
         import optuna
         from optuna.trial import TrialState, create_trial
 
@@ -159,8 +157,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return study
 
     def _make(self, seed: int, number: int) -> "BaseSampler":
-        """Return the sampler, seeded for pull `number`. Raises ValueError when it is unknown or
-        refuses its options."""
+        """Return the sampler, seeded for pull `number`. Raises ValueError."""
         from optuna import samplers
 
         known = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
@@ -189,8 +186,7 @@ def _learn(
 
 
 def _note(study: "Study", coding: Coding, reward: float) -> Notes:
-    """Return what the sampler notes of the next trial of `study`; the parameters that it draws for
-    it do not matter."""
+    """Return what the sampler notes of the next trial; its drawn parameters do not matter."""
     with _quiet():
         study.tell(study.ask(coding.distributions), reward)
     noted: Notes = study.trials[-1].system_attrs
@@ -198,8 +194,7 @@ def _note(study: "Study", coding: Coding, reward: float) -> Notes:
 
 
 def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
-    """Return arms that may not be pulled: set aside, and where arms do not repeat the pulled and
-    the running ones."""
+    """Return arms that may not be pulled: set aside; where none repeats, pulled or running."""
     if state.arms.repeats:
         return state.set_aside
     return np.unique(np.concatenate((state.set_aside, state.pulls.arms, np.array(running, np.intp))))
@@ -207,8 +202,7 @@ def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's messages about each study and trial, and its remarks on experimental
-    options."""
+    """Silence Optuna's messages on studies and trials, and on experimental options."""
     from optuna import logging
 
     before = logging.get_verbosity()

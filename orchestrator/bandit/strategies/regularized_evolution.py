@@ -103,7 +103,6 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
     def tell(
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
-        """State after these newly finished pulls, each the newest member in its turn; draws
-        nothing."""
+        """State after these finished pulls, each the newest member in turn; draws nothing."""
         alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
         return replace(state.observe(observations), alive=alive[-self.population :])  # without the oldest members

@@ -20,8 +20,7 @@ MOST_PENDING = 20_000  # results that a campaign keeps until the next refresh; t
 
 @dataclass(frozen=True)
 class Uniform(ModelFree[ModelFreeState]):
-    """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so
-    `ask` is pure."""
+    """Uniform arms, not set aside. The i-th pull is a function of the seed and i."""
 
     takes_goals: ClassVar[Literal[True]] = True  # it does not use them
 
@@ -30,8 +29,7 @@ class Uniform(ModelFree[ModelFreeState]):
         return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
-        """Return `limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them,
-        which ends a batch."""
+        """Return `limit` arms; none while `MOST_PENDING` are pending, which ends a batch."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
