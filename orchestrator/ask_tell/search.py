@@ -38,7 +38,8 @@ class SearchSetup:
 
     `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are
     kept. `steps`: the step at which a training ends; None: no training is stopped. `first_trials`:
-    how many are trained for few steps first.
+    how many are trained for few steps first. `checkpoints`: whether a stopped training goes on from
+    its checkpoint, so that pauses cost nothing.
     """
 
     space: SearchSpace
@@ -49,6 +50,7 @@ class SearchSetup:
     candidate_limit: int
     steps: int | None = None
     first_trials: int = 0
+    checkpoints: bool = False
 
     def dump(self) -> Entry:
         """Return the setup as plain values."""
@@ -61,8 +63,11 @@ class SearchSetup:
             "seed": self.seed,
             "enqueue": [dict(one) for one in self.enqueue],
             "limit": self.candidate_limit,
-            **({} if self.steps is None else {"steps": self.steps, "first_trials": self.first_trials}),
+            **({} if self.steps is None else self._dump_steps()),
         }
+
+    def _dump_steps(self) -> Entry:
+        return {"steps": self.steps, "first_trials": self.first_trials, "checkpoints": self.checkpoints}
 
     @classmethod
     def build(cls, dumped: Entry) -> "SearchSetup":
@@ -76,6 +81,7 @@ class SearchSetup:
             candidate_limit=dumped["limit"],
             steps=dumped.get("steps"),
             first_trials=dumped.get("first_trials", 0),
+            checkpoints=dumped.get("checkpoints", False),  # older ones paused no training
         )
 
     def pool(self) -> Pool:
@@ -100,7 +106,7 @@ class SpaceSearch:
         candidates = self._pool.candidates
         arms = arms_of(candidates, candidates.repeats or model_of(strategy) is None)
         state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
-        trainings = Trainings(setup.steps, setup.first_trials)
+        trainings = Trainings(setup.steps, setup.first_trials, setup.checkpoints)
         self.learner = CurveLearner(strategy, state, setup.seed, self._record, trainings)
         self._best = -math.inf  # final reward
         self._forecasts: dict[int, TrialForecast] = {}  # of open trials, by `_forecast_by`

@@ -74,6 +74,8 @@ class Optimizer:
             stops none.
         first_trials: how many trainings are stopped after about an eighth of `steps`, before the
             best ones go on.
+        checkpoints: whether a training that `ask` returns again goes on after the step that it
+            reached; False: it begins anew, and so it is stopped less often.
         **options: fields of the strategy.
 
     Raises:
@@ -104,6 +106,7 @@ class Optimizer:
         candidate_limit: int = CANDIDATE_LIMIT,
         steps: int | None = None,
         first_trials: int = 0,
+        checkpoints: bool = True,
         **options: object,
     ) -> None:
         _refuse_array(space)
@@ -133,6 +136,7 @@ class Optimizer:
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),
             steps=None if steps is None else check_limit(steps, "steps"),
             first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
+            checkpoints=checkpoints,
         )
         _check_steps(setup)
         self._lock = threading.RLock()
@@ -200,11 +204,12 @@ class Optimizer:
     def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
         """Report a value of a training before its end, and ask whether it goes on.
 
-        The model learns the values of all trainings. With `steps` a training is stopped when it is
-        worse than the median of others at its step, or when the model expects its end to be worse
-        than the best value; one in twenty goes on nevertheless, so that a wrong belief is noticed.
-        A stopped training is paused: keep its checkpoint, because `ask` may return its
-        configuration again. After its last step, give its final value to `tell`.
+        The model learns the values of all trainings. With `steps` a training is stopped after ½, ¼,
+        … of them, at step 3 at the earliest (without `checkpoints`: when it is worse than the median
+        of others at its step), and when the model expects its end to be worse than the best value;
+        one in twenty goes on nevertheless, so that a wrong belief is noticed. A stopped training is
+        paused: keep its checkpoint, because `ask` returns its configuration again when it looks
+        best. After its last step, give its final value to `tell`.
 
         Args:
             configuration: one that `ask` returned, or any other of the space; one training of each
@@ -418,7 +423,11 @@ def _check_steps(setup: SearchSetup) -> None:
     if setup.steps is None:
         if setup.first_trials:
             raise ValueError(f"first_trials needs steps, the step at which a training ends; got {setup.first_trials}")
+        if setup.checkpoints is not True:
+            raise ValueError(f"checkpoints needs steps, the step at which a training ends; got {setup.checkpoints!r}")
         return
+    if not isinstance(setup.checkpoints, bool):
+        raise ValueError(f"checkpoints must be True or False, got {setup.checkpoints!r}")
     if not isinstance(setup.strategy, LearnsCurves) or model_of(setup.strategy) is None:
         remedy = "such as bbkb with its default preset; leave out steps"
         raise ValueError(f"steps needs a strategy whose model learns curves, {remedy}, got {setup.strategy!r}")

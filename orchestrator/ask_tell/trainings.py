@@ -1,26 +1,29 @@
 """Trainings in steps between ask and tell: their curves, which are stopped, and which may be
 continued."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from orchestrator.ask_tell.learner import Learner
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.strategy import LearnsCurves, Observation, S, Strategy
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
-from orchestrator.campaign.training import StopCause, TrainingRule
+from orchestrator.campaign.training import StopCause, TrainingRule, cause_at_rung
 
-COMPARED_FROM = 3  # the first step at which trials are compared
+STOPPED_FROM = 3  # the first step at which trials are paused or compared
 FIRST_SHARE = 0.12  # of all steps of a training, for each of the short first ones
+FIRST_PART = 8  # the same with pauses: an eighth
 
 
 class Trainings:
     """The trials that run or are paused, one for each arm, numbered in the order in which they
     began.
 
-    `last_step` is the step at which a training ends; None: no trial is stopped by a rule.
+    `last_step` is the step at which a training ends; None: no trial is stopped by a rule. With
+    `pauses` every trial is stopped at ½, ¼, … of it, else those that are worse than the median.
     """
 
-    def __init__(self, last_step: int | None = None, first_trials: int = 0) -> None:
+    def __init__(self, last_step: int | None = None, first_trials: int = 0, pauses: bool = False) -> None:
         self.last_step = last_step
         self.curves: dict[int, TrialCurve] = {}  # of open trials, and of ended ones that are not learned yet
         self.paused: set[int] = set()
@@ -28,8 +31,12 @@ class Trainings:
         self._count = 0
         self._continued: set[int] = set()
         self._rungs = Rungs()
-        self._compared = StoppingRule.median(COMPARED_FROM)
-        first_steps = max(1, round(FIRST_SHARE * (last_step or 1)))
+        if pauses:
+            self._stopping = StoppingRule.pauses(STOPPED_FROM, last_step)
+            first_steps = math.ceil((last_step or 1) / FIRST_PART)  # one of the pauses
+        else:
+            self._stopping = StoppingRule.median(STOPPED_FROM)
+            first_steps = max(1, round(FIRST_SHARE * (last_step or 1)))
         self._rule = TrainingRule(first_trials=first_trials, first_steps=first_steps, last_step=last_step)
 
     def begin(self, arm: int) -> None:
@@ -61,7 +68,7 @@ class Trainings:
         curve = self.curves.get(trial) or TrialCurve(trial, arm)
         self.curves[trial] = curve.after(step, reward)
         if self.last_step is not None:
-            self._rungs = self._rungs.after(self._compared, trial, step, reward)
+            self._rungs = self._rungs.after(self._stopping, trial, step, reward)
 
     def cause_of_stop(self, arm: int, is_hopeless: Callable[[int], bool]) -> StopCause | None:
         """Return why the arm's trial is stopped after what it reported; None: it goes on.
@@ -72,12 +79,11 @@ class Trainings:
         trial = self._trial_of[arm]
         if self.last_step is None or self.curves[trial].step >= self.last_step:
             return None
-        is_worse = self._rungs.stops(self._compared, trial)
         return self._rule.cause_of_stop(
             trial,
             self.curves[trial].steps,
             is_continued=trial in self._continued,
-            at_rung=StopCause.WORSE_THAN_OTHERS if is_worse else None,
+            at_rung=cause_at_rung(self._stopping, self._rungs, trial),
             is_hopeless=lambda: is_hopeless(trial),
         )
 

@@ -22,7 +22,7 @@ from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
 from orchestrator.campaign.stop_when import Gains
-from orchestrator.campaign.training import StopCause, Training, TrainingRule
+from orchestrator.campaign.training import StopCause, Training, TrainingRule, cause_at_rung
 from workers.messages import Failure, FailureKind, Outcome
 
 ACTIVITIES: dict[Computed, str] = {
@@ -245,10 +245,9 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     if rule is None or trial not in state.running:
         return None
     curve = state.training.curves.get(trial)
-    if curve is not None and curve.step == state.training_end:
+    if curve is not None and _is_at_end(state, curve.step):
         return None
-    cause = StopCause.WORSE_THAN_OTHERS if rule.share else StopCause.PAUSE
-    at_rung = cause if state.rungs.stops(rule, trial) else None
+    at_rung = cause_at_rung(rule, state.rungs, trial)
     if training is None:
         return at_rung
     kept_for = trials_to_finish(state)
@@ -262,6 +261,14 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         is_hopeless=lambda: _is_hopeless(state, trial),
         is_finishing=trial in kept_for or trial in state.training.finishing,
     )
+
+
+def _is_at_end(state: CampaignState, step: int) -> bool:
+    """Return whether trainings end at `step`: as given, else where a trial finished and none has
+    gone further."""
+    end, training = state.training_end, state.rules.training
+    is_given = training is not None and training.last_step is not None
+    return step == end and (is_given or step == state.training.furthest_step)
 
 
 def first_steps(state: CampaignState, trial: int) -> int | None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.campaign.attempts import RunningAttempt
+from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import Forecast
 
 WITNESSES = 20  # of so many trials that a rule would stop, one is trained on, so that a wrong belief is noticed
@@ -22,6 +23,13 @@ class StopCause(StrEnum):
     PAUSE = "paused: the model chooses which trial goes on"
     FORECAST = "its expected end is worse than the best one"
     FINISH = "the rest of the budget is for the best trials"
+
+
+def cause_at_rung(rule: StoppingRule, rungs: Rungs, trial: int) -> StopCause | None:
+    """Return why the rule of the rungs stops a trial; None: it goes on."""
+    if not rungs.stops(rule, trial):
+        return None
+    return StopCause.WORSE_THAN_OTHERS if rule.share else StopCause.PAUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ class Training:
     # trials that were continued to complete the best ones at the end of the budget
     finishing: frozenset[int] = frozenset()
     largest_step: int = 0  # the largest step of a trial that finished; 0 before the first
+    furthest_step: int = 0  # the largest step that any trial reported; 0 before the first
     seconds_per_step: float = 0.0  # mean duration of a step of the trials that finished; 0 before the first
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
     # continued trials that began again, because they reported their first step once more
@@ -118,14 +127,16 @@ class Training:
         """Return the new state after reports (trial, attempt, step, value) of running trials."""
         changed: dict[int, TrialCurve] = {}
         restarted: set[int] = set()
+        furthest_step = self.furthest_step
         for trial, _attempt, step, value in reports:
             run = running.get(trial)
             if run is not None:
                 before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, run.arm)
                 changed[trial] = before.after(step, sign * value)
+                furthest_step = max(furthest_step, step)
                 if trial in self.continued and len(before.steps) > 1 and step <= before.steps[0]:
                     restarted.add(trial)
-        after = self._with_curves(changed) if changed else self
+        after = replace(self._with_curves(changed), furthest_step=furthest_step) if changed else self
         return after if restarted <= self.restarted else replace(after, restarted=self.restarted | restarted)
 
     def after_end(self, trial: int, reward: float, seconds: float) -> "Training":

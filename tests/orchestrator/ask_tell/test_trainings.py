@@ -90,7 +90,7 @@ def test_without_a_report_the_choices_are_those_of_an_optimizer_without_steps() 
 def test_first_trials_stop_after_an_eighth_of_the_steps() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=3)
     made = [train(optimizer, optimizer.ask()[0]) for _ in range(3)]
-    assert made == [3, 3, 3]
+    assert made == [4, 4, 4]
     assert len(optimizer.paused) == 3
     assert optimizer.pending == []
 
@@ -99,11 +99,42 @@ def test_a_training_that_diverges_is_stopped_and_one_without_a_value_is_not_aske
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     for _ in range(8):
         (configuration,) = optimizer.ask()
-        optimizer.report(configuration, error_at(configuration, 3), 3)
+        optimizer.report(configuration, error_at(configuration, 4), 4)
     (diverged,) = optimizer.ask()
-    assert not optimizer.report(diverged, math.nan, 3)
+    assert not optimizer.report(diverged, math.nan, 4)
     assert diverged not in optimizer.paused
     assert diverged not in optimizer.pending
+
+
+def test_a_training_is_paused_at_each_half_of_its_steps() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
+    reached: dict[str, set[int]] = {}
+    for _ in range(40):
+        (configuration,) = optimizer.ask()
+        train(optimizer, configuration)
+        reached.setdefault(str(configuration), set()).add(optimizer.reached(configuration))
+    ends = set().union(*reached.values())
+    assert {4, 7, 14} <= ends
+    assert len(reached) < 40
+    expected_to_be_worse = ends - {0, 4, 7, 14}
+    assert len(expected_to_be_worse) < len(reached)
+
+
+def test_without_checkpoints_a_training_is_stopped_only_when_it_is_worse_than_others() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS, checkpoints=False)
+    configurations = [optimizer.ask()[0] for _ in range(6)]
+    goes_on = [optimizer.report(one, float(place), 14) for place, one in enumerate(configurations)]
+    assert goes_on == [True, True, True, True, False, False]  # five trainings at a step are needed to compare
+
+
+def test_an_optimizer_that_was_saved_before_there_were_pauses_goes_on_without_them() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
+    saved = optimizer.__getstate__()
+    del saved["checkpoints"]
+    (configuration,) = optimizer.ask()
+    assert not optimizer.report(configuration, 0.5, 4)
+    optimizer.__setstate__(saved)
+    assert optimizer.report(configuration, 0.5, 4)
 
 
 def test_a_training_that_ends_for_good_is_not_continued() -> None:
@@ -130,6 +161,8 @@ def test_a_configuration_that_was_not_asked_for_may_report() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"checkpoints": False}, "checkpoints needs steps"),
+        ({"steps": 9, "checkpoints": "anew"}, "checkpoints must be True or False"),
         ({"steps": 0}, "steps must be >= 1, got 0"),
         ({"first_trials": 4}, "first_trials needs steps"),
         ({"steps": 9, "strategy": "uniform"}, "steps needs a strategy whose model learns curves"),

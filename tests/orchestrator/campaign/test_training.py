@@ -171,6 +171,22 @@ def test_nothing_is_stopped_at_its_last_step() -> None:
     assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
 
 
+def test_the_end_of_a_short_training_is_not_that_of_one_that_goes_further() -> None:
+    """Trial 3 ended at step 9 by itself; the others train on after that."""
+    rule = opened(None)
+    rule.settings["early_stopping"] = {"rule": "asha", "reduction": 3.0, "first_step": 1}  # type: ignore[index]
+    values = (0.1, 0.2, 0.8, 0.9)
+    events = (
+        *started(*values),
+        *(reports(trial, value, 9, first=5) for trial, value in enumerate(values)),
+        success(3, 0.9),
+    )
+    state = fold(rule, *events)
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
+    state = fold_from(state, reports(2, 0.8, 12, first=10))
+    assert [stop_cause(state, trial) for trial in range(2)] == [StopCause.WORSE_THAN_OTHERS] * 2
+
+
 def test_a_trial_that_would_begin_anew_is_stopped_only_when_it_is_worse_than_others() -> None:
     state = fold(opened(1000, continues="anew"), *started(0.1, 0.2, 0.3, 0.4, 0.5))
     state = fold_from(state, *(reports(trial, 0.1 * trial, 5, first=5) for trial in range(5)))
