@@ -98,7 +98,9 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     if not isinstance(parameter, Range):
         return _array(parameter.levels)[codes.astype(np.intp)]
     if parameter.stride is None:
-        return np.asarray(_scaler(parameter).to_value(codes), np.float64)
+        numbers = np.asarray(_scaler(parameter).to_value(codes), np.float64)
+        # the bounds as they are written: the scaler's logarithms give 0.10000000000000002 for 0.1
+        return np.select([codes <= 0.0, codes >= 1.0], [float(parameter.low), float(parameter.high)], numbers)
     if parameter.integer:
         return int(parameter.low) + codes.astype(np.int64) * int(parameter.stride)
     # in decimal as it is written, so that 3 steps of 0.05 are 0.15 and not 0.15000000000000002

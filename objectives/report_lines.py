@@ -11,7 +11,7 @@ from objectives.returned import check_bounds
 
 PREFIX = b"BBKB_REPORT "
 ARGUMENTS = ("value", "step")  # of `report`, which no metric can be named
-LONGEST_LINE = 4096
+LONGEST_LINE = 65536  # bytes, above those of the most metrics with the longest names
 STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the campaign stops early
 
 
@@ -34,7 +34,7 @@ class ReportLines:
     def take(self, output: bytes) -> None:
         """Read a further piece of output."""
         *lines, incomplete = (self._line + output).split(b"\n")
-        self._line = incomplete[:LONGEST_LINE]
+        self._line = incomplete[: LONGEST_LINE + 1]  # too long also when its end arrives
         for line in lines:
             if line.startswith(PREFIX) and self._stopped is None:
                 self._take_line(line)
@@ -53,6 +53,9 @@ class ReportLines:
             raise self._stopped
 
     def _take_line(self, line: bytes) -> None:
+        if len(line) > LONGEST_LINE:
+            self.left_out["a report"] = f"a line of more than {LONGEST_LINE} bytes"
+            return
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
             self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))

@@ -13,7 +13,14 @@ from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.resuming import Resume, continued, find_run
 from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
-from orchestrator.ask_tell.checks import check_list, check_mapping, check_mappings, check_objective, check_space
+from orchestrator.ask_tell.checks import (
+    check_direction,
+    check_list,
+    check_mapping,
+    check_mappings,
+    check_objective,
+    check_space,
+)
 from orchestrator.ask_tell.space import Direction
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.options import excerpt
@@ -277,7 +284,7 @@ def _session(
     finally:
         history = read_history(run)
         result = Result(run, history)
-        write_report(history, run.report_file)
+        write_report(history, run.report_file, run.folder.name)
     return result
 
 
@@ -287,8 +294,7 @@ def _check_direction(direction: object, is_needed: bool) -> None:
         raise ValueError(
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
         )
-    if direction not in (None, "minimize", "maximize"):
-        raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}')
+    check_direction(direction)
 
 
 def _check_once(arguments: Mapping[str, object], sections: Mapping[str, object]) -> None:

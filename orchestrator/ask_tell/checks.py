@@ -17,6 +17,7 @@ from objectives.parameters import Parameter
 from objectives.reference import did_you_mean
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Observation
+from orchestrator.settings.mistakes import hint
 
 T = TypeVar("T")
 Rewards = Sequence[float | None] | ArrayLike
@@ -69,6 +70,13 @@ def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]
             meant = ", such as Range(0, 1) or Choice([…])" if isinstance(one, list | tuple | range) else ""
             raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(one)}")
     return given
+
+
+def check_direction(direction: object) -> None:
+    """Raise ValueError for what is neither a direction nor None."""
+    if direction not in ("minimize", "maximize", None):
+        meant = hint(str(direction), ("minimize", "maximize"))
+        raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
 
 
 def check_seed(seed: object) -> int:

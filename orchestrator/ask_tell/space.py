@@ -17,6 +17,7 @@ from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.ask_tell.checks import (
+    check_direction,
     check_limit,
     check_list,
     check_mappings,
@@ -110,8 +111,7 @@ class Optimizer:
         **options: object,
     ) -> None:
         _refuse_array(space)
-        if direction not in ("minimize", "maximize", None):
-            raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
+        check_direction(direction)
         if "existing" in options:
             raise ValueError("existing must be left out with a space; pass earlier results to tell instead")
         if "limit" in options:

@@ -41,6 +41,8 @@ from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from orchestrator.campaign.state import Batch, CampaignState, Computation, Existing, Refresh, Session, idle_cause
 from orchestrator.campaign.steps import Steps
+from orchestrator.errors import StoreError
+from orchestrator.wording import moment
 from workers.messages import FailureKind
 
 if TYPE_CHECKING:  # checks the names and types of the fields
@@ -52,6 +54,24 @@ T = TypeVar("T")
 
 _LARGE_BATCH = 2  # times the number of workers; a small budget may be one batch
 _RECENT_ATTEMPTS = 8  # kept for display
+
+
+def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
+    """Return the state after `event`, which was read from a log. Raises StoreError for an event
+    that cannot follow those before it."""
+    try:
+        return apply(state, event)
+    except Exception as error:
+        raise damaged_by(event, error) from error
+
+
+def damaged_by(event: Event, error: Exception) -> StoreError:
+    """Return the error of a log in which `event` cannot follow the events before it."""
+    trial = f" of trial {event.trial}" if isinstance(event, AttemptEnded) else ""
+    return StoreError(
+        f"the log is damaged: {type(event).__name__}{trial} at {moment(event.time)} cannot follow the events before it "
+        f"({type(error).__name__}: {error}); `bbkb verify` lists all damage"
+    )
 
 
 def apply(state: CampaignState, event: Event) -> CampaignState:

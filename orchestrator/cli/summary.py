@@ -63,9 +63,12 @@ def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
 
 
 def save_report(run_: runs.Run, path: Path) -> History:
-    """Write the run's report; what it shows. Raises UserError when the file cannot be written."""
+    """Write the run's report, titled with the name of its folder; what it shows.
+
+    Raises UserError when the file cannot be written.
+    """
     from orchestrator.report.page import write_report  # here, because it loads plotly and scipy
 
     history = read_history(run_)
-    write_file(path, lambda target: write_report(history, target))
+    write_file(path, lambda target: write_report(history, target, run_.folder.name))
     return history

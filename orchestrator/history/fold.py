@@ -45,7 +45,8 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
-from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.transitions import apply_recorded, damaged_by
+from orchestrator.errors import BbkbError
 from orchestrator.history.trace import Trace
 from orchestrator.settings.from_log import RecordedSettings, read_recorded
 from orchestrator.store.notes import Note
@@ -280,18 +281,28 @@ def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
 
 def begin(created: CampaignCreated) -> History:
     """Return the history after the first event."""
-    return History(created, read_recorded(created.settings), apply(CampaignState(), created))
+    return History(created, read_recorded(created.settings), apply_recorded(CampaignState(), created))
 
 
 def advance(history: History, event: Event) -> History:
     """Return `history` after one more event: the same object, changed."""
-    history.campaign = apply(history.campaign, event)
+    history.campaign = apply_recorded(history.campaign, event)
     _record(history, event)
     return history
 
 
 def _record(history: History, event: Event) -> None:
-    """Update the tables by one more event."""
+    """Update the tables by one more event. Raises StoreError for an event that cannot follow those
+    before it."""
+    try:
+        _update(history, event)
+    except BbkbError:  # of recorded settings
+        raise
+    except Exception as error:
+        raise damaged_by(event, error) from error
+
+
+def _update(history: History, event: Event) -> None:
     history.position += 1
     match event:
         case SessionOpened():

@@ -40,12 +40,12 @@ from orchestrator.wording import duration, moment, printable
 _MOST_LISTED = 10_000  # trials in the table: more make the file and the page slow
 
 
-def write_report(history: History, path: Path) -> None:
-    """Write the report to `path`, titled with the campaign's name, readable by its owner only.
+def write_report(history: History, path: Path, title: str) -> None:
+    """Write the report to `path`, readable by its owner only.
 
     Raises OSError when it cannot be written; a report that was there stays as it was.
     """
-    files.write_text(path, render(history, history.created.name))
+    files.write_text(path, render(history, title))
 
 
 def render(history: History, title: str) -> str:

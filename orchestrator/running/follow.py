@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, SessionOpened
 from orchestrator.campaign.state import ACTIVITIES, CampaignState
 from orchestrator.campaign.status import Status, status_of
-from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.display.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
@@ -65,7 +65,7 @@ class Follower:
         return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
 
     def _fold(self, event: Event) -> None:
-        self._state = apply(self._state, event)
+        self._state = apply_recorded(self._state, event)
         self._position += 1
         match event:
             case CampaignCreated():

@@ -296,8 +296,10 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
 
 
 def _compare(feeds: list[Feed]) -> Plain:
-    read = ((feed.source.name, feed.read(History.copy)) for feed in feeds)
-    return views.comparison([(name, history) for name, history in read if history is not None])
+    read = [(feed, feed.read(History.copy)) for feed in feeds]
+    runs = [(feed.source.name, history) for feed, history in read if history is not None]
+    unread = [(feed.source.name, "not read yet") for feed, history in read if history is None and not feed.problem]
+    return views.comparison(runs, [*unread, *((feed.source.name, feed.problem) for feed in feeds if feed.problem)])
 
 
 async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Response:

@@ -124,6 +124,7 @@ async function showComparison() {
       return head;
     }));
     connected("as of now: reload the page for newer results");
+    showProblem(sent.problems.map(([campaign, reason]) => `${campaign}: ${reason}`).join("; "));
   } catch (error) {
     showProblem(error.message);
   }

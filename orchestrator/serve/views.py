@@ -206,10 +206,11 @@ def pictures(history: History) -> Plain:
     }
 
 
-def comparison(runs: list[tuple[str, History]]) -> Plain:
+def comparison(runs: list[tuple[str, History]], problems: list[tuple[str, str]]) -> Plain:
     """Return several campaigns side by side: their names, rows of what they found and where their
-    files differ, and the courses of their best values."""
+    files differ, the courses of their best values, and what could not be read, with the reason."""
     return {
+        "problems": problems,
         "names": [name for name, _ in runs],
         "rows": side_by_side([history for _, history in runs]),
         "figures": [_picture(figure, "results") for figure in best_courses(runs)],

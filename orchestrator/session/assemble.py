@@ -268,7 +268,7 @@ def open_session(
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
             _LOGGER.warning("%s", remark)
-        _LOGGER.info("claimed the campaign in epoch %d as %s", writer.epoch, Identity.of_this_process())
+        _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life
         heartbeat.start()
         held.callback(heartbeat.end)

@@ -99,7 +99,7 @@ class Driver:
         snapshot costs as much as there are running evaluations. It gets the last one of the session
         in any case."""
         self._problem = problem
-        self._model = progress.model
+        self._strategy_state = progress.model
         self._pool = progress.pool
         self._executor = executor
         self._observe = observe
@@ -113,11 +113,11 @@ class Driver:
         self._warned: set[str] = set()  # kinds of warnings that hold since they were logged
         self._stop = threading.Event()
         self._stop_now = threading.Event()
-        self._log = Recorder(progress.campaign, writer, self._stop_now.is_set, self._wait_for_store)
+        self._recorder = Recorder(progress.campaign, writer, self._stop_now.is_set, self._wait_for_store)
 
     @property
     def _campaign(self) -> CampaignState:
-        return self._log.campaign
+        return self._recorder.campaign
 
     def run(self, opened: SessionOpened) -> Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
@@ -128,7 +128,7 @@ class Driver:
         """
         leave_running = True
         try:
-            self._log.record(opened)
+            self._recorder.record(opened)
             remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.training.removed))
             self._executor.listen(self._take_reports)
             close = self._loop()
@@ -141,7 +141,9 @@ class Driver:
         except Exception as error:
             reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"
             _LOGGER.error("%s", reason, exc_info=error)
-            self._log.record(SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason))
+            self._recorder.record(
+                SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
+            )
             self._commit()
             remedy = "No finished result is lost; `bbkb resume` continues from here"
             raise CampaignError(f"{reason}. {remedy}\n{trace_of(error)}") from error
@@ -154,11 +156,11 @@ class Driver:
 
     def measure(self, take: Callable[[Span, float], None]) -> None:
         """Call `take` with the seconds of every refit and commit, in the thread of `run`."""
-        self._log.measured = take
+        self._recorder.measured = take
 
     def listen(self, take: Callable[[Event], None]) -> None:
         """Call `take` with every event, in the thread of `run`, before it is written."""
-        self._log.heard = take
+        self._recorder.heard = take
 
     def stop(self, now: bool = False) -> None:
         """Dispatch nothing more and end when the running evaluations have ended; `now`: cancel them
@@ -200,7 +202,7 @@ class Driver:
                 case GiveUp():
                     self._give_up(command)
                 case Stop():
-                    self._log.record(StopRequested(time=self._executor.now(), reason=command.reason))
+                    self._recorder.record(StopRequested(time=self._executor.now(), reason=command.reason))
                 case Close():
                     return self._close(command)
             self._show()
@@ -209,11 +211,11 @@ class Driver:
 
     def _record_stop(self) -> None:
         if self._stop.is_set() and self._campaign.session.phase is Phase.RUNNING:
-            self._log.record(StopRequested(time=self._executor.now(), reason=StopReason.INTERRUPTED))
+            self._recorder.record(StopRequested(time=self._executor.now(), reason=StopReason.INTERRUPTED))
 
     def _follow_places(self) -> None:
         if self._executor.slots != self._campaign.session.slots:
-            self._log.record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
+            self._recorder.record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
 
     def _warn(self) -> None:
         """Write warnings about the workers into the operator's log, each once while it holds."""
@@ -229,7 +231,7 @@ class Driver:
 
     def _dispatch(self, command: Dispatch) -> None:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
-        self._log.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
+        self._recorder.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
         self._commit()
         self._executor.submit([self._attempt(assignment) for assignment in command.assignments])
 
@@ -254,13 +256,13 @@ class Driver:
                 cause = self._stop_causes.pop(outcome.trial, "")
                 if isinstance(outcome, Stopped) and not cause:  # at the limit that its worker keeps
                     cause = StopCause.FIRST_TRAINING
-                self._log.record(event_of(outcome, self._campaign, self._reports, self._executor.now(), cause))
+                self._recorder.record(event_of(outcome, self._campaign, self._reports, self._executor.now(), cause))
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
         """Record what running attempts reported; the trials that are stopped early."""
         current = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
         if current:
-            self._log.record(self._reports.take(current, self._executor.now()))
+            self._recorder.record(self._reports.take(current, self._executor.now()))
         causes = {trial: stop_cause(self._campaign, trial) for trial in {value.trial for value in current}}
         stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
         self._stop_causes.update(stopped)
@@ -285,12 +287,12 @@ class Driver:
                 finished=now,
                 worker="",
             )
-            self._log.record(event_of(failure, self._campaign, self._reports, now))
+            self._recorder.record(event_of(failure, self._campaign, self._reports, now))
         self._commit()
         self._executor.cancel(command.trials)
 
     def _ask(self, command: Ask) -> None:
-        model, strategy = self._model, self._problem.strategy
+        model, strategy = self._strategy_state, self._problem.strategy
         began = self._announce("choosing")
         self._computing.start(
             lambda: strategy.ask(model, command.pending, command.limit),
@@ -303,7 +305,7 @@ class Driver:
         picks = tuple(pick for pick in picks if pick.trial is None)
         before = self._campaign.remarks
         prospect = decision.prospect if isinstance(decision, Choose) else None
-        self._log.record(
+        self._recorder.record(
             BatchChosen(
                 time=self._executor.now(),
                 round=self._campaign.refresh.round,
@@ -337,21 +339,21 @@ class Driver:
             for pick in picks
             if pick.trial is not None and pick.trial in paused
         )
-        self._log.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
+        self._recorder.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
 
     def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
         """Record it before: a process that dies in between leaves files to the next session."""
-        self._log.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
+        self._recorder.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
     def _begin(self, command: Begin) -> None:
-        strategy, model, rng = self._problem.strategy, self._model, self._problem.rng(BEGIN)
+        strategy, model, rng = self._problem.strategy, self._strategy_state, self._problem.rng(BEGIN)
         self._refresh((), "learning existing data", lambda _: begin(strategy, model, command.existing, rng))
 
     def _tell(self, command: Tell) -> None:
         observations = [finished.observation for finished in command.finished]
-        problem, model = self._problem, self._model
+        problem, model = self._problem, self._strategy_state
         rng = problem.rng(TELL, self._campaign.refresh.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
 
@@ -374,9 +376,9 @@ class Driver:
         )
 
     def _finish_refresh(self, refreshed: Refreshed, trials: tuple[int, ...], began: float) -> None:
-        self._model = refreshed.model
-        self._log.measured(Span.REFIT, time.perf_counter() - began)
-        self._log.record(
+        self._strategy_state = refreshed.model
+        self._recorder.measured(Span.REFIT, time.perf_counter() - began)
+        self._recorder.record(
             ModelRefreshed(
                 time=self._executor.now(),
                 round=self._campaign.refresh.round + 1,
@@ -391,7 +393,7 @@ class Driver:
         )
 
     def _grow(self, command: Grow) -> None:
-        strategy, model, pool = self._problem.strategy, self._model, self._pool
+        strategy, model, pool = self._problem.strategy, self._strategy_state, self._pool
         demand, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.refresh.round)
         if demand is None or not isinstance(strategy, Grows):
             raise CampaignError("the log says that candidates are to be appended, the strategy does not")
@@ -410,13 +412,13 @@ class Driver:
             retired=appended.retired,
             seconds=time.perf_counter() - began,
         )
-        self._model, self._pool = with_growth(self._problem, self._model, self._pool, event)
-        self._log.record(event)
+        self._strategy_state, self._pool = with_growth(self._problem, self._strategy_state, self._pool, event)
+        self._recorder.record(event)
 
     def _announce(self, what: Computed, activity: str = "") -> float:
         """Record the beginning of a computation and return its time. Results are in the log before
         the strategy learns from them, and before the loop waits for it."""
-        self._log.record(ComputingBegan(time=self._executor.now(), what=what))
+        self._recorder.record(ComputingBegan(time=self._executor.now(), what=what))
         if what == "refreshing" or not self._computing.is_in_background:
             self._commit()
         self._activity = activity or ACTIVITIES[what]
@@ -425,9 +427,11 @@ class Driver:
     def _close(self, command: Close) -> Close:
         now = self._executor.now()
         idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
-        self._log.record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
+        self._recorder.record(
+            SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
+        )
         self._commit()
-        self._log.save_snapshot()
+        self._recorder.save_snapshot()
         self._activity = ""
         if self._observe is not None:
             self._observe(self.status())
@@ -440,7 +444,7 @@ class Driver:
             self._observe(self.status())
 
     def _commit(self) -> None:
-        over = self._log.commit()
+        over = self._recorder.commit()
         if over:
             self._executor.acknowledge(over)
 

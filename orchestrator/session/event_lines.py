@@ -21,6 +21,13 @@ from orchestrator.campaign.events import (
 from orchestrator.wording import duration, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
+_ENDS = {  # why a choice had no more trials, in the words of an operator
+    "limit": "as many as were asked for",
+    "batch size": "a full batch",
+    "drift budget": "the next ones wait for results",
+    "warm start": "first points",
+    "one pull at a time": "one at a time",
+}
 
 
 def log_event(event: Event) -> None:
@@ -61,17 +68,16 @@ def _text(event: Event) -> str:
     match event:
         case SessionOpened():
             adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
-            return f"session opened: epoch {event.epoch}, executor {event.executor}, {event.slots} workers{adopted}"
+            return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
         case ExistingTaken():
             return f"existing data: {event}"
         case BatchChosen(picks=picks):
-            return (
-                f"chose {plural(len(picks), 'trial')} in {duration(event.seconds)}, round {event.round}: {event.reason}"
-            )
+            chose = f"chose {plural(len(picks), 'trial')} in {duration(event.seconds)}"
+            return f"{chose} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}"
         case ModelRefreshed():
             points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
             learned = f"{plural(len(event.trials), 'result')}{points}"
-            return f"refreshed the model in {duration(event.seconds)}, round {event.round}: {learned}"
+            return f"refit {event.round} in {duration(event.seconds)}: {learned}"
         case CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case TrialsContinued():

@@ -18,7 +18,7 @@ from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Recommends, 
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, Forecast, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.errors import CampaignError
 from orchestrator.session.resources import Resources
@@ -154,7 +154,7 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
         observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
         learned = with_told_curves(problem, model, progress.campaign)
         model = problem.strategy.restore(learned, observations, event.record)
-    return Progress(apply(progress.campaign, event), model, pool)
+    return Progress(apply_recorded(progress.campaign, event), model, pool)
 
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:

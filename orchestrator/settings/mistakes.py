@@ -51,8 +51,8 @@ _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool"
 # words of other programs and of everyday language → the keys that have their meaning here
 _MEANT = {
     "timeout": ("timeout_seconds",),
-    "max": ("high", "at_most"),
-    "min": ("low", "at_least"),
+    "max": ("high", "at_most", "maximize"),
+    "min": ("low", "at_least", "minimize"),
     "values": ("choices",),
     "options": ("choices",),
     "categories": ("choices",),
@@ -137,10 +137,14 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
     """Return `did you mean …?` when a name is similar or has the same meaning, else all names."""
+    return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
+
+
+def hint(word: str, choices: Sequence[str]) -> str:
+    """Return `; did you mean …?` when one of `choices` is similar or has the same meaning, else
+    nothing."""
     meant = meaning(word, choices)
-    if meant is not None:
-        return f"did you mean {meant!r}?"
-    return did_you_mean(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
+    return did_you_mean(word, choices) if meant is None else f"; did you mean {meant!r}?"
 
 
 def meaning(word: str, choices: Sequence[str]) -> str | None:
@@ -180,6 +184,8 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in _UNKNOWN:
         return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
     got = "" if kind == "missing" else excerpt(details["input"])
+    if kind == "literal_error":
+        got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
     if kind in ("model_type", "model_attributes_type") and (existing := _keys_of(model, keys)):
         more = ", …" if len(existing) > _NAMED_KEYS else ""

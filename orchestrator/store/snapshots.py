@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
@@ -84,4 +84,4 @@ def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState
     created = run.first(store)
     position, state = load(store, run.name)
     events: Iterator[Event] = store.read(run.name, after=position)
-    return created, functools.reduce(apply, events, state)
+    return created, functools.reduce(apply_recorded, events, state)

@@ -5,7 +5,7 @@ import pytest
 
 from objectives.command import ShellCommand
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS
-from objectives.report_lines import ReportLines
+from objectives.report_lines import LONGEST_LINE, ReportLines
 from workers.messages import Reported
 from workers.reporting import Reports
 from workers.results import check_result
@@ -14,9 +14,14 @@ LONG = "n" * (NAME_CHARACTERS + 1)
 
 
 def read(line: str) -> tuple[tuple[Reported, ...], dict[str, str]]:
+    return read_in_pieces(f"{line}\n".encode(), 65536)
+
+
+def read_in_pieces(output: bytes, size: int) -> tuple[tuple[Reported, ...], dict[str, str]]:
     reports = Reports()
     lines = ReportLines(reports, 0)
-    lines.take(f"{line}\n".encode())
+    for begin in range(0, len(output), size):
+        lines.take(output[begin : begin + size])
     return reports.points(), lines.left_out
 
 
@@ -31,6 +36,21 @@ def test_of_too_many_metrics_the_first_are_reported() -> None:
     (point,), left_out = read("BBKB_REPORT 3 0.5 " + " ".join(f"m{number}={number}" for number in range(101)))
     assert (point.value, len(point.metrics)) == (0.5, MOST_METRICS)
     assert left_out == {"reported m100": f"more than {MOST_METRICS}"}
+
+
+@pytest.mark.parametrize("piece", [1, 1000, 4096, 65536])
+def test_a_report_of_the_most_metrics_with_the_longest_names_is_read_in_any_pieces(piece: int) -> None:
+    metrics = tuple((f"{number:03}" + "é" * (NAME_CHARACTERS - 3), 1 / (3 + number)) for number in range(MOST_METRICS))
+    line = f"BBKB_REPORT 3 0.5 {' '.join(f'{name}={value!r}' for name, value in metrics)}\n".encode()
+    assert read_in_pieces(line, piece) == ((Reported(3, 0.5, metrics),), {})
+
+
+def test_a_line_above_the_limit_is_no_report_whatever_its_pieces() -> None:
+    line = b"BBKB_REPORT 3 0.5 " + b"a=1 " * (LONGEST_LINE // 4) + b"\nBBKB_REPORT 4 0.5\n"
+    for piece in (LONGEST_LINE // 2, len(line)):
+        points, left_out = read_in_pieces(line, piece)
+        assert points == (Reported(4, 0.5),)
+        assert left_out == {"a report": f"a line of more than {LONGEST_LINE} bytes"}
 
 
 def test_a_metric_may_have_the_name_self() -> None:

@@ -304,7 +304,7 @@ def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_and_documents_all_o
 def test_a_function_needs_a_direction(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline)
-    with pytest.raises(ValueError, match='direction must be "minimize" or "maximize", got \'up\''):
+    with pytest.raises(ValueError, match=r'direction must be "minimize" or "maximize", got \'up\'$'):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction=cast(Any, "up"), settings=inline)
     goals = [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]
     several = Campaign(lambda x: {"a": x, "b": x}, {"x": Range(0, 1)}, evaluations=3, objectives=goals, settings=inline)

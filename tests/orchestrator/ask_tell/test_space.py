@@ -196,7 +196,7 @@ def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(g
 
 
 def test_a_wrong_argument_is_refused() -> None:
-    with pytest.raises(ValueError, match="direction must be minimize or maximize, got 'min'"):
+    with pytest.raises(ValueError, match=r"got 'min'; did you mean 'minimize'\?"):
         Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
         Search(space=SPACE, existing=([0], [1.0]))

@@ -1,7 +1,9 @@
 """The fold: every view of a log agrees, step by step, and a closed run has nothing in flight."""
 
+import contextlib
 import functools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import CampaignCreated, SessionClosed, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.campaign.transitions import apply
-from orchestrator.errors import ConfigError
-from orchestrator.history.fold import advance, begin, fold
+from orchestrator.errors import ConfigError, StoreError
+from orchestrator.history.fold import advance, begin, fold, fold_tables
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.wording import duration
@@ -134,6 +136,27 @@ def test_the_status_in_json_has_the_best_parameters_and_iso_times() -> None:
 def test_a_log_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="does not begin with the creation"):
         fold([])
+
+
+def test_an_event_that_cannot_follow_is_named_as_damage() -> None:
+    events = [
+        replace(event, trial=10**6) if isinstance(event, TrialSucceeded) else event for event in SyntheticLog().events()
+    ]
+    for read in (fold, fold_tables):
+        with pytest.raises(StoreError, match=r"TrialSucceeded of trial 1000000 at .* cannot follow .*`bbkb verify`"):
+            read(events)
+
+
+@given(LOGS, st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_log_with_an_event_missing_or_elsewhere_is_folded_or_refused(log: SyntheticLog, data: st.DataObject) -> None:
+    created, *rest = log.events()
+    taken = rest.pop(data.draw(st.integers(0, len(rest) - 1))) if rest else created
+    for place in data.draw(st.lists(st.integers(0, len(rest)), max_size=2)):
+        rest.insert(place, taken)
+    for read in (fold, fold_tables):
+        with contextlib.suppress(StoreError):
+            assert read([created, *rest]).position == 1 + len(rest)
 
 
 def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_longer_has() -> None:

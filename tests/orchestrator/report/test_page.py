@@ -148,10 +148,10 @@ def test_ten_thousand_trials_stay_under_six_megabytes() -> None:
     assert len(render(history, "c").encode()) < 6e6
 
 
-def test_the_written_report_is_the_rendered_page_under_the_campaigns_name(tmp_path: Path) -> None:
+def test_the_written_report_is_the_rendered_page_under_its_title(tmp_path: Path) -> None:
     history = CAMPAIGNS["one trial"].history()
-    write_report(history, tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "synthetic")
+    write_report(history, tmp_path / "report.html", "run-1")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "run-1")
 
 
 def test_the_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:

@@ -1,8 +1,11 @@
 """The server: who is admitted, what is sent, where a reader continues, and what a button does."""
 
+import contextlib
 import http.client
 import json
 import socket
+import sqlite3
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -93,6 +96,25 @@ def test_campaigns_are_compared_by_their_courses_and_where_they_differ(begin_log
         assert status_of_refusal(address, f"/comparison?{many}") == 400
         assert status_of_refusal(address, "/comparison?campaign=one", token="wrong") == 401
         assert ask(address, "/comparison")["figures"] == []
+        assert compared["problems"] == []
+
+
+def test_a_campaign_that_cannot_be_compared_is_named_with_the_reason(begin_log: BeginLog, tmp_path: Path) -> None:
+    events = SyntheticLog(trials=20, sessions=1).events()
+    log = begin_log("one", events)
+    begin_log("damaged", events)
+    with contextlib.closing(sqlite3.connect(tmp_path / "campaigns.sqlite")) as database, database:
+        database.execute("UPDATE bbkb_events SET body = '{' WHERE campaign = 'damaged'")
+    with running_server(log.url) as address:
+        first_update_with(address, "one", len(events))
+        while ["damaged", "not read yet"] in (compared := ask(address, "/comparison?campaign=one&campaign=damaged"))[
+            "problems"
+        ]:
+            time.sleep(0.05)
+        assert compared["names"] == ["one"]
+        ((name, reason),) = compared["problems"]
+        assert name == "damaged"
+        assert "checksum" in reason
 
 
 def raw_answer(address: str, request: bytes) -> tuple[int, str]:

@@ -55,8 +55,16 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
 @pytest.mark.parametrize(
     ("event", "level", "words"),
     [
-        (SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}), "INFO", "epoch 2, executor ray, 4"),
-        (BatchChosen(time=0.0, round=1, picks=(), reason="drift", seconds=0.5, limit=4), "INFO", "chose 0 trials"),
+        (
+            SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}),
+            "INFO",
+            "session 2 opened: ray, 4 workers",
+        ),
+        (
+            BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4),
+            "INFO",
+            "after 1 refit, as many as were asked for",
+        ),
         (
             ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
             "INFO",

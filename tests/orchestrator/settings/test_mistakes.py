@@ -90,6 +90,17 @@ def test_suggestions_name_what_is_close_or_all_there_is() -> None:
     assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
 
 
+def test_a_word_that_means_another_one_is_answered_with_it() -> None:
+    class Sense(BaseModel):
+        direction: Literal["maximize", "minimize"]
+
+    for word, meant in (("min", "minimize"), ("max", "maximize"), ("minimise", "minimize")):
+        with pytest.raises(ValidationError) as error:
+            Sense.model_validate({"direction": word})
+        (problem,) = describe(error.value, {"direction": word})
+        assert str(problem) == (f"direction must be 'maximize' or 'minimize', got \"{word}\"; did you mean '{meant}'?")
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
