@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import importlib
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -151,7 +152,16 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
             'script must be below `if __name__ == "__main__":`'
         )
     hidden = _hidden_import(error)
-    return f"{reference!r}: importing {what} failed with {type(error).__name__}: {error}{hidden}"
+    return f"{reference!r}: importing {what} failed{_line_of(error)} with {type(error).__name__}: {error}{hidden}"
+
+
+def _line_of(error: BaseException) -> str:
+    """` at FILE:LINE`, the line of the imported file that raised; nothing where the error names it
+    itself, as a SyntaxError does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    importing = ("<frozen", importlib.__file__, __file__)
+    imported = (frame for frame in frames if not frame.filename.startswith(importing))
+    return next((f" at {frame.filename}:{frame.lineno}" for frame in imported), "")
 
 
 def _hidden_import(error: Exception) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from objectives import coding, priors
 from objectives.coding import Codes
-from objectives.conditions import Clause, Scalar, clauses_of, names_in
+from objectives.conditions import Clause, Scalar, clauses_of, names_in, wording
 from objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions, has_prior
@@ -222,7 +222,7 @@ class SearchSpace:
             if clauses and not holds(self.parameters, clauses, codes)[0]:
                 if configuration.get(name) is not None:
                     raise ObjectiveError(
-                        f"{name} must be left out where its condition does not hold, got {configuration[name]!r}"
+                        f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
                     )
             elif name in configuration:
                 codes[0, column[name]] = self._code(name, configuration[name])

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from bbkb import Result
 from bbkb import load as load_run
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli.main import app
@@ -81,25 +82,43 @@ def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_the_strategy_of_the_guide_learns_between_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_the_guides_strategy(name: str, candidates: int, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """Run a strategy of the guide, 24 evaluations in the present folder."""
     page = (REPOSITORY / "docs" / "guide" / "strategies.md").read_text()
     code = re.search(r"^```python\n(.*?class LocalSearch.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert code is not None
-    (tmp_path / "local_search.py").write_text(code[1])
+    Path("local_search.py").write_text(code[1])
     campaign = {
         "name": "own",
         "objective": {"name": "branin"},
-        "candidates": {"size": 100},
-        "strategy": {"name": "local_search:LocalSearch", "batch": 8},
+        "candidates": {"size": candidates},
+        "strategy": {"name": f"local_search:{name}", "batch": 8},
         "budget": {"evaluations": 24},
         "workers": {"executor": "inline"},
     }
-    (tmp_path / "campaign.yaml").write_text(yaml.safe_dump(campaign))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    Path("campaign.yaml").write_text(yaml.safe_dump(campaign))
+    monkeypatch.syspath_prepend(Path.cwd())
     done = CliRunner().invoke(app, ["run", "campaign.yaml", "--run", "own", "--quiet"])
     assert done.exit_code == 0, done.output
-    assert {row["batch"] for row in load_run("runs/own").rows()} == {1, 2, 3}
+    return load_run("runs/own")
+
+
+@pytest.mark.parametrize("name", ["LocalSearch", "AsyncLocalSearch"])
+def test_the_strategy_of_the_guide_learns_between_its_choices(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    choices = {row["batch"] for row in run_the_guides_strategy(name, 100, monkeypatch).rows()}
+    assert choices == {1, 2, 3} if name == "LocalSearch" else len(choices) > 3
+
+
+def test_the_strategy_of_the_guide_evaluates_no_candidate_twice_and_ends_with_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_the_guides_strategy("LocalSearch", 9, monkeypatch)
+    assert sorted(row["arm"] for row in run.rows()) == list(range(9))
+    assert "finished: every candidate was evaluated" in Path("runs/own/run.log").read_text()
 
 
 @pytest.mark.parametrize("text", snippets("yaml"))

@@ -1,6 +1,6 @@
 """The protocol of every strategy, and its argument and result types.
 
-A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state has only
+A strategy is a frozen dataclass of hyper-parameters plus six pure functions. Its state has only
 what cannot be derived (pulls, dictionary, information gain, round); posterior, widths and upper
 bounds are derived from it and never stored.
 

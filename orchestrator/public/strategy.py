@@ -8,6 +8,7 @@ The guide "Choosing a strategy" has a complete example.
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.kernels import RBF, Kernel, Matern52
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, with_set_aside
@@ -38,6 +39,7 @@ __all__ = [
     "BeginsWithExisting",
     "Choose",
     "Decision",
+    "Grows",
     "Kernel",
     "Matern52",
     "Mode",

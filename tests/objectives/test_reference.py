@@ -62,8 +62,11 @@ def test_of_equally_near_words_the_one_with_the_same_letters_is_suggested() -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import module_nobody_wrote", "failed with ModuleNotFoundError: No module named 'module_nobody_wrote'"),
-        ("1 / 0", "failed with ZeroDivisionError"),
+        (
+            "import module_nobody_wrote",
+            r"failed at .*/module_that_fails.py:1 with ModuleNotFoundError: No module named 'module_nobody_wrote'",
+        ),
+        ("import json\n1 / 0", r"failed at .*/module_that_fails.py:2 with ZeroDivisionError"),
         ("def (:", "failed with SyntaxError"),
         ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),
     ],

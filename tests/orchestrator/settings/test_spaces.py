@@ -69,11 +69,17 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
         ("forbid: {model: svm}\n", "x.yaml:9: forbid must be a list such as"),
         ("forbid: [{share: {abov: 1}}]\n", "x.yaml:9: forbid.0: share must be compared by above, below, at_least"),
         ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value matches"),
-        ("enqueue: [{model: forest, C: 1.0}]\n", "x.yaml:9: enqueue.0.C must be left out where"),
+        (
+            "enqueue: [{model: forest, C: 1.0}]\n",
+            "x.yaml:9: enqueue.0.C must be left out: it exists only when model is svm",
+        ),
         ("enqueue: [{depth: 2, C: 1.0}]\n", "x.yaml:9: enqueue.0: hardly any allowed configuration"),
         ("enqueue: [{C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
         ("enqueue: [{model: svm, C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
-        ("enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n", "x.yaml:9: enqueue.0.C must be left out where"),
+        (
+            "enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n",
+            "x.yaml:9: enqueue.0.C must be left out: it exists only when model is svm",
+        ),
         ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is not a parameter of the space; there are model, C"),
         ("enqueue: [1]\n", "x.yaml:9: enqueue.0 must be a mapping of parameters to plain values, got 1"),
         (
