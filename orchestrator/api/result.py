@@ -118,7 +118,7 @@ class Result:
     @property
     def recommended(self) -> Parameters:
         """The recommended parameters: those of `best`; when values are noisy, those of the largest
-        posterior mean.
+        estimate.
 
         Raises RunError when no trial has succeeded.
         """

@@ -193,7 +193,7 @@ class CandidateOptimizer:
         any reward.
 
         The one with the largest mean reward; where the fitted model says that rewards are noisy,
-        the evaluated one with the largest posterior mean.
+        the evaluated one with the largest estimate.
         """
         if self._state.pulls.total == 0:
             raise ValueError("best needs at least one reward; call ask, evaluate, and call tell first")

@@ -313,7 +313,7 @@ class Optimizer:
         before any value.
 
         The one with the best mean value; where the fitted model says that values are noisy, the
-        evaluated one with the best posterior mean. With constraints the best one that satisfies
+        evaluated one with the best estimate. With constraints the best one that satisfies
         them; with several objectives that of the `front` which is best in the first one, and its
         value.
         """

@@ -78,7 +78,8 @@ class Pick:
         variance: its posterior variance on the 1/λ scale.
         trial: the stopped trial that is to be continued; None: a new one.
         reason: `"coverage"` where the arm is not the one of the largest upper bound, but one of a
-            level that lacks evaluations.
+            level that lacks evaluations; `"verification"` where it is one of the best, which are
+            repeated.
     """
 
     arm: int
@@ -278,6 +279,15 @@ class Recommends(Protocol[S_contra]):
 
     def recommend(self, state: S_contra) -> int | None:
         """Return the pulled arm to recommend; None: that of the largest mean reward."""
+
+
+@runtime_checkable
+class EstimatesRewards(Protocol[S_contra]):
+    """A strategy that says what it expects of an arm that was pulled."""
+
+    def estimate(self, state: S_contra, arm: int) -> tuple[float, float] | None:
+        """Return the expected reward of `arm` without noise, and its standard deviation; None where
+        nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,13 +287,23 @@ class ReportsArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The evaluated arm of largest posterior mean, when the fitted noise is so large that the best
-    value may be due to it."""
+    """The evaluated arm of largest estimate, when the fitted noise is so large that the best value
+    may be due to it."""
 
     arm: int
     parameters: Mapping[str, object]
     value: float  # the mean of its values, on the user's scale
     evaluations: int  # how many there are
+    estimate: float | None = None  # of its value without noise, by the model and its own values; None: not known
+    deviation: float | None = None  # the standard deviation of `estimate`
+
+    def __str__(self) -> str:
+        """Return the value with its number and the estimate, such as `0.93 (mean of 4 evaluations,
+        estimate 0.921 ± 0.008)`."""
+        count = "1 evaluation" if self.evaluations == 1 else f"mean of {self.evaluations} evaluations"
+        if self.estimate is None or self.deviation is None:
+            return f"{self.value:.6g} ({count})"
+        return f"{self.value:.6g} ({count}, estimate {self.estimate:.5g} ± {self.deviation:.2g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,9 +266,7 @@ def _best(status: Status) -> Text:
 
 def recommendation(recommended: Recommendation) -> str:
     """Return the recommended configuration, when the best value may be due to noise."""
-    mean = f", mean of {recommended.evaluations} evaluations" if recommended.evaluations > 1 else ""
-    parameters = assignments(recommended.parameters)
-    return f"{recommended.value:.6g}{mean}  {parameters} (best posterior mean: one best value may be noise)"
+    return f"{recommended}  {assignments(recommended.parameters)} (best estimate: one best value may be noise)"
 
 
 def _set_aside(status: Status) -> str:

@@ -84,6 +84,11 @@ def reason(history: History, row: TrialRow) -> str:
             f"Chosen as {where}, because a level of one of its choices lacked evaluations, as the most promising "
             f"candidate of that level: a predicted mean score of {mean:.4g}; {_SCORES}."
         )
+    if row.pick.reason == "verification":
+        return (
+            f"Chosen as {where}, to evaluate one of the best candidates again, because single values are noisy: a "
+            f"predicted mean score of {mean:.4g}; {_SCORES}."
+        )
     if width is None or variance is None or not math.isfinite(width + variance):
         return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
     prior = ", with what the priors of the space add to each bound" if has_prior(history.settings.space) else ""

@@ -152,9 +152,8 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
     if recommendation is None:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
-    value = "value" if recommendation.evaluations == 1 else f"mean of {recommendation.evaluations} values"
-    reason = "its posterior mean is the best: a better single value may be due to noise"
-    return [*named, (value, str(short(recommendation.value))), ("why", reason)]
+    reason = "its estimate is the best: a better single value may be due to noise"
+    return [*named, ("value", str(recommendation)), ("why", reason)]
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import SpreadStart
-from orchestrator.bandit.strategies.presets import COVERAGE
+from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionOpened
@@ -121,14 +121,15 @@ def _names(earlier: Earlier | None) -> list[str]:
 
 
 def _as_begun(old: object, before: Any, strategy: Any) -> Any:
-    """Return the strategy with the start and the coverage that it was begun with by an older
-    version, whose recorded options `old` lack `coverage` or `model.first_fit`; unchanged where the
-    new settings give other values than the defaults."""
+    """Return the strategy with the start, the coverage and the verification that it was begun with
+    by an older version, whose recorded options `old` lack `coverage`, `verify` or
+    `model.first_fit`; unchanged where the new settings give other values than the defaults."""
     if not isinstance(old, Mapping) or type(before) is not type(strategy):
         return strategy
     changed: dict[str, object] = {}
-    if "coverage" not in old and getattr(strategy, "coverage", None) == COVERAGE:
-        changed["coverage"] = before.coverage
+    for name, default in (("coverage", COVERAGE), ("verify", VERIFY)):
+        if name not in old and getattr(strategy, name, None) == default:
+            changed[name] = getattr(before, name)
     model = old.get("model")
     if isinstance(model, Mapping) and "first_fit" not in model and isinstance(strategy.model, Model):
         if strategy.model.first_fit is None:

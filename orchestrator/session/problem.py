@@ -14,7 +14,7 @@ from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Recommends, StrategyState
+from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCurves, Recommends, StrategyState
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, Forecast, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
@@ -137,7 +137,15 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
         return None
     mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)
-    return Recommendation(arm=arm, parameters=parameters, value=sign * mean, evaluations=finished)
+    known = problem.strategy.estimate(model, arm) if isinstance(problem.strategy, EstimatesRewards) else None
+    return Recommendation(
+        arm=arm,
+        parameters=parameters,
+        value=sign * mean,
+        evaluations=finished,
+        estimate=None if known is None else sign * known[0],
+        deviation=None if known is None else known[1],
+    )
 
 
 def begin_progress(problem: Problem) -> Progress:

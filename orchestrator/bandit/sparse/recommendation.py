@@ -8,7 +8,8 @@ from orchestrator.bandit.model.fitting import local_noise
 from orchestrator.bandit.model.outputs import is_outlier
 from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, NEGLIGIBLE_NOISE, Belief, is_noisy
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, predict
-from orchestrator.bandit.sparse.state import SparseState, sparse_belief
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.verification import Estimates
 
 NO_NOISE = 0.01  # variance of a score among the arms around the best one
 
@@ -33,8 +34,7 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
     if not is_luck and not outlier.any():
         return None
-    posterior = sparse_belief(state) if belief is None else belief
-    recommended_by = posterior(arms)[0] if is_luck else means
+    recommended_by = Estimates.of(state, belief).means if is_luck else means
     return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
 
 

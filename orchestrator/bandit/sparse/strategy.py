@@ -25,6 +25,7 @@ from orchestrator.bandit.sparse.recalibration import (
 )
 from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.verification import estimate
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
 MOST_PAIRS = 400  # atoms of a model over steps, unless the limit of the strategy is smaller
@@ -130,8 +131,12 @@ class SparseStrategy(ABC, Generic[S]):
         )
 
     def recommend(self, state: S) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        """See `Recommends`: the pulled arm of largest estimate where rewards are noisy."""
         return recommendation(state)
+
+    def estimate(self, state: S, arm: int) -> tuple[float, float] | None:
+        """See `EstimatesRewards`."""
+        return estimate(state, arm)
 
     def posterior(self, state: S) -> Posterior:
         """Return the belief over all arms at `state`, with no pull pending."""

@@ -61,6 +61,7 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
     Verdict,
 )
+from orchestrator.bandit.sparse.verification import Estimates, explores_places, is_verification_due
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
@@ -137,6 +138,15 @@ class BBKB(SparseStrategy[SparseState]):
             "that is more, while the best mean reward does not rise; 0: none ever."
         ),
     ] = 0.0
+    verify: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "Share of the picks that repeat the best candidates, in [0, 1], where values are noisy and candidates may "
+            "repeat; the others then go to candidates that were not evaluated. 0: the model alone decides on repeats."
+        ),
+    ] = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
 
     def __post_init__(self) -> None:
@@ -194,7 +204,8 @@ class BBKB(SparseStrategy[SparseState]):
         paused = self._paused(state, pending)
         while len(picks) < left and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            lacking = self._lacking_arm(state, workspace)
+            contender = self._contender(state, workspace)
+            lacking = self._lacking_arm(state, workspace) if contender is None else contender
             top = workspace.queue.top() if lacking is None else lacking
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             pick = workspace.append(top if continued is None else continued.arm)
@@ -204,9 +215,10 @@ class BBKB(SparseStrategy[SparseState]):
                     0.0 if bonus is None else float(bonus[pick.arm] - bonus.min())
                 )  # no other bound is larger by more
                 prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance) + more)
-            pick = pick if lacking is None or continued is not None else replace(pick, reason="coverage")
+            if lacking is not None and continued is None:
+                pick = replace(pick, reason="coverage" if contender is None else "verification")
             picks.append(pick if continued is None else replace(pick, trial=continued.trial))
-            if not state.repeats:
+            if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
             verdict = workspace.drift.decide()
         self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
@@ -220,6 +232,14 @@ class BBKB(SparseStrategy[SparseState]):
         if workspace.level_picker is None:
             workspace.level_picker = LevelPicker(state, self.width_at(state))
         return workspace.level_picker.lacking_arm(workspace.pulls)
+
+    def _contender(self, state: SparseState, workspace: "_Workspace") -> int | None:
+        """Return the arm that the next pick repeats to verify it; None where it repeats none."""
+        if not workspace.explores_places or not is_verification_due(state, len(workspace.pulls), self.verify):
+            return None
+        if workspace.estimates is None:
+            workspace.estimates = Estimates.of(state)
+        return workspace.estimates.contender(workspace.pulls)
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
@@ -237,9 +257,11 @@ class BBKB(SparseStrategy[SparseState]):
         earlier = self._kept_workspaces.take(self._key(state, pending))
         if earlier is not None:
             return earlier
-        blocked = state.blocked(pending)
+        blocked, is_spread = state.blocked(pending), self.verify > 0 and explores_places(state)
+        if is_spread:
+            blocked = np.union1d(np.union1d(blocked, state.pulls.arms), np.array(pending, np.intp))
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
-        workspace = _Workspace(picking, self._drift(picking.posterior))
+        workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=is_spread)
         workspace.begin(pending)
         if state.goals.is_single:
             workspace.queue = picking.queue(blocked, self.lazy)
@@ -335,6 +357,8 @@ class _Workspace:
     pulls: list[int] = field(default_factory=list)
     queue: ArgmaxQueue = field(init=False)
     level_picker: LevelPicker | None = None  # from the first pick for the sake of coverage on
+    explores_places: bool = False  # whether only verification repeats arms
+    estimates: Estimates | None = None  # from the first pick for the sake of verification on
 
     def begin(self, pending: Sequence[int]) -> None:
         """Add pulls that are pending."""

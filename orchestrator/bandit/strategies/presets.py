@@ -20,6 +20,7 @@ WIDTH = 2.0  # standard deviations
 ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
 COMPRESSION = 0.1  # ε of the relative entropy test: a pair is stored while its variance is above 0.22 of the noise's
 COVERAGE = 0.25  # share of the picks for levels of choices that lack evaluations
+VERIFY = 0.25  # share of the picks that repeat the best candidates where values are noisy
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
@@ -43,12 +44,13 @@ _CALIBRATED: Mapping[str, object] = {
     "entropy_test": "relative",
     "epsilon": COMPRESSION,
     "coverage": COVERAGE,
+    "verify": VERIFY,
 }
 
 
 # What was calibrated first. A resolved file has all of its strategy's options, so one of an older
 # run has all of these.
-_FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name != "coverage"}
+_FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name not in ("coverage", "verify")}
 
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:

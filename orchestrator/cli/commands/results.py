@@ -77,7 +77,8 @@ def best(
     is_single = len(state.rules.goals.objectives) == 1
     if is_single:
         direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
-        say(SafeConsole(stderr=True), f"value {taken.value:.6g}, {direction}")
+        value = f"{taken.value:.6g}" if taken is best else str(taken)
+        say(SafeConsole(stderr=True), f"value {value}, {direction}")
     if taken is not best and best.parameters != taken.parameters:
         say(
             SafeConsole(stderr=True),

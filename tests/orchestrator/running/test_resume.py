@@ -135,12 +135,12 @@ def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_str
     }
     new = from_mapping(tree).resolved()
     assert with_recorded(new, from_mapping(tree)) == from_mapping(tree)
-    older: Any = {key: value for key, value in new["strategy"].items() if key != "coverage"}
+    older: Any = {key: value for key, value in new["strategy"].items() if key not in ("coverage", "verify")}
     older["warm_start"] = {"name": "spread", "pulls": 16}
     older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
     old = {**new, "strategy": older}
     begun = from_mapping(old).resolved()["strategy"]
-    assert (begun["coverage"], begun["model"]["first_fit"]) == (0.0, 16)
+    assert (begun["coverage"], begun["verify"], begun["model"]["first_fit"]) == (0.0, 0.0, 16)
     assert with_recorded(old, from_mapping(tree)).resolved()["strategy"] == begun
     other = from_mapping({**tree, "strategy": {"name": "bbkb", "coverage": 0.5}})
     assert with_recorded(old, other).resolved()["strategy"]["coverage"] == 0.5

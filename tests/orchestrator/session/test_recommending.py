@@ -15,7 +15,7 @@ from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
 from orchestrator.ask_tell.space import Direction
 from orchestrator.bandit.strategy import Recommends
-from orchestrator.campaign.events import ModelRefreshed, event_of
+from orchestrator.campaign.events import ModelRefreshed, Recommendation, event_of
 from orchestrator.cli.main import app
 from orchestrator.display.live import render
 from orchestrator.report.page import render as page
@@ -41,6 +41,11 @@ def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: floa
 @pytest.fixture(scope="module")
 def noisy_result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return run_quadratic(tmp_path_factory.mktemp("noisy"), 1.0, "minimize", step=0.1)
+
+
+def count_of(recommendation: Recommendation) -> str:
+    count = recommendation.evaluations
+    return f"mean of {count} evaluations" if count > 1 else "1 evaluation"
 
 
 def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_result: Result) -> None:
@@ -73,11 +78,16 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (best.arm != found.arm)
     assert best.arm != found.arm
     screen = io.StringIO()
-    Console(file=screen, width=200).print(render(noisy_result._history.status()))
-    assert "best posterior mean: one best value may be noise" in screen.getvalue()
-    value = f"mean of {found.evaluations} values" if found.evaluations > 1 else "value"
-    assert value in dict(recommended_parameters(noisy_result._history))
-    assert "Recommended: best posterior mean" in page(noisy_result._history, "noisy")
+    Console(file=screen, width=300).print(render(noisy_result._history.status()))
+    assert "best estimate: one best value may be noise" in screen.getvalue()
+    assert found.estimate is not None
+    assert found.deviation is not None
+    assert abs(found.estimate - found.value) < 4 * found.deviation
+    shown = f"{found.value:.6g} ({count_of(found)}, estimate {found.estimate:.5g} ± {found.deviation:.2g})"
+    assert shown in screen.getvalue()
+    assert f"value {shown}, minimised" in printed.stderr
+    assert dict(recommended_parameters(noisy_result._history))["value"] == shown
+    assert "Recommended: best estimate" in page(noisy_result._history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy_result._history)) == "Fitted lengthscales"
 
 

@@ -1,0 +1,90 @@
+"""Repeated evaluations of the best arms, where single values are noisy.
+
+A model over the parameters does not know how an arm differs from its neighbours. With much noise
+the largest upper bound is then that of an arm that was evaluated before, and one arm would get half
+of the evaluations. Instead, most picks are of arms that were not evaluated yet, and a share of them
+repeats the best ones until their bounds separate. Where arms repeat, the estimate of an arm has a
+part of its own: with μ̃ and σ̃ the model's, t the mean score of its n pulls and v the noise, an own
+effect ~ N(0, v/N) gives
+
+    m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.calibrated import Belief, is_noisy
+from orchestrator.bandit.sparse.state import SparseState, sparse_belief
+
+OWN_PULLS = 4.0  # N: pulls of an arm after which its own rewards count as much as the model's mean
+WIDTH = 2.0  # standard deviations
+RESULTS = 50  # for each parameter: after so many the model alone chooses
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What the pulled arms are worth, their own rewards included."""
+
+    arms: Indices  # (p,), those with a finished pull, ascending
+    counts: Indices  # (p,), their pulls
+    means: Floats  # (p,), estimates m of their scores
+    model_variances: Floats  # (p,), (1 − w)² σ̃²
+    noise: float  # v, the variance of a score; 0 where arms do not repeat, as if they had no own effect
+
+    @staticmethod
+    def of(state: SparseState, belief: Belief | None = None) -> "Estimates":
+        """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's."""
+        arms = state.pulls.finished_arms
+        counts, noise = state.pulls.counts[arms], state.model.regularization
+        model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
+        own = state.scale.scores(state.pulls.reward_sums[arms] / counts)
+        has_own_effects = state.layout is not None and state.layout.repeats
+        weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
+        means = model_means + weights * (own - model_means)
+        return Estimates(arms, counts, means, (1.0 - weights) ** 2 * noise * variances, noise * has_own_effects)
+
+    def contender(self, open_pulls: Sequence[int]) -> int | None:
+        """Return the arm with the largest upper bound when `open_pulls` are pending, by its own
+        effect alone; None where the bounds of the best arm and of all others are separate."""
+        pulls = self.counts + np.array([open_pulls.count(arm) for arm in self.arms.tolist()])
+        widths = WIDTH * np.sqrt(self.noise / (pulls + OWN_PULLS))
+        best, upper = int(np.argmax(self.means)), self.means + widths
+        others = np.delete(upper, best)
+        if not len(others) or others.max() < self.means[best] - widths[best]:
+            return None
+        return int(self.arms[np.argmax(upper)])
+
+
+def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
+    """Return the estimate of the reward of an arm with a finished pull, and its standard deviation;
+    None before the first fit, with several objectives, and with learning curves."""
+    is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
+    if not is_known or state.curve_evidence is not None:
+        return None
+    estimates = Estimates.of(state)
+    at = int(np.searchsorted(estimates.arms, arm))
+    mean, own = estimates.means[at], estimates.noise / (estimates.counts[at] + OWN_PULLS)
+    deviation = math.sqrt(own + estimates.model_variances[at])
+    low, middle, high = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
+    return middle, (high - low) / 2.0
+
+
+def explores_places(state: SparseState) -> bool:
+    """Return whether arms that were evaluated are only repeated to verify them: where values are
+    noisy, the search is short, and most arms were not evaluated."""
+    if state.calibration is None or state.layout is None or not state.repeats or not state.goals.is_single:
+        return False
+    is_short = state.pulls.total < RESULTS * state.layout.parameter_count
+    is_vast = 2 * len(np.union1d(state.pulls.arms, state.set_aside)) < len(state.model.arms)
+    return is_short and is_vast and is_noisy(state.calibration.fitted) and not len(state.curves.trials)
+
+
+def is_verification_due(state: SparseState, open_pulls: int, share: float) -> bool:
+    """Return whether the next pick with so many pulls open repeats one of the best arms; never the
+    same ones as `is_coverage_due` with the default shares."""
+    number = state.pulls.total + len(state.failed) + open_pulls + 1
+    return math.floor((number + 1) * share) > math.floor(number * share)

@@ -1,0 +1,133 @@
+"""Repeated evaluations of the best arms, where values are noisy and arms may repeat."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.pulls import ENOUGH
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.verification import (
+    OWN_PULLS,
+    WIDTH,
+    Estimates,
+    estimate,
+    explores_places,
+    is_verification_due,
+)
+from orchestrator.bandit.start.coverage import is_coverage_due
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
+from orchestrator.bandit.strategy import Choose, Observation, Pick
+
+GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)
+ARMS = Arms.of(GRID)
+
+
+def truth(arm: int) -> float:
+    return -float(np.sum((GRID[arm] - 0.4) ** 2))
+
+
+def strategy(**options: Any) -> BBKB:
+    return BBKB(**with_preset(BBKB, options))
+
+
+def search(chooser: BBKB, count: int, noise: float, arms: Arms = ARMS) -> tuple[SparseState, list[Pick]]:
+    """The state after `count` results in batches of 4, and all picks."""
+    state, rng = chooser.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
+    picks: list[Pick] = []
+    while len(picks) < count:
+        decision = chooser.ask(state, [], 4)
+        assert isinstance(decision, Choose)
+        picks += decision.picks
+        told = [Observation(pick.arm, truth(pick.arm) + noise * rng.standard_normal()) for pick in decision.picks]
+        state = chooser.tell(state, told, rng)
+    return state, picks
+
+
+def test_noisy_values_make_it_explore_places_and_repeat_the_best_ones_as_a_quarter_of_the_picks() -> None:
+    state, picks = search(strategy(), 80, noise=0.3)
+    assert explores_places(state)
+    after_start = picks[16:]
+    repeated = [pick for pick in after_start if pick.reason == "verification"]
+    assert len(repeated) == pytest.approx(VERIFY * len(after_start), abs=4)
+    pulls = Counter(pick.arm for pick in picks if pick.reason != "verification")
+    assert set(Counter(pulls.values())) == {1}
+    estimates = Estimates.of(state)
+    rank = estimates.means.argsort()[::-1].argsort()
+    assert {pick.arm for pick in repeated[-3:]} <= set(estimates.arms[rank < 8].tolist())
+
+
+def test_repeats_are_left_to_the_model_without_the_option_and_end_where_values_are_exact() -> None:
+    assert all(pick.reason != "verification" for pick in search(strategy(verify=0.0), 60, 0.3)[1])
+    state, picks = search(strategy(), 80, 0.0)
+    assert state.pulls.looks_deterministic
+    assert sum(pick.reason == "verification" for pick in picks) <= ENOUGH + 1
+
+
+def test_arms_that_do_not_repeat_are_not_verified() -> None:
+    arms = Arms.of(GRID, repeats=False)
+    state, picks = search(strategy(), 60, 0.3, arms)
+    assert len({pick.arm for pick in picks}) == len(picks)
+    assert not explores_places(state)
+
+
+def test_picks_one_by_one_are_those_of_a_batch() -> None:
+    chooser = strategy()
+    state, _ = search(chooser, 40, noise=0.3)
+    batch = chooser.ask(state, [], 12)
+    assert isinstance(batch, Choose)
+    pending: list[int] = []
+    for expected in batch.picks:
+        decision = strategy().ask(state, pending, 1)
+        assert isinstance(decision, Choose)
+        assert (decision.picks[0].arm, decision.picks[0].reason) == (expected.arm, expected.reason)
+        pending.append(expected.arm)
+
+
+def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
+    state, _ = search(strategy(), 20, noise=0.3)
+    due = [(is_verification_due(state, n, VERIFY), is_coverage_due(state, n, COVERAGE)) for n in range(40)]
+    assert sum(verifies for verifies, _ in due) == 10
+    assert not any(verifies and covers for verifies, covers in due)
+
+
+def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None:
+    state, _ = search(strategy(), 80, noise=0.3)
+    estimates = Estimates.of(state)
+    noise, scale = state.model.regularization, state.scale
+    for place, arm in enumerate(estimates.arms.tolist()):
+        count = int(state.pulls.counts[arm])
+        mean = float(state.posterior.mean[arm])
+        own = float(scale.scores(np.array([state.pulls.reward_sums[arm] / count]))[0])
+        precision = OWN_PULLS / noise + count / noise  # of the effect, N(0, noise / OWN_PULLS), after `count` residuals
+        assert estimates.means[place] == pytest.approx(mean + count / noise * (own - mean) / precision, abs=1e-9)
+        known = estimate(state, arm)
+        assert known is not None
+        left = (1.0 - count / noise / precision) ** 2 * noise * float(state.posterior.variance[arm])
+        deviation = np.sqrt(1.0 / precision + left)
+        ends = scale.rewards(estimates.means[place] + deviation * np.array([-1.0, 0.0, 1.0]))
+        assert known == pytest.approx((ends[1], (ends[2] - ends[0]) / 2), abs=1e-6)
+
+
+def test_the_contender_has_the_largest_bound_until_the_best_is_separate() -> None:
+    def of(means: list[float], counts: list[int]) -> Estimates:
+        zeros = np.zeros(len(means))
+        return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), zeros, 0.4)
+
+    assert of([1.0, 0.9], [4, 4]).contender(()) == 5
+    assert of([1.0, 0.9], [8, 1]).contender(()) == 6
+    assert of([1.0, 0.95], [4, 4]).contender((5, 5, 5)) == 6
+    gap = WIDTH * (np.sqrt(0.4 / (4 + OWN_PULLS)) + np.sqrt(0.4 / (4 + OWN_PULLS)))
+    assert of([1.0, 0.99 - gap], [4, 4]).contender(()) is None
+    assert of([1.0], [4]).contender(()) is None
+
+
+def test_a_search_that_is_long_or_has_seen_most_arms_leaves_repeats_to_the_model() -> None:
+    few = Arms.of(GRID[::10])
+    assert not explores_places(search(strategy(), 60, 0.3, few)[0])
+    state, picks = search(strategy(), 120, 0.3)
+    assert explores_places(state) is (state.pulls.total < 100)
+    assert all(pick.reason != "verification" for pick in picks[104:])
