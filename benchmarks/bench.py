@@ -167,14 +167,14 @@ def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = 
             if measurement.data_set and (data is None or not (data / measurement.data_set).is_dir()):
                 lines.append(_row(measurement.what, [], len(trees)))
                 continue
-            taken = [[_measure(measurement, tree, data) for tree in trees] for _ in range(repeats)]
-            lines.append(_row(measurement.what, taken, len(trees)))
+            durations = [[_measure(measurement, tree, data) for tree in trees] for _ in range(repeats)]
+            lines.append(_row(measurement.what, durations, len(trees)))
             print(lines[-1], flush=True)
         for command in COMMANDS:
             name = f"{command.strategy}-{command.trials}"  # commands read the campaign that another one has run
             folders = [Path(scratch, f"{name}-{tree}") for tree in range(len(trees))]
-            taken = [[_run(command, *pair) for pair in zip(trees, folders, strict=True)] for _ in range(repeats)]
-            lines.append(_row(command.what, taken, len(trees)))
+            durations = [[_run(command, *pair) for pair in zip(trees, folders, strict=True)] for _ in range(repeats)]
+            lines.append(_row(command.what, durations, len(trees)))
             print(lines[-1], flush=True)
     lines += ["", f"Load average at the end: {_load()}."]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def _heading(base: str | None) -> list[str]:
     return [title, "", machine, "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
 
 
-def _row(what: str, taken: Sequence[Sequence[Seconds]], trees: int) -> str:
+def _row(what: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
     """A line of the table.
 
     Args:
@@ -203,15 +203,19 @@ def _row(what: str, taken: Sequence[Sequence[Seconds]], trees: int) -> str:
         trees: 1, or 2 with another commit.
 
     """
-    if not taken:
+    if not durations:
         return f"| {what} | no data: name their folder with `--data` |" + " |" * (3 if trees == 2 else 0)
-    here = statistics.median(pair[0].seconds for pair in taken)
+    here = statistics.median(pair[0].seconds for pair in durations)
     if trees == 1:
         return f"| {what} | {here:.3g} |"
-    before = statistics.median(pair[1].seconds for pair in taken)
-    ratio = statistics.median(pair[0].seconds / pair[1].seconds for pair in taken)
+    before = statistics.median(pair[1].seconds for pair in durations)
+    ratio = statistics.median(pair[0].seconds / pair[1].seconds for pair in durations)
     picks = (
-        "" if not taken[0][0].picks else "equal" if all(pair[0].picks == pair[1].picks for pair in taken) else "differ"
+        ""
+        if not durations[0][0].picks
+        else "equal"
+        if all(pair[0].picks == pair[1].picks for pair in durations)
+        else "differ"
     )
     return f"| {what} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
 

@@ -110,17 +110,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=270, help="budget of each campaign")
     parser.add_argument("--run", type=Path, help="a run's folder: its late steps")
-    given = parser.parse_args()
-    if given.run:
-        print(_summary(late_steps(runs.open_run(given.run).events())))
+    arguments = parser.parse_args()
+    if arguments.run:
+        print(_summary(late_steps(runs.open_run(arguments.run).events())))
         return
-    ray.init(num_cpus=given.workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(num_cpus=arguments.workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     print("rule    kind   step     stops  late steps")
-    for seconds in given.seconds:
-        for rule in given.rules:
-            for kind in given.kinds:
+    for seconds in arguments.seconds:
+        for rule in arguments.rules:
+            for kind in arguments.kinds:
                 with tempfile.TemporaryDirectory(prefix="bb", ignore_cleanup_errors=True) as folder:
-                    late, share = measure(Path(folder), rule, kind, seconds, given.workers, given.steps)
+                    late, share = measure(Path(folder), rule, kind, seconds, arguments.workers, arguments.steps)
                 where = f"{rule:<7} {kind:<6} {seconds:4g} s"
                 print(f"{where}  {_summary(late)}, steps took {share:.0%} of the time", flush=True)
 

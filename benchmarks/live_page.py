@@ -118,10 +118,10 @@ def log_at(url: str, name: str, evaluations: int) -> Writer:
 def measure_time(what: str, make: Callable[[], T], size: Callable[[T], int] | None = None) -> T:
     """The result of `make`, after printing its duration (and its size in bytes)."""
     began = time.perf_counter()
-    made = make()
+    result = make()
     seconds = time.perf_counter() - began
-    print(f"{what:32} {seconds * 1e3:12,.1f} ms" + ("" if size is None else f" {size(made):12,} bytes"), flush=True)
-    return made
+    print(f"{what:32} {seconds * 1e3:12,.1f} ms" + ("" if size is None else f" {size(result):12,} bytes"), flush=True)
+    return result
 
 
 def updates(feed: Feed, writer: Writer, evaluations: int, count: int = 20) -> Iterator[tuple[float, int]]:
@@ -140,10 +140,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evaluations", type=int, default=1_000_000)
     parser.add_argument("--store", default="sqlite:////tmp/bbkb-long.sqlite")
-    given = parser.parse_args()
-    name = f"long-{given.evaluations}"
-    writer = measure_time("write the log, or open it", lambda: log_at(given.store, name, given.evaluations))
-    feed = Feed(Source(name, given.store))
+    arguments = parser.parse_args()
+    name = f"long-{arguments.evaluations}"
+    writer = measure_time("write the log, or open it", lambda: log_at(arguments.store, name, arguments.evaluations))
+    feed = Feed(Source(name, arguments.store))
 
     def fold() -> None:
         while feed.catch_up():
@@ -161,14 +161,14 @@ def main() -> None:
 
     measure_time("overview", lambda: to_json(views.overview([feed])), len)
     measure_time("first page", lambda: to_json(views.update(feed, None, START)), len)
-    found = list(updates(feed, writer, done))
-    seconds, sizes = [one for one, _ in found], [size for _, size in found]
+    writings = list(updates(feed, writer, done))
+    seconds, sizes = [entry_seconds for entry_seconds, _ in writings], [size for _, size in writings]
     print(
         f"{'update, 50 results, median':32} {statistics.median(seconds) * 1e3:12,.1f} ms {max(sizes):12,} bytes at most"
     )
     copied = measure_time("copy for the pictures", history.copy)
-    drawn = measure_time("pictures", lambda: to_json(views.pictures(copied)), len)
-    measure_time("pictures, compressed", lambda: gzip.compress(drawn, compresslevel=5), len)
+    pictures = measure_time("pictures", lambda: to_json(views.pictures(copied)), len)
+    measure_time("pictures, compressed", lambda: gzip.compress(pictures, compresslevel=5), len)
     measure_time("newest trials", lambda: to_json(views.trials(history, "trial", True, "", 0)), len)
     measure_time("best trials", lambda: to_json(views.trials(history, "value", True, "", 0)), len)
     measure_time("one trial", lambda: to_json(views.trial(history, done // 2, None)), len)

@@ -105,16 +105,16 @@ def course_of(events: Sequence[Event], first: int, until: float) -> Course:
     """The course in a log, with the steady state until `until` (wall-clock seconds)."""
     succeeded = [event for event in events if isinstance(event, TrialSucceeded)]
     since = _first_full(succeeded)
-    busy = sum(max(0.0, min(one.finished, until) - max(one.started, since)) for one in succeeded)
+    busy = sum(max(0.0, min(trial.finished, until) - max(trial.started, since)) for trial in succeeded)
     return Course(
         first=first,
         slots=tuple(event.slots for event in events if isinstance(event, PlacesChanged)),
         succeeded=len(succeeded),
         failures=tuple(event.failure for event in events if isinstance(event, TrialFailed)),
-        processes=len({one.metrics["pid"] for one in succeeded}),
-        numbers=tuple(sorted({int(one.metrics["number"]) for one in succeeded})),
+        processes=len({trial.metrics["pid"] for trial in succeeded}),
+        numbers=tuple(sorted({int(trial.metrics["number"]) for trial in succeeded})),
         utilisation=busy / (LARGE * (until - since)),
-        gaps=_gaps([one for one in succeeded if since <= one.started and one.finished <= until]),
+        gaps=_gaps([trial for trial in succeeded if since <= trial.started and trial.finished <= until]),
         least_in_flight=min(_count_in_flight(events, since, until)),
         reason=next(event.reason for event in events if isinstance(event, SessionClosed)),
     )
@@ -122,27 +122,27 @@ def course_of(events: Sequence[Event], first: int, until: float) -> Course:
 
 def _first_full(succeeded: Sequence[TrialSucceeded]) -> float:
     """The time at which all places of the large cluster were busy for the first time."""
-    changes = sorted([(one.started, 1) for one in succeeded] + [(one.finished, -1) for one in succeeded])
+    changes = sorted([(trial.started, 1) for trial in succeeded] + [(trial.finished, -1) for trial in succeeded])
     running = accumulate(change for _, change in changes)
     return next(when for (when, _), count in zip(changes, running, strict=True) if count == LARGE)
 
 
 def _gaps(succeeded: Sequence[TrialSucceeded]) -> tuple[float, ...]:
     lanes: dict[str, list[TrialSucceeded]] = {}
-    for one in sorted(succeeded, key=lambda one: one.started):
-        lanes.setdefault(one.worker, []).append(one)
+    for trial in sorted(succeeded, key=lambda trial: trial.started):
+        lanes.setdefault(trial.worker, []).append(trial)
     return tuple(sorted(after.started - before.finished for lane in lanes.values() for before, after in pairwise(lane)))
 
 
 def _count_in_flight(events: Sequence[Event], since: float, until: float) -> list[int]:
     """The number of running attempts after each dispatch from `since` to `until`."""
-    running, found = 0, []
+    running, gaps = 0, []
     for event in events:
         if isinstance(event, TrialsDispatched):
             running += len(event.attempts)
-            found += [running] * (since <= event.time <= until)
+            gaps += [running] * (since <= event.time <= until)
         running -= isinstance(event, TrialSucceeded | TrialFailed)
-    return found
+    return gaps
 
 
 def _settings(folder: Path, seconds: float) -> Settings:
@@ -160,9 +160,9 @@ def _settings(folder: Path, seconds: float) -> Settings:
     )
 
 
-def _wait_for_results(run: Run, more: int) -> None:
-    wanted = _results(run) + more
-    while _results(run) < wanted:
+def _wait_for_results(run: Run, count: int) -> None:
+    least = _results(run) + count
+    while _results(run) < least:
         time.sleep(0.2)
 
 
@@ -180,9 +180,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of one evaluation")
     parser.add_argument("--steady", type=int, default=90, help="evaluations on six places")
     parser.add_argument("--out", type=Path, help="JSON file for all results")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bb", ignore_cleanup_errors=True) as folder:
-        course = measure(Path(folder), given.seconds, given.steady)
+        course = measure(Path(folder), arguments.seconds, arguments.steady)
     print(f"utilisation in steady state on {LARGE} places: {course.utilisation:.1%}")
     if course.gaps:
         print(
@@ -193,8 +193,8 @@ def main() -> None:
         f"{course.processes} worker processes, numbers up to {course.numbers[-1]}, for {course.succeeded} evaluations"
     )
     print(f"failures: {', '.join(course.failures) or 'none'}")
-    if given.out:
-        given.out.write_text(json.dumps(asdict(course)), encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(asdict(course)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def noise_of(seed: int, number: int) -> np.random.Generator:
 
 def duration_of(seed: int, number: int) -> float:
     """The duration of evaluation `number`; their mean is 1."""
-    drawn = np.random.default_rng([seed, _DURATION, number]).standard_normal()
-    return float(np.exp(SIGMA * drawn - SIGMA**2 / 2))
+    deviate = np.random.default_rng([seed, _DURATION, number]).standard_normal()
+    return float(np.exp(SIGMA * deviate - SIGMA**2 / 2))
 
 
 def play(

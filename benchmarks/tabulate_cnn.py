@@ -80,11 +80,11 @@ def write(rows: Iterator[Row], folder: Path) -> list[Row]:
                 file.write(",".join(row) + "\n")
             file.write(",".join(map(str, row.values())) + "\n")
             file.flush()
-    known = _read_rows(folder)
+    recorded_rows = _read_rows(folder)
     with (folder / _PLAIN).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(known[0])[:-1], extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(file, list(recorded_rows[0])[:-1], extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(known)
+        writer.writerows(recorded_rows)
     return read(folder)
 
 

@@ -53,16 +53,16 @@ def main(
     A repeated call reads finished campaigns, and starts an interrupted one again.
     """
     console = Console(width=_WIDTH)
-    chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
+    selected = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
     check_known("--methods", _parts(methods), tuple(LABELS))
     names = tuple(name for name in LABELS if name == OURS or name in _parts(methods))
-    found = {}
-    for setting in chosen:
+    findings = {}
+    for setting in selected:
         request = Request(seeds, setting.evaluations, names, out.absolute(), data=data)
-        found[setting] = run(setting, request, first_seed, console)
+        findings[setting] = run(setting, request, first_seed, console)
     results = out / f"results-{'-'.join(str(count) for count in sorted(_counts(workers)))}"
-    tables = [utilisation_table(found), regrets(found), origins(found), verdicts(found)]
-    write(Findings(tables, figures(found)), results, console)
+    tables = [utilisation_table(findings), regrets(findings), origins(findings), verdicts(findings)]
+    write(Findings(tables, figures(findings)), results, console)
 
 
 def _parts(text: str) -> tuple[str, ...]:

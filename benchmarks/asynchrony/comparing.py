@@ -21,11 +21,11 @@ def run(setting: Setting, request: Request, first_seed: int, console: Console) -
     campaigns are kept.
     """
     comparison = setting.comparison(request.methods)
-    found: dict[str, list[Course]] = {method.name: [] for method in comparison.methods}
+    courses_by_method: dict[str, list[Course]] = {method.name: [] for method in comparison.methods}
     for seed in range(first_seed, first_seed + request.seeds):
         for method in comparison.methods:
-            one = course(finish_and_read(campaign(comparison, method, seed, request), is_resumed=False))
-            found[method.name].append(one)
-            line = f"{setting}: {method.name}, seed {seed}: {one.makespan:.4g} s, {one.refreshes} refreshes"
-            console.print(Text(f"{line}, strategy {one.strategy_seconds:.1f} s"), soft_wrap=True)
-    return {name: tuple(courses) for name, courses in found.items()}
+            measured = course(finish_and_read(campaign(comparison, method, seed, request), is_resumed=False))
+            courses_by_method[method.name].append(measured)
+            line = f"{setting}: {method.name}, seed {seed}: {measured.makespan:.4g} s, {measured.refreshes} refreshes"
+            console.print(Text(f"{line}, strategy {measured.strategy_seconds:.1f} s"), soft_wrap=True)
+    return {name: tuple(courses) for name, courses in courses_by_method.items()}

@@ -92,8 +92,8 @@ class Course:
         """Parts (3,) of the mean regret of all evaluations, by the number of results when they
         began: none, fewer than there are workers, at least as many. The mean regret is their
         sum."""
-        known = self.done(self.started)
-        parts = (known >= 1).astype(np.intp) + (known >= self.slots)
+        learned = self.done(self.started)
+        parts = (learned >= 1).astype(np.intp) + (learned >= self.slots)
         return np.bincount(parts, self.optimum - self.values, minlength=3) / len(self.values)
 
     def recommended_regret(self, times: ArrayLike) -> Floats:

@@ -98,7 +98,7 @@ def cells(source: DataSource) -> Table:
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     inner = arrays["ops"][rows, 1 : VERTICES - 1]
-    parts = [arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]], *(inner == one for one in _OPERATIONS)]
+    parts = [arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]], *(inner == operation for operation in _OPERATIONS)]
     accuracies, seconds = (arrays[name][rows].astype(np.float64) for name in ("val_acc_108", "train_time_108"))
     described = f"{len(rows)} recorded cells of NAS-Bench-101 with six vertices"
     return Table(np.hstack(parts).astype(np.float64), {}, accuracies, NOISE_STD, seconds, described)

@@ -72,8 +72,8 @@ class Setting:
 
     def _method(self, name: str) -> Method:
         kernel = {"name": "rbf", "lengthscale": LENGTHSCALES[self.problem]}
-        given = {} if name == CALIBRATED else {"kernel": kernel}  # it does not use the published settings
-        return Method(name, LABELS[name], {**given, **_STRATEGIES[name](self.workers)})
+        model = {} if name == CALIBRATED else {"kernel": kernel}  # it does not use the published settings
+        return Method(name, LABELS[name], {**model, **_STRATEGIES[name](self.workers)})
 
 
 def _reference(named: type) -> str:

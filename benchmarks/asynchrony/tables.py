@@ -24,20 +24,20 @@ REGRETS: Mapping[str, Regret] = {
 _IDLE = {"drift_budget": "drift budget", "batch_end": "end of a batch", "campaign_end": "end of campaign"}
 
 
-def utilisation_table(found: Found) -> Table:
+def utilisation_table(results: Found) -> Table:
     """Makespan beside its lower bound, utilisation, and idle time by cause."""
     measures: Mapping[str, Callable[[Course], float]] = {
-        "makespan / bound": lambda one: one.makespan / one.least_seconds,
-        "busy %": lambda one: 100.0 * one.utilisation(0.0, one.makespan),
-        "after warm-up %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.makespan),
-        "until the last dispatch %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.last_start),
+        "makespan / bound": lambda run: run.makespan / run.least_seconds,
+        "busy %": lambda run: 100.0 * run.utilisation(0.0, run.makespan),
+        "after warm-up %": lambda run: 100.0 * run.utilisation(run.warm_up_end, run.makespan),
+        "until the last dispatch %": lambda run: 100.0 * run.utilisation(run.warm_up_end, run.last_start),
         **{f"idle, {label} %": _idle(cause) for cause, label in _IDLE.items()},
-        "refreshes": lambda one: float(one.refreshes),
-        "strategy's s": lambda one: one.strategy_seconds,
+        "refreshes": lambda run: float(run.refreshes),
+        "strategy's s": lambda run: run.strategy_seconds,
     }
     rows: list[tuple[Cell, ...]] = [
-        (str(setting), LABELS[name], *(Interval.of([of(one) for one in runs]) for of in measures.values()))
-        for setting, courses in found.items()
+        (str(setting), LABELS[name], *(Interval.of([of(run) for run in runs]) for of in measures.values()))
+        for setting, courses in results.items()
         for name, runs in courses.items()
     ]
     title = "Utilisation; the warm-up lasts until as many evaluations have ended as there are workers"
@@ -46,30 +46,30 @@ def utilisation_table(found: Found) -> Table:
 
 def _idle(cause: str) -> Callable[[Course], float]:
     """A function of a course: the idle share of the workers' time by this cause, in per cent."""
-    return lambda one: 100.0 * one.idle_seconds.get(cause, 0.0) / (one.slots * one.makespan)
+    return lambda run: 100.0 * run.idle_seconds.get(cause, 0.0) / (run.slots * run.makespan)
 
 
-def regrets(found: Found) -> Table:
+def regrets(results: Found) -> Table:
     """The three regrets at equal times, and the number of ended evaluations."""
     at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
     rows: list[tuple[Cell, ...]] = []
-    for setting, courses in found.items():
+    for setting, courses in results.items():
         times = equal_times(courses)
         for name, runs in courses.items():
             samples = [_samples(regret, runs, times) for regret in REGRETS.values()]
             cells = [Interval.of(kind[:, place]) for kind in samples for place in range(len(SHARES))]
-            done = Interval.of([float(one.done(own[-1:])[0]) for one, own in zip(runs, times, strict=True)])
+            done = Interval.of([float(run.done(run_times[-1:])[0]) for run, run_times in zip(runs, times, strict=True)])
             rows.append((str(setting), LABELS[name], *cells, done))
     title = "Regret after 25, 50 and 100 % of the asynchronous campaign's makespan, in standard deviations of the arms"
     return Table("regret", title, ("setting", "method", *at, "evaluations 100 %"), rows)
 
 
-def verdicts(found: Found) -> Table:
+def verdicts(results: Found) -> Table:
     """Whether the asynchronous campaign has the lowest regret at equal times, and which methods
     have a lower one."""
     at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
     rows: list[tuple[Cell, ...]] = []
-    for setting, courses in found.items():
+    for setting, courses in results.items():
         times = equal_times(courses)
         words: list[str] = []
         for regret in REGRETS.values():
@@ -89,23 +89,23 @@ def verdict(samples: Mapping[str, Floats]) -> str:
     paired difference contains 0. Otherwise the names of the methods with a lower regret. NaN (no
     evaluation had ended) counts as larger than any number.
     """
-    ours = samples[OURS]
-    better = [name for name, values in samples.items() if name != OURS and values.mean() < ours.mean()]
+    our_samples = samples[OURS]
+    better = [name for name, values in samples.items() if name != OURS and values.mean() < our_samples.mean()]
     if not better:
         return "lowest"
-    differences = {name: mean_and_half_width(ours - samples[name]) for name in better}
+    differences = {name: mean_and_half_width(our_samples - samples[name]) for name in better}
     beaten = [name for name, (mean, half_width) in differences.items() if mean > half_width]
     return f"lower: {', '.join(beaten)}" if beaten else "within"
 
 
-def origins(found: Found) -> Table:
+def origins(results: Found) -> Table:
     """The mean regret of all evaluations, in parts by the number of results when they began."""
     rows: list[tuple[Cell, ...]] = []
-    for setting, courses in found.items():
+    for setting, courses in results.items():
         for name, runs in courses.items():
-            parts = np.stack([one.regret_by_knowledge() for one in runs])
+            parts = np.stack([run.regret_by_knowledge() for run in runs])
             samples = np.column_stack((parts.sum(axis=1), parts))
-            arms = Interval.of([float(len(np.unique(one.arms))) for one in runs])
+            arms = Interval.of([float(len(np.unique(run.arms))) for run in runs])
             rows.append((str(setting), LABELS[name], *(Interval.of(column) for column in samples.T), arms))
     title = "Mean regret of all evaluations, and its parts: begun with no result, with fewer than workers, with more"
     return Table("origin", title, ("setting", "method", "all", "none", "fewer", "more", "different arms"), rows)
@@ -113,12 +113,12 @@ def origins(found: Found) -> Table:
 
 def equal_times(courses: Courses) -> list[Floats]:
     """For each seed, the times (k,) at which its courses are compared."""
-    return [np.array(SHARES) * one.makespan for one in courses[OURS]]
+    return [np.array(SHARES) * run.makespan for run in courses[OURS]]
 
 
 def _samples(regret: Regret, runs: Sequence[Course], times: Sequence[Floats]) -> Floats:
     """The regret (seeds, k) of the courses at these times."""
-    return np.stack([regret(one, own) for one, own in zip(runs, times, strict=True)])
+    return np.stack([regret(run, run_times) for run, run_times in zip(runs, times, strict=True)])
 
 
 def _percent(share: float) -> str:

@@ -75,12 +75,12 @@ def main(
     texts = [report(results)] if results else []
     is_broken = any(result.complaints for result in results)
     if network:
-        found = []
+        outcomes = []
         for cut in cuts(folder, seed):
-            found.append(cut)
-            print(cuts_report(found[-1:]).splitlines()[-1], flush=True)
-        texts.append(cuts_report(found))
-        is_broken = is_broken or any(cut.complaints for cut in found)
+            outcomes.append(cut)
+            print(cuts_report(outcomes[-1:]).splitlines()[-1], flush=True)
+        texts.append(cuts_report(outcomes))
+        is_broken = is_broken or any(cut.complaints for cut in outcomes)
     text = "\n\n".join(texts)
     (folder / "report.md").write_text(text + "\n")
     print(f"\n{text}\n\nreport {folder / 'report.md'}")
@@ -99,16 +99,16 @@ def _courses(
 ) -> Iterator[Result]:
     """One campaign after the other on one cluster, and on a new cluster after a campaign that did
     not end."""
-    notes, left = folder / "notes", kills
-    while left > 0 and time.monotonic() < deadline:
+    notes, remaining = folder / "notes", kills
+    while remaining > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:
             cluster = cleared.enter_context(Cluster(settings(notes, _SHORTEST, _LONGEST)))
             cluster.start(workers=nodes - 1)
             monkey, is_hung = Monkey(cluster, rng, notes, server), False
-            while left > 0 and not is_hung and time.monotonic() < deadline:
+            while remaining > 0 and not is_hung and time.monotonic() < deadline:
                 course = Course(cluster, monkey, rng, folder, notes)
-                result = course.run(Setting(next(plans), pause, left), random_strikes(rng, server is not None))
-                left -= sum(result.account.kills.values())
+                result = course.run(Setting(next(plans), pause, remaining), random_strikes(rng, server is not None))
+                remaining -= sum(result.account.kills.values())
                 is_hung = result.is_hung
                 yield result
 

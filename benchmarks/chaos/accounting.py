@@ -138,37 +138,40 @@ def account(
         kills: the processes and nodes that were killed.
 
     """
-    own = [execution for execution in executed if execution.seed in trials]
+    of_campaign = [execution for execution in executed if execution.seed in trials]
     successes = [event for event in events if isinstance(event, TrialSucceeded)]
     failures = [event for event in events if isinstance(event, TrialFailed)]
     recorded = {(event.metrics["pid"], event.metrics["began"]) for event in successes}
-    unrecorded = [it for it in own if (float(it.pid), it.began) not in recorded]
-    handover_seconds = _handover_seconds(successes, own, kills)
+    unrecorded = [execution for execution in of_campaign if (float(execution.pid), execution.began) not in recorded]
+    handover_seconds = _handover_seconds(successes, of_campaign, kills)
     silences = {kill: _silence_around(kill, events) for kill in kills}
-    blamed = {it: _blame(it, silences, handover_seconds) for it in unrecorded}
-    unexplained = [it for it, kill in blamed.items() if kill is None]
-    lost = [it for it in unexplained if it.ended is not None]
-    broken_off = [it for it in unexplained if it.ended is None]
+    blamed = {execution: _blame(execution, silences, handover_seconds) for execution in unrecorded}
+    unexplained = [execution for execution, kill in blamed.items() if kill is None]
+    lost = [execution for execution in unexplained if execution.ended is not None]
+    broken_off = [execution for execution in unexplained if execution.ended is None]
     twice = _repeated_outcomes(successes, failures)
     broken = [
-        *(f"finished and not recorded: trial {trials[it.seed]}, {it}" for it in lost),
-        *(f"not finished, and no kill explains it: trial {trials[it.seed]}, {it}" for it in broken_off),
+        *(f"finished and not recorded: trial {trials[execution.seed]}, {execution}" for execution in lost),
+        *(
+            f"not finished, and no kill explains it: trial {trials[execution.seed]}, {execution}"
+            for execution in broken_off
+        ),
         *twice,
         *_unfinished_trials(evaluations, successes, failures),
-        *_invented_results(successes, own),
+        *_invented_results(successes, of_campaign),
         *(f"failed without a kill: {event}" for event in failures if event.failure not in _HARMLESS),
-        *(f"gave up: {it}" for it in events if isinstance(it, SessionClosed) and it.outcome != "finished"),
+        *(f"gave up: {event}" for event in events if isinstance(event, SessionClosed) and event.outcome != "finished"),
     ]
     return Account(
         lost=len(lost),
         twice=len(twice),
         broken=tuple(broken),
         results=len(successes),
-        executions=len(own),
+        executions=len(of_campaign),
         evaluation_seconds=sum(event.finished - event.started for event in successes),
         repeated=Counter(NOT_EXCUSED if kill is None else kill.victim for kill in blamed.values()),
-        repeated_seconds=sum(_wasted_seconds(it, kill) for it, kill in blamed.items()),
-        recoveries=_recoveries(kills, events, own, recorded),
+        repeated_seconds=sum(_wasted_seconds(execution, kill) for execution, kill in blamed.items()),
+        recoveries=_recoveries(kills, events, of_campaign, recorded),
         strikes=Counter(label for label, _ in _strikes(kills)),
         kills=Counter(kill.victim for kill in kills),
         failures=Counter(event.failure for event in failures),
@@ -179,8 +182,10 @@ def account(
 
 def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
     """Attempts with more than one outcome, and trials that ended more than once."""
-    attempts = Counter([(it.trial, it.attempt) for it in successes] + [(it.trial, it.attempt) for it in failures])
-    ends = Counter([it.trial for it in successes] + [it.trial for it in failures if it.is_final])
+    attempts = Counter(
+        [(event.trial, event.attempt) for event in successes] + [(event.trial, event.attempt) for event in failures]
+    )
+    ends = Counter([event.trial for event in successes] + [event.trial for event in failures if event.is_final])
     return [
         *(f"trial {trial}, attempt {attempt} has {n} outcomes" for (trial, attempt), n in attempts.items() if n > 1),
         *(f"trial {trial} ended {n} times" for trial, n in ends.items() if n > 1),
@@ -190,13 +195,13 @@ def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[T
 def _unfinished_trials(
     evaluations: int, successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]
 ) -> list[str]:
-    ended = {it.trial for it in successes} | {it.trial for it in failures if it.is_final}
+    ended = {event.trial for event in successes} | {event.trial for event in failures if event.is_final}
     return [f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended]
 
 
 def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
     """Results in the log for which there is no record of an execution."""
-    noted = {(float(it.pid), it.began) for it in executed if it.ended is not None}
+    noted = {(float(execution.pid), execution.began) for execution in executed if execution.ended is not None}
     return [
         f"recorded and never executed: {event}"
         for event in successes
@@ -209,7 +214,7 @@ def _handover_seconds(
 ) -> float:
     """The longest time from the end of an evaluation to its entry in the log, without a kill
     between them."""
-    ended = {(float(it.pid), it.began): it.ended for it in executed}
+    ended = {(float(execution.pid), execution.began): execution.ended for execution in executed}
     spans = [(ended.get((event.metrics["pid"], event.metrics["began"])), event.time) for event in successes]
     quiet = [
         written - end
@@ -255,12 +260,14 @@ def _recoveries(
 ) -> dict[str, tuple[float, ...]]:
     """By victim, for each strike that hit something, the seconds until all that it hit
     continued."""
-    found: dict[str, tuple[float, ...]] = {}
+    recoveries: dict[str, tuple[float, ...]] = {}
     for label, together in _strikes(kills):
-        seconds = [it for kill in together if (it := _recovery(kill, events, executed, recorded)) is not None]
+        seconds = [
+            recovery for kill in together if (recovery := _recovery(kill, events, executed, recorded)) is not None
+        ]
         if seconds:
-            found[label] = (*found.get(label, ()), max(seconds))
-    return found
+            recoveries[label] = (*recoveries.get(label, ()), max(seconds))
+    return recoveries
 
 
 def _recovery(
@@ -273,9 +280,15 @@ def _recovery(
     head was killed.
     """
     if kill.victim in ("worker", "node"):
-        hit = (it for it in executed if kill.has_killed(it) and (it.pid, it.began) not in recorded)
-        again = (_next(it, executed) for it in hit)
-        return max((moment - kill.time for moment in again if moment is not None and moment > kill.time), default=None)
+        hit = (
+            execution
+            for execution in executed
+            if kill.has_killed(execution) and (execution.pid, execution.began) not in recorded
+        )
+        next_begins = (_next(execution, executed) for execution in hit)
+        return max(
+            (moment - kill.time for moment in next_begins if moment is not None and moment > kill.time), default=None
+        )
     later = [event for event in events if event.time > kill.time]
     if kill.victim in ("coordinator", "head"):
         opened = next(
@@ -289,4 +302,6 @@ def _recovery(
 
 def _next(execution: Execution, executed: Sequence[Execution]) -> float | None:
     """When the same evaluation began again."""
-    return next((it.began for it in executed if it.seed == execution.seed and it.began > execution.began), None)
+    return next(
+        (other.began for other in executed if other.seed == execution.seed and other.began > execution.began), None
+    )

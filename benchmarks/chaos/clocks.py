@@ -49,13 +49,13 @@ def main(
         campaign = Campaign(cluster, Plan(kind, evaluations, 4, 9), folder)
         wait_for(campaign.is_over, _PATIENCE_SECONDS, "the campaign must end")
         code, unsound = campaign.driver.wait(_PATIENCE_SECONDS), campaign.verify()
-        found = [event for event in campaign.events() if isinstance(event, TrialSucceeded)]
-    results = Counter(event.trial for event in found)
-    far = sum(abs(one.began - began) > abs(1800.0 * hours) for one in executions(notes))
-    wrong = sum(not began <= event.started <= event.finished <= event.time for event in found)
-    print(f"{len(results)} of {evaluations} results, {len(found) - len(results)} doubled, exit code {code}")
+        successes = [event for event in campaign.events() if isinstance(event, TrialSucceeded)]
+    results = Counter(event.trial for event in successes)
+    far = sum(abs(execution.began - began) > abs(1800.0 * hours) for execution in executions(notes))
+    wrong = sum(not began <= event.started <= event.finished <= event.time for event in successes)
+    print(f"{len(results)} of {evaluations} results, {len(successes) - len(results)} doubled, exit code {code}")
     print(f"{far} evaluations on the wrong clock, {wrong} with a wrong time in the log", unsound)
-    sys.exit(bool(unsound or code or wrong or not far or len(found) != len(results) or len(results) != evaluations))
+    sys.exit(bool(unsound or code or wrong or not far or len(successes) != len(results) or len(results) != evaluations))
 
 
 if __name__ == "__main__":

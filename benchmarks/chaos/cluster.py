@@ -52,8 +52,8 @@ class Surroundings(Protocol):
     def address(self) -> str | None:
         """The address of the Ray cluster to join; None: each command starts a local Ray."""
 
-    def environment(self, **more: str) -> dict[str, str]:
-        """The environment of a command, with the variables `more`."""
+    def environment(self, **variables: str) -> dict[str, str]:
+        """The environment of a command, with the variables `variables`."""
 
     def command(self, node: str, *arguments: str) -> list[str]:
         """This Python with these arguments, on that node's network."""
@@ -77,9 +77,9 @@ class Local:
         self.mark.end_all()
         self._folder.cleanup()
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         """The environment of a command: the mark and Ray's settings."""
-        return _environment(self.mark, self._settings, more)
+        return _environment(self.mark, self._settings, variables)
 
     def command(self, node: str, *arguments: str) -> list[str]:
         """This Python with these arguments; the only node is this machine."""
@@ -143,10 +143,10 @@ class Cluster:
         """Whether all nodes run: none is missing or still starting."""
         return not self._waiting and all(self._is_up(name) for name in self._nodes)
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         """The environment of each process of the cluster: the mark, Ray's settings and the
         token."""
-        return _environment(self.mark, self._settings, more)
+        return _environment(self.mark, self._settings, variables)
 
     def command(self, node: str, *arguments: str) -> list[str]:
         """This Python with these arguments, on that node's network."""
@@ -184,8 +184,8 @@ class Cluster:
 
     def raylet(self, name: str) -> int | None:
         """The process id of a node's raylet, None while it has none."""
-        own = self.mark.pids(**{_NODE: name})
-        return next((pid for pid in own if program_of(pid) == "raylet"), None)
+        raylet_pids = self.mark.pids(**{_NODE: name})
+        return next((pid for pid in raylet_pids if program_of(pid) == "raylet"), None)
 
     def kill_node(self, name: str) -> int | None:
         """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None when it
@@ -206,13 +206,13 @@ class Cluster:
         if raylet is None:
             return None
         self._kill_nodes("head")
-        for left in reversed(range(_STARTS)):
+        for remaining_tries in reversed(range(_STARTS)):
             self._port = _free_port()
             try:
                 self.start(workers)
                 break
             except TimeoutError:
-                if not left:
+                if not remaining_tries:
                     raise
                 self._kill_nodes(*self._nodes)
         return raylet
@@ -232,8 +232,8 @@ class Cluster:
             wait_for(functools.partial(self._is_ready, name), _START_SECONDS, f"node {name} must start")
         except TimeoutError as error:
             outputs = sorted({node.output for node in (*self._nodes.values(), *self._dead[-_STARTS:])})
-            said = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in outputs)
-            raise TimeoutError(f"{error}:\n{said}") from None
+            printed = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in outputs)
+            raise TimeoutError(f"{error}:\n{printed}") from None
 
     def _begin(self, name: str) -> None:
         where = ["--head", f"--port={self._port}"] if name == "head" else [f"--address={self.address}"]
@@ -288,8 +288,8 @@ def _common(folder: Path) -> dict[str, str]:
     }
 
 
-def _environment(mark: Mark, settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    environment = {**mark.environment(**settings), **more}
+def _environment(mark: Mark, settings: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    environment = {**mark.environment(**settings), **variables}
     environment.pop("RAY_ADDRESS", None)
     return environment
 

@@ -75,12 +75,12 @@ class Course:
         campaign = Campaign(self._cluster, setting.plan, self._folder)
         is_hung = not self._run_until_end(campaign, setting, victims)
         plan = setting.plan
-        found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
-        complaints = [*found.broken, *self._check_after(campaign, is_hung)]
+        finished = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
+        complaints = [*finished.broken, *self._check_after(campaign, is_hung)]
         if complaints:
             complaints.append(f"what its commands printed:\n{campaign.said()}")
         seconds = time.monotonic() - began
-        return Result(plan, found, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
+        return Result(plan, finished, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
 
     def _run_until_end(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
         """Whether the campaign came to its end."""
@@ -88,9 +88,9 @@ class Course:
         length, last_event, results, is_eager = 0, time.monotonic(), 0, False
         missed: tuple[Victim, ...] = ()  # victims of the last strike that were not alive; they are tried again
         while not campaign.is_over():
-            now, known = time.monotonic(), length
+            now, known_length = time.monotonic(), length
             length = len(campaign.events())
-            last_event = now if length > known else last_event
+            last_event = now if length > known_length else last_event
             if now - last_event > HANG_SECONDS:
                 return False
             is_due = now >= next_strike and (

@@ -31,8 +31,8 @@ def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victi
     weights = {victim: weight for victim, weight in _WEIGHTS.items() if has_server or victim != "server"}
     while True:
         count = rng.choice((2, 3)) if rng.random() < _SEVERAL else 1
-        chosen = rng.choices(list(weights), list(weights.values()), k=count)
-        yield tuple(sorted(chosen, key=list(weights).index))
+        kinds = rng.choices(list(weights), list(weights.values()), k=count)
+        yield tuple(sorted(kinds, key=list(weights).index))
 
 
 def alive_processes(execution: Execution, mark: Mark) -> list[int]:
@@ -88,8 +88,12 @@ class Monkey:
         match victim:
             case "worker":
                 seeds = campaign.plan.seeds()
-                running = [it for it in executions(self._notes) if it.ended is None and it.seed in seeds]
-                alive = [pid for it in running for pid in alive_processes(it, self._cluster.mark)]
+                running = [
+                    execution
+                    for execution in executions(self._notes)
+                    if execution.ended is None and execution.seed in seeds
+                ]
+                alive = [pid for execution in running for pid in alive_processes(execution, self._cluster.mark)]
                 return self._rng.choice(alive) if alive else None
             case "coordinator":
                 return campaign.coordinator()

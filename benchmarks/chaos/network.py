@@ -166,8 +166,8 @@ def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
             wait_for(campaign.is_over, _FOUND_SECONDS, "the campaign must end")
         except TimeoutError as error:
             complaints.append(f"{error}\n{campaign.said()}")
-        found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
-        return _outcome(campaign, plan, healed_after, behind, moment, found, notes, complaints)
+        finished = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
+        return _outcome(campaign, plan, healed_after, behind, moment, finished, notes, complaints)
 
 
 def _outcome(
@@ -176,37 +176,48 @@ def _outcome(
     healed_after: float | None,
     behind: Sequence[Execution],
     moment: float,
-    found: Account,
+    finished: Account,
     notes: Path,
     complaints: list[str],
 ) -> Cut:
     executed = executions(notes)
     events = campaign.events()
-    recorded = {(it.metrics["pid"], it.metrics["began"]) for it in events if isinstance(it, TrialSucceeded)}
-    again = [
-        min((it.began - moment for it in executed if it.seed == lost.seed and it.began > moment), default=None)
+    recorded = {(event.metrics["pid"], event.metrics["began"]) for event in events if isinstance(event, TrialSucceeded)}
+    repeated = [
+        min(
+            (
+                execution.began - moment
+                for execution in executed
+                if execution.seed == lost.seed and execution.began > moment
+            ),
+            default=None,
+        )
         for lost in behind
         if (float(lost.pid), lost.began) not in recorded
     ]
-    late = [it for it in executed if it.ended is not None and (float(it.pid), it.began) not in recorded]
-    failures = [it for it in events if isinstance(it, TrialFailed) and it.failure != "node lost"]
+    late = [
+        execution
+        for execution in executed
+        if execution.ended is not None and (float(execution.pid), execution.began) not in recorded
+    ]
+    failures = [event for event in events if isinstance(event, TrialFailed) and event.failure != "node lost"]
     complaints += [f"failed with another kind than node lost: {failure}" for failure in failures]
-    complaints += [f"{found.twice} recorded twice"] if found.twice else []
+    complaints += [f"{finished.twice} recorded twice"] if finished.twice else []
     complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
-    seconds = tuple(it for it in again if it is not None)
+    seconds = tuple(wait for wait in repeated if wait is not None)
     return Cut(plan.kind, healed_after, len(behind), seconds, len(late), tuple(complaints))
 
 
-def cuts_report(found: Sequence[Cut]) -> str:
+def cuts_report(cuts: Sequence[Cut]) -> str:
     """A table of all cuts."""
-    if not found:
+    if not cuts:
         return "Cut links: not run. Network namespaces cannot be created here (they need root and `ip`)."
     lines = [
         "| workers | link connected again after s | evaluations on the cut node | ran elsewhere after, median s "
         "| longest s | late results ignored | promises broken |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for cut_ in found:
+    for cut_ in cuts:
         healed = "never" if cut_.healed_after is None else f"{cut_.healed_after:g}"
         middle = f"{statistics.median(cut_.elsewhere):.1f}" if cut_.elsewhere else "not needed"
         most = f"{max(cut_.elsewhere):.1f}" if cut_.elsewhere else ""
@@ -216,7 +227,7 @@ def cuts_report(found: Sequence[Cut]) -> str:
 
 
 def _running_on(node: str, notes: Path) -> list[Execution]:
-    return [it for it in executions(notes) if it.node == node and it.ended is None]
+    return [execution for execution in executions(notes) if execution.node == node and execution.ended is None]
 
 
 def _ip(*arguments: str) -> None:

@@ -85,7 +85,7 @@ def duration(seed: int, shortest: float, longest: float) -> float:
 
 def executions(notes: Path) -> list[Execution]:
     """All recorded executions, in the order of their starts."""
-    found: dict[tuple[int, float], Execution] = {}
+    by_process: dict[tuple[int, float], Execution] = {}
     gangs: dict[tuple[int, float], tuple[str, str]] = {}  # seed and port of each execution
     others: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
     for line in notes.read_text().splitlines() if notes.exists() else ():
@@ -95,6 +95,9 @@ def executions(notes: Path) -> list[Execution]:
             continue
         gangs[int(pid), float(began)] = seed, port
         ended = float(now) if what == "finish" else None
-        found[int(pid), float(began)] = Execution(int(seed), int(pid), node, place, float(began), ended)
-    whole = (replace(it, others=tuple(sorted(others[gangs[key]]))) for key, it in found.items())
+        by_process[int(pid), float(began)] = Execution(int(seed), int(pid), node, place, float(began), ended)
+    whole = (
+        replace(whole_execution, others=tuple(sorted(others[gangs[key]])))
+        for key, whole_execution in by_process.items()
+    )
     return sorted(whole, key=lambda execution: execution.began)

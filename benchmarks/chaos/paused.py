@@ -49,9 +49,9 @@ def main(
         stopped = wait_for(campaign.coordinator, _PATIENCE_SECONDS, "the campaign must be held")
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
-        with (folder / "said-by-the-second").open("wb") as said:
+        with (folder / "said-by-the-second").open("wb") as output:
             command = [*_ELSEWHERE, *second.command("head", "-m", "orchestrator", "resume", str(campaign.run.folder))]
-            taker = subprocess.Popen(command, cwd=folder, env=second.environment(), stdout=said, stderr=said)
+            taker = subprocess.Popen(command, cwd=folder, env=second.environment(), stdout=output, stderr=output)
         wait_for(lambda: _epoch(campaign) > 1, _PATIENCE_SECONDS, "the run must be taken over")
         print(f"taken over {time.monotonic() - began:.0f} s after SIGSTOP", flush=True)
         time.sleep(max(0.0, seconds - (time.monotonic() - began)))

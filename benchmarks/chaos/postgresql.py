@@ -31,8 +31,8 @@ def binaries() -> Path | None:
     tested."""
     if WANTED == "none":
         return None
-    found = shutil.which("postgres")
-    folders = [Path(found).resolve().parent] if found else []
+    server = shutil.which("postgres")
+    folders = [Path(server).resolve().parent] if server else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     folders += [Path("/usr/local/bin"), Path("/opt/homebrew/bin")]
     return next((folder for folder in folders if (folder / "initdb").is_file()), None)
@@ -54,10 +54,10 @@ class Server:
     `close`."""
 
     def __init__(self) -> None:
-        found = binaries()
-        if found is None:
+        folder = binaries()
+        if folder is None:
             raise RuntimeError("no PostgreSQL server was found: install Debian's package `postgresql`")
-        self._binaries = found
+        self._binaries = folder
         self._user = _unprivileged()
         self._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # short: a Unix socket's path ends at 107 bytes
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,8 +67,10 @@ class Server:
         self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
         if self._user is not None:
             os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
-        made = self._popen("initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-        if made.wait(_START_SECONDS):
+        initialised = self._popen(
+            "initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"
+        )
+        if initialised.wait(_START_SECONDS):
             raise RuntimeError(f"initdb failed: {self._read_log()}")
 
     def __enter__(self) -> "Server":

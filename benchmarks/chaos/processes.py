@@ -26,21 +26,21 @@ class Mark:
 
     value: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def environment(self, **more: str) -> dict[str, str]:
-        """This process's environment with the mark and the variables `more`, for a process to be
+    def environment(self, **variables: str) -> dict[str, str]:
+        """This process's environment with the mark and the variables `variables`, for a process to be
         started."""
-        return {**os.environ, _VARIABLE: self.value, **more}
+        return {**os.environ, _VARIABLE: self.value, **variables}
 
     def is_on(self, pid: int) -> bool:
         """Whether this process has the mark and runs."""
         return self.value == environment_of(pid).get(_VARIABLE)
 
-    def pids(self, **more: str) -> list[int]:
-        """The ids, ascending, of other running processes with the mark and `more` in their
+    def pids(self, **variables: str) -> list[int]:
+        """The ids, ascending, of other running processes with the mark and `variables` in their
         environment."""
-        wanted = {_VARIABLE: self.value, **more}.items()
+        required = {_VARIABLE: self.value, **variables}.items()
         numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-        return sorted(pid for pid in numbers if pid != os.getpid() and wanted <= environment_of(pid).items())
+        return sorted(pid for pid in numbers if pid != os.getpid() and required <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
         """Send SIGKILL to a process with the mark; False when it has ended or does not have the
@@ -111,8 +111,8 @@ def title_of(pid: int) -> str:
         return ""
 
 
-def wait_for(found: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`,
+def wait_for(find: Callable[[], Found | None], seconds: float, what: str) -> Found:
+    """Call `find` until its result is true, and return it. Raises TimeoutError, naming `what`,
     after `seconds`.
 
     Pauses are four times as long as the calls at least, so that waiting leaves the processors to
@@ -121,7 +121,7 @@ def wait_for(found: Callable[[], Found | None], seconds: float, what: str) -> Fo
     deadline = time.monotonic() + seconds
     while True:
         began = time.monotonic()
-        if answer := found():
+        if answer := find():
             return answer
         ended = time.monotonic()
         if ended > deadline:

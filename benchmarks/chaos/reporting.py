@@ -79,7 +79,7 @@ def _kills(results: Sequence[Result]) -> str:
     rows = []
     strikes = _sum(result.account.strikes for result in results)
     for label, count in strikes.items():
-        seconds = [it for result in results for it in result.account.recoveries.get(label, ())]
+        seconds = [recovery for result in results for recovery in result.account.recoveries.get(label, ())]
         middle, most = (f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("", "")
         rows.append((_NAMES.get(label, label), str(count), str(len(seconds)), middle, most))
     heads = ("killed", "how often", "strikes that interrupted work", "recovery, median s", "recovery, longest s")
@@ -90,9 +90,14 @@ def _describe_repeated(results: Sequence[Result]) -> str:
     rows = []
     for kind in sorted({result.plan.kind for result in results}):
         accounts = [result.account for result in results if result.plan.kind == kind]
-        causes = ", ".join(f"{count} {cause}" for cause, count in _sum(it.repeated for it in accounts).items())
-        seconds, useful = sum(it.repeated_seconds for it in accounts), sum(it.evaluation_seconds for it in accounts)
-        executions = sum(it.executions for it in accounts)
+        causes = ", ".join(
+            f"{count} {cause}" for cause, count in _sum(account.repeated for account in accounts).items()
+        )
+        seconds, useful = (
+            sum(account.repeated_seconds for account in accounts),
+            sum(account.evaluation_seconds for account in accounts),
+        )
+        executions = sum(account.executions for account in accounts)
         rows.append((kind, str(executions), causes or "none", f"{seconds:.1f}", f"{useful:.0f}"))
     heads = (
         "workers",

@@ -78,7 +78,7 @@ def main(
 ) -> None:
     """Compare searches of trainings in steps on the same curves, workers, budgets and seeds."""
     console, source = Console(width=_WIDTH), DataSource.find(data)
-    names, chosen = _parts(methods), _problems(problems)
+    names, selected = _parts(methods), _problems(problems)
     known_methods((*names, base))
     settings = [
         Setting(workers=count, trainings=budget, seed=seed, durations=durations)
@@ -90,19 +90,19 @@ def main(
     if not report:
         missing = [
             Task(problem, name, setting, source, own)
-            for setting, problem, name in product(settings, chosen, names)
+            for setting, problem, name in product(settings, selected, names)
             if caches[name].get(*_key(problem, setting)) is None
         ]
         _run(missing, processes, lambda record: _keep(record, caches, console))
     results = {
-        (family, label): _read(caches, [one for one in chosen if one in FAMILIES[family]], same)
+        (family, label): _read(caches, [table for table in selected if table in FAMILIES[family]], same)
         for label, same in _by_label(settings).items()
         for family in FAMILIES
     }
-    found = [one for (family, label), here in results.items() for one in tables(family, label, here, base)]
-    found.extend(_ratios(results, base))
-    drawn = figure(results)
-    write(Findings(found, [drawn] if drawn else []), out / "results", console)
+    listed = [table for (family, label), here in results.items() for table in tables(family, label, here, base)]
+    listed.extend(_ratios(results, base))
+    picture = figure(results)
+    write(Findings(listed, [picture] if picture else []), out / "results", console)
 
 
 def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]) -> None:
@@ -136,27 +136,27 @@ def _key(problem: str, setting: Setting) -> tuple[str | int, ...]:
 
 def _by_label(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     labels: dict[str, list[Setting]] = {}
-    for one in settings:
-        times = "" if one.durations == "equal" else ", recorded durations"
-        labels.setdefault(f"{one.trainings} trainings, {one.workers} workers{times}", []).append(one)
+    for setting in settings:
+        times = "" if setting.durations == "equal" else ", recorded durations"
+        labels.setdefault(f"{setting.trainings} trainings, {setting.workers} workers{times}", []).append(setting)
     return labels
 
 
 def _read(caches: Mapping[str, Cache[Record]], problems: Sequence[str], settings: Sequence[Setting]) -> Found:
-    found: dict[str, dict[Key, Record]] = {}
+    by_method: dict[str, dict[Key, Record]] = {}
     for method, cache_ in caches.items():
         records = {
             (name, setting.seed): cache_.get(*_key(name, setting)) for name, setting in product(problems, settings)
         }
-        found[method] = {key: record for key, record in records.items() if record is not None}
-    return {method: records for method, records in found.items() if records}
+        by_method[method] = {key: record for key, record in records.items() if record is not None}
+    return {method: records for method, records in by_method.items() if records}
 
 
 def _ratios(results: Mapping[tuple[str, str], Found], base: str) -> Iterator[Table]:
     rows: list[tuple[Cell, ...]] = [
-        (f"{family}, {label}", *(round(one, 2) for one in ratios_to_best_peer(found, base)))
-        for (family, label), found in results.items()
-        if base in found
+        (f"{family}, {label}", *(round(ratio, 2) for ratio in ratios_to_best_peer(records, base)))
+        for (family, label), records in results.items()
+        if base in records
     ]
     if rows:
         columns = ("family", "10%", "20%", "35%", "50%", "75%", "100%")
@@ -164,13 +164,13 @@ def _ratios(results: Mapping[tuple[str, str], Found], base: str) -> Iterator[Tab
 
 
 def _problems(text: str) -> list[str]:
-    names = [one for part in _parts(text) for one in FAMILIES.get(part, (part,))]
+    names = [part_name for part in _parts(text) for part_name in FAMILIES.get(part, (part,))]
     for name in names:
         if name not in PROBLEMS:
             choices = (*FAMILIES, *PROBLEMS)
             raise UserError(
                 f"--problems must be families, some of {','.join(FAMILIES)}, or problems such as "
-                f"{','.join(one[0] for one in FAMILIES.values())}, got {name!r}{did_you_mean(name, choices)}"
+                f"{','.join(part[0] for part in FAMILIES.values())}, got {name!r}{did_you_mean(name, choices)}"
             )
     return list(dict.fromkeys(names))
 

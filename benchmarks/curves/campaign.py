@@ -97,11 +97,11 @@ class TrainingExecutor:
         return outcomes
 
     def cancel(self, trials: Iterable[int]) -> None:
-        chosen = set(trials)
-        for attempt in [one for one in self._queue if one.trial in chosen]:
+        cancelled = set(trials)
+        for attempt in [queued for queued in self._queue if queued.trial in cancelled]:
             self._queue.remove(attempt)
             self._outcomes.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
-        for trial in chosen & set(self._running):
+        for trial in cancelled & set(self._running):
             run = self._running.pop(trial)
             self._outcomes.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
 
@@ -228,8 +228,10 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
     finally:
         PROBLEM.reset(token)
     record = _record(problem, name, setting, executor, seconds)
-    held = sum(one.low <= float(executor.curves[trial][-1]) <= one.high for trial, one in forecasts.items())
-    return replace(record, forecasts=len(forecasts), held=held)
+    inside = sum(
+        forecast.low <= float(executor.curves[trial][-1]) <= forecast.high for trial, forecast in forecasts.items()
+    )
+    return replace(record, forecasts=len(forecasts), held=inside)
 
 
 def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -> Settings:
@@ -259,8 +261,8 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     store = EventStore(run.store_url)
     try:
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
-        created, rest = run.stream(store)
-        progress = replay(parts.problem, chain((created,), rest))
+        created, later_events = run.stream(store)
+        progress = replay(parts.problem, chain((created,), later_events))
         opened = SessionOpened(
             time=executor.now(),
             epoch=writer.epoch,
@@ -277,7 +279,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     forecasts: dict[int, Forecast] = {}
     for event in log:
         if isinstance(event, ModelRefreshed):
-            forecasts = {**{one.trial: one for one in event.forecasts}, **forecasts}
+            forecasts = {**{forecast.trial: forecast for forecast in event.forecasts}, **forecasts}
     return forecasts
 
 
@@ -299,9 +301,9 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
         last[trial] = float(curves[trial][furthest[trial] - 1])
         if reports == len(problem.steps):
             ends.append(problem.regret(last[trial]))
-        chosen = max(last, key=lambda one: (last[one], -one))
-        if chosen != best:
-            best = chosen
+        best_trial = max(last, key=lambda candidate_trial: (last[candidate_trial], -candidate_trial))
+        if best_trial != best:
+            best = best_trial
             changes.append((used, now, problem.regret(float(curves[best][-1]))))
     return make_record(
         problem,

@@ -76,15 +76,17 @@ class Dense:
         exists = np.array([term in self.terms for term in _TERMS], np.float64)
         return np.exp(self.log_other[:4]) * exists
 
-    def fit(self, seen: Observations, steps: int = STEPS) -> "Dense":
+    def fit(self, observed: Observations, steps: int = STEPS) -> "Dense":
         """The maximum a posteriori estimate, started here."""
         count = len(self.log_scales)
-        loss = _Loss(seen, self.parameter_of, self.terms)
+        loss = _Loss(observed, self.parameter_of, self.terms)
         start = np.concatenate((self.log_scales, self.log_other))
         bounds = [(math.log(0.02), math.log(30.0))] * count
-        bounds += [(mean - 4 * one, mean + 4 * one) for mean, one in zip(_MEANS, _DEVIATIONS, strict=True)]
-        found = minimize(loss.value, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}).x
-        return Dense(found[:count], found[count:], self.parameter_of, self.terms)
+        bounds += [
+            (mean - 4 * deviation, mean + 4 * deviation) for mean, deviation in zip(_MEANS, _DEVIATIONS, strict=True)
+        ]
+        solution = minimize(loss.value, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}).x
+        return Dense(solution[:count], solution[count:], self.parameter_of, self.terms)
 
 
 def _matern(points: Floats, others: Floats) -> tuple[Floats, Floats]:
@@ -108,21 +110,25 @@ def _gaussian(times: Floats, others: Floats, lengthscale: float) -> Floats:
 class _Loss:
     """Minus the log posterior density and its gradient."""
 
-    def __init__(self, seen: Observations, parameter_of: Indices, terms: str) -> None:
-        self._seen, self._parameter_of = seen, parameter_of
+    def __init__(self, observed: Observations, parameter_of: Indices, terms: str) -> None:
+        self._seen, self._parameter_of = observed, parameter_of
         self._exists = np.array([term in terms for term in _TERMS], np.float64)
-        self._first = np.flatnonzero(np.diff(seen.trial, prepend=-1))  # of each trial that was seen
-        self._place = np.cumsum(np.diff(seen.trial, prepend=-1) != 0) - 1
-        self._features = seen.features[seen.trial[self._first]]
-        self._same = (seen.trial[:, None] == seen.trial).astype(np.float64)
-        self._gaps = (seen.time[:, None] - seen.time) ** 2
+        self._first = np.flatnonzero(np.diff(observed.trial, prepend=-1))  # of each trial that was seen
+        self._place = np.cumsum(np.diff(observed.trial, prepend=-1) != 0) - 1
+        self._features = observed.features[observed.trial[self._first]]
+        self._same = (observed.trial[:, None] == observed.trial).astype(np.float64)
+        self._gaps = (observed.time[:, None] - observed.time) ** 2
         self._typical = math.log(0.5 * math.sqrt(int(parameter_of.max()) + 1))
 
     def value(self, theta: Floats) -> tuple[float, Floats]:
-        seen, place = self._seen, self._place
-        scales, other = theta[: len(theta) - 7], theta[len(theta) - 7 :]
-        g, h, m, r = np.exp(other[:4]) * self._exists
-        over_t, over_q, noise = math.exp(-2 * other[4]), math.exp(-2 * other[5]), math.exp(other[6])
+        observed, place = self._seen, self._place
+        scales, other_numbers = theta[: len(theta) - 7], theta[len(theta) - 7 :]
+        g, h, m, r = np.exp(other_numbers[:4]) * self._exists
+        over_t, over_q, noise = (
+            math.exp(-2 * other_numbers[4]),
+            math.exp(-2 * other_numbers[5]),
+            math.exp(other_numbers[6]),
+        )
         scaled = self._features / np.exp(scales)[self._parameter_of]
         kx, slope = _matern(scaled, scaled)
         spread_x = kx[np.ix_(place, place)]
@@ -131,14 +137,14 @@ class _Loss:
         matrix = spread_x * in_x + m * kt + (0.5 * r) * self._same * (1.0 + kq)
         matrix.flat[:: len(matrix) + 1] += noise + _JITTER
         factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
-        steps_x, steps_o = scales - self._typical, (other - _MEANS) / _DEVIATIONS
+        steps_x, steps_o = scales - self._typical, (other_numbers - _MEANS) / _DEVIATIONS
         if failed:
             return 1e10, np.zeros(len(theta))
         half = float(np.log(factor.diagonal()).sum())
         lower, _ = lapack.dpotri(factor, lower=1)
         inverse = np.tril(lower) + np.tril(lower, -1).T
-        weights = inverse @ seen.score
-        loss = 0.5 * float(seen.score @ weights) + half
+        weights = inverse @ observed.score
+        loss = 0.5 * float(observed.score @ weights) + half
         loss += 0.5 * float(steps_x @ steps_x) + 0.5 * float(steps_o @ steps_o)
         w = 0.5 * (inverse - np.multiply.outer(weights, weights))
         by_trial = self._summed(w * in_x)
@@ -175,25 +181,25 @@ class Posterior:
     """What the model believes after `seen`, with the final values of the trials `pending` taken as
     known."""
 
-    def __init__(self, model: Dense, seen: Observations, pending: Sequence[int] = ()) -> None:
-        self._model, self._features = model, seen.features
-        self._set(seen, pending)
+    def __init__(self, model: Dense, observed: Observations, pending: Sequence[int] = ()) -> None:
+        self._model, self._features = model, observed.features
+        self._set(observed, pending)
 
-    def _set(self, seen: Observations, pending: Sequence[int]) -> None:
+    def _set(self, observed: Observations, pending: Sequence[int]) -> None:
         model = self._model
         self._shares, self._noise = model.shares, math.exp(model.log_other[6])
         self._scale_t, self._scale_q = math.exp(model.log_other[4]), math.exp(model.log_other[5])
-        self._scaled = model.scaled(seen.features)
-        self._trial, self._time = seen.trial, seen.time
-        self._factorise(self._covariance(self._scaled[seen.trial], seen.time, seen.trial))
-        self._whitened = solve_triangular(self._factor, seen.score, lower=True)
+        self._scaled = model.scaled(observed.features)
+        self._trial, self._time = observed.trial, observed.time
+        self._factorise(self._covariance(self._scaled[observed.trial], observed.time, observed.trial))
+        self._whitened = solve_triangular(self._factor, observed.score, lower=True)
         if len(pending):
             arms = np.asarray(pending, np.intp)
             mean, _ = self.of_trials(arms)
-            self._trial = np.concatenate((seen.trial, arms))
-            self._time = np.concatenate((seen.time, np.ones(len(arms))))
+            self._trial = np.concatenate((observed.trial, arms))
+            self._time = np.concatenate((observed.time, np.ones(len(arms))))
             self._factorise(self._covariance(self._scaled[self._trial], self._time, self._trial))
-            score = np.concatenate((seen.score, mean))
+            score = np.concatenate((observed.score, mean))
             self._whitened = solve_triangular(self._factor, score, lower=True)
 
     def _factorise(self, matrix: Floats) -> None:

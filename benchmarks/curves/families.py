@@ -22,16 +22,16 @@ PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
 
 
 @cache
-def load_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing. `own`:
+def load_problem(name: str, source: DataSource, own_folder: Path) -> CurveProblem:
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing. `own_folder`:
     folder of own-…."""
-    family, _, rest = name.partition("-")
+    family, _, number = name.partition("-")
     match family:
         case "lcbench":
-            return lcbench.load(rest, source)
+            return lcbench.load(number, source)
         case "taskset":
-            return recorded.load_taskset(int(rest), source)
+            return recorded.load_taskset(int(number), source)
         case "own":
             console = Console(stderr=True)
-            return recorded.load_own(rest, own, lambda line: console.print(Text(line), soft_wrap=True))
+            return recorded.load_own(number, own_folder, lambda line: console.print(Text(line), soft_wrap=True))
     return recorded.load_cells(source)

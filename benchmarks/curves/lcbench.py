@@ -78,20 +78,20 @@ class Surrogate:
     def optimum(self, task: str) -> tuple[float, float]:
         """The best accuracy that a long random search with local steps finds, and the median of a
         Sobol sequence."""
-        drawn = make_candidates(dict(SPACE), _SAMPLE, "sobol", 0)
-        final = self._final(task, drawn)
+        candidates = make_candidates(dict(SPACE), _SAMPLE, "sobol", 0)
+        final = self._final(task, candidates)
         median, rng = float(np.median(final)), np.random.default_rng(0)
         top = np.argsort(-final)[:_CLIMBERS]
-        at, values = drawn.features[top], final[top]
+        at, values = candidates.features[top], final[top]
         for number in range(_ROUNDS):
             width = 0.3 * 0.8**number
             moved = np.repeat(at, _CHILDREN, axis=0)
             moved = np.clip(moved + width * rng.standard_normal(moved.shape), 0.0, 1.0)
-            found = self._final_at(task, moved).reshape(len(at), _CHILDREN)
-            winners = found.argmax(axis=1)
-            better = found.max(axis=1) > values
+            finals = self._final_at(task, moved).reshape(len(at), _CHILDREN)
+            winners = finals.argmax(axis=1)
+            better = finals.max(axis=1) > values
             at[better] = moved.reshape(len(at), _CHILDREN, -1)[np.arange(len(at)), winners][better]
-            values = np.maximum(values, found.max(axis=1))
+            values = np.maximum(values, finals.max(axis=1))
         return float(values.max()), median
 
     def _final(self, task: str, candidates: Candidates) -> Floats:
@@ -100,7 +100,7 @@ class Surrogate:
 
     def _final_at(self, task: str, positions: Floats) -> Floats:
         """The last accuracies (n,) at positions (n, 7) in the unit cube."""
-        columns = [_values(one, positions[:, place]) for place, one in enumerate(SPACE.values())]
+        columns = [_values(parameter, positions[:, place]) for place, parameter in enumerate(SPACE.values())]
         return self._run(task, np.full(len(positions), EPOCHS), np.stack(columns, axis=1))[:, _ACCURACY]
 
     def _run(self, task: str, epochs: np.ndarray[Any, Any], columns: Floats) -> Floats:

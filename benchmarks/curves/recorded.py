@@ -137,7 +137,7 @@ def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProble
     trained first."""
     training, curves = TRAININGS[name](), load_curves(name, folder, say)
     space: Space = dict(training.grid)
-    columns: dict[str, Any] = {one: np.array([curve.configuration[one] for curve in curves]) for one in space}
+    columns: dict[str, Any] = {column: np.array([curve.configuration[column] for curve in curves]) for column in space}
     values = np.array([curve.accuracies for curve in curves])
     seconds = np.repeat([[curve.seconds / EPOCHS] for curve in curves], EPOCHS, axis=1)
     table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)

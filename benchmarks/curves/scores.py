@@ -38,15 +38,15 @@ def _by_reference(curves: Sequence[Values]) -> list[dict[int, float]]:
     slope = float(heights[-1] - heights[middle]) / rise if rise > 0 else 0.0
     slope = slope if np.isfinite(slope) else 0.0
 
-    values = np.array([value for one in curves for value in one.values()])
+    values = np.array([value for by_step in curves for value in by_step.values()])
     scored = np.interp(values, knots, heights) + slope * np.maximum(0.0, values - knots[-1])
     flat = iter(scored.tolist())
-    return [{step: next(flat) for step in one} for one in curves]
+    return [{step: next(flat) for step in by_step} for by_step in curves]
 
 
 def _by_nested_ranks(curves: Sequence[Values]) -> list[dict[int, float]]:
     steps = sorted({step for values in curves for step in values})
-    begun, found = sum(bool(values) for values in curves), [dict[int, float]() for _ in curves]
+    begun, scored = sum(bool(values) for values in curves), [dict[int, float]() for _ in curves]
     reached = {step: sum(bool(values) and max(values) >= step for values in curves) for step in steps}
     for step in steps:
         trials = [number for number, values in enumerate(curves) if step in values]
@@ -54,5 +54,5 @@ def _by_nested_ranks(curves: Sequence[Values]) -> list[dict[int, float]]:
         quantiles = (np.searchsorted(np.sort(values), values, side="right") - 0.5) / len(values)
         scores = ndtri(1.0 - reached[step] / begun * (1.0 - quantiles)).tolist()
         for number, score in zip(trials, scores, strict=True):
-            found[number][step] = score
-    return found
+            scored[number][step] = score
+    return scored

@@ -216,14 +216,14 @@ class Search:
     def _recommend(self, number: int, value: float) -> None:
         """Record the recommendation after `value` of trial `number`."""
         self.last[number] = value
-        chosen = self.method.recommend()
-        if chosen is None and number == self.best:
-            chosen = max(self.last, key=lambda one: (self.last[one], -one))
-        elif chosen is None:
-            chosen = number if self.best < 0 or value > self.last[self.best] else self.best
-        if chosen != self.best:
-            self.best = chosen
-            regret = self.problem.regret(float(self.trials[chosen].values[-1]))
+        recommended = self.method.recommend()
+        if recommended is None and number == self.best:
+            recommended = max(self.last, key=lambda trial: (self.last[trial], -trial))
+        elif recommended is None:
+            recommended = number if self.best < 0 or value > self.last[self.best] else self.best
+        if recommended != self.best:
+            self.best = recommended
+            regret = self.problem.regret(float(self.trials[recommended].values[-1]))
             self.changes.append((self.used, self.now, regret))
 
 

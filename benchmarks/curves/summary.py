@@ -18,10 +18,10 @@ Key = tuple[str, int]  # problem, seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 
-def tables(family: str, setting: str, found: Found, base: str) -> Iterator[Table]:
+def tables(family: str, setting: str, results: Found, base: str) -> Iterator[Table]:
     """Mean regrets of the searches that all methods finished, and their differences from the method
     `base`."""
-    keys = common(found)
+    keys = common(results)
     if not keys:
         return
     searches = f"{len(keys)} searches of {len({key[0] for key in keys})} problems"
@@ -35,47 +35,51 @@ def tables(family: str, setting: str, found: Found, base: str) -> Iterator[Table
         "trained to end",
         "CPU s",
     )
-    rows = [_row(method, [records[key] for key in keys]) for method, records in found.items()]
+    rows = [_row(method, [records[key] for key in keys]) for method, records in results.items()]
     yield Table(name, f"{family}, {setting}: mean regret after shares of the budget, {searches}", columns, rows)
-    if base in found and len(found) > 1:
+    if base in results and len(results) > 1:
         title = f"{family}, {setting}: regret of {LABELS[base]} − that of another method, paired, 90 % intervals"
         pairs: list[tuple[Cell, ...]] = [
-            (LABELS.get(method, method), *differences(found[base], records, keys))
-            for method, records in found.items()
+            (LABELS.get(method, method), *differences(results[base], records, keys))
+            for method, records in results.items()
             if method != base
         ]
         yield Table(f"{name}-paired", title, ("method", *(f"{mark:.0%}" for mark in MARKS)), pairs)
 
 
-def differences(ours: Mapping[Key, Record], theirs: Mapping[Key, Record], keys: Sequence[Key]) -> list[str]:
+def differences(
+    our_records: Mapping[Key, Record], their_records: Mapping[Key, Record], keys: Sequence[Key]
+) -> list[str]:
     """Mean of ours − theirs at each of MARKS, with bootstrap intervals."""
-    gaps = np.array([at_marks(ours[key], MARKS) - at_marks(theirs[key], MARKS) for key in keys])
+    gaps = np.array([at_marks(our_records[key], MARKS) - at_marks(their_records[key], MARKS) for key in keys])
     return [str(estimate(gaps[:, place], keys)) for place in range(len(MARKS))]
 
 
-def ratios_to_best_peer(found: Found, base: str) -> list[float]:
+def ratios_to_best_peer(results: Found, base: str) -> list[float]:
     """The mean regret of `base` over that of the best peer at each of MARKS; NaN without a peer."""
-    keys = common(found)
-    means = {method: mean_regrets([records[key] for key in keys]) for method, records in found.items()}
+    keys = common(results)
+    means = {method: mean_regrets([records[key] for key in keys]) for method, records in results.items()}
     peers = [means[method] for method in PEERS if method in means]
     if not peers or base not in means:
         return [float("nan")] * len(MARKS)
     best = np.min(peers, axis=0)
-    return [float(ours / theirs) for ours, theirs in zip(means[base], best, strict=True)]
+    return [float(our_mean / their_mean) for our_mean, their_mean in zip(means[base], best, strict=True)]
 
 
 def figure(panels: Mapping[tuple[str, str], Found]) -> Figure | None:
     """Mean regret against the share of the budget, a panel for each family and setting."""
-    drawn = [_panel(f"{family}, {setting}", found) for (family, setting), found in panels.items() if common(found)]
+    drawn_panels = [
+        _panel(f"{family}, {setting}", results) for (family, setting), results in panels.items() if common(results)
+    ]
     title = "Regret of the recommendation against the budget used"
-    return Figure("curves", title, drawn, columns=min(3, len(drawn))) if drawn else None
+    return Figure("curves", title, drawn_panels, columns=min(3, len(drawn_panels))) if drawn_panels else None
 
 
-def common(found: Found) -> list[Key]:
+def common(results: Found) -> list[Key]:
     """The searches that all methods finished."""
-    if not found:
+    if not results:
         return []
-    return sorted(set.intersection(*(set(records) for records in found.values())))
+    return sorted(set.intersection(*(set(records) for records in results.values())))
 
 
 def mean_regrets(records: Sequence[Record]) -> Floats:
@@ -85,23 +89,26 @@ def mean_regrets(records: Sequence[Record]) -> Floats:
 
 
 def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
-    ends = [one.finished_regret for one in records if one.finished_regret is not None]
+    ends = [record.finished_regret for record in records if record.finished_regret is not None]
     return (
         LABELS.get(method, method),
-        *(round(float(one), 3) for one in mean_regrets(records)),
+        *(round(float(record), 3) for record in mean_regrets(records)),
         round(float(np.mean(ends)), 3) if len(ends) == len(records) else float("nan"),
-        *(float(np.mean([getattr(one, name) for one in records])) for name in ("starts", "continuations", "finished")),
-        float(np.mean([one.seconds for one in records])),
+        *(
+            float(np.mean([getattr(record, name) for record in records]))
+            for name in ("starts", "continuations", "finished")
+        ),
+        float(np.mean([record.seconds for record in records])),
     )
 
 
-def _panel(title: str, found: Found) -> Panel:
-    keys = common(found)
+def _panel(title: str, results: Found) -> Panel:
+    keys = common(results)
     curves = [
         Curve.over_seeds(
             LABELS.get(method, method), _DRAWN, np.array([at_marks(records[key], _DRAWN.tolist()) for key in keys])
         )
-        for method, records in found.items()
+        for method, records in results.items()
     ]
-    curves = [Curve(one.label, one.x, one.mean, np.full_like(one.mean, np.nan)) for one in curves]
+    curves = [Curve(curve.label, curve.x, curve.mean, np.full_like(curve.mean, np.nan)) for curve in curves]
     return Panel(title, "share of the budget", "regret", curves, y_scale="log")

@@ -60,14 +60,14 @@ def main(
     """Measure the seconds until a configuration close to the best one is found, with and without
     early stopping."""
     console = Console(stderr=True)
-    chosen = _known_names("--methods", methods, METHODS)
+    selected = _known_names("--methods", methods, METHODS)
     tables = []
     for training in _known_names("--trainings", trainings, TRAININGS):
         curves = load_curves(training, out, lambda line: console.print(Text(line), soft_wrap=True))
-        found = {
-            name: [_search(name, training, curves, workers, seed, out) for seed in range(seeds)] for name in chosen
+        results = {
+            name: [_search(name, training, curves, workers, seed, out) for seed in range(seeds)] for name in selected
         }
-        tables.append(_table(training, curves, found, workers))
+        tables.append(_table(training, curves, results, workers))
     write(Findings(tables, []), out / "results", Console(width=160))
 
 
@@ -82,27 +82,27 @@ def _search(name: str, training: str, curves: list[LearningCurve], workers: int,
         return Found(**json.loads(path.read_text(encoding="utf-8")))
     target, (searcher, _, rule) = target_of(curves), name.partition("-")
     if searcher in ("bbkb", "uniform"):
-        found = ours.search(training, out, searcher, RULES[rule], target, workers, seed)
+        search = ours.search(training, out, searcher, RULES[rule], target, workers, seed)
     else:
         tuner = peers.make_tuner(name, TRAININGS[training]().grid, seed)
-        found = peers.search(tuner, curves, target, workers)
+        search = peers.search(tuner, curves, target, workers)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    return found
+    path.write_text(json.dumps(asdict(search)), encoding="utf-8")
+    return search
 
 
-def _table(training: str, curves: list[LearningCurve], found: Mapping[str, list[Found]], workers: int) -> Table:
+def _table(training: str, curves: list[LearningCurve], searches: Mapping[str, list[Found]], workers: int) -> Table:
     mean = sum(curve.seconds for curve in curves) / len(curves)
     near = sum(curve.accuracies[-1] >= target_of(curves) for curve in curves)
     rows = [
         (
             METHODS[name],
-            Interval.of([one.seconds for one in results]),
-            Interval.of([one.seconds * workers / mean for one in results]),
-            Interval.of([one.trials for one in results]),
-            f"{sum(one.is_found for one in results)} of {len(results)}",
+            Interval.of([result.seconds for result in results]),
+            Interval.of([result.seconds * workers / mean for result in results]),
+            Interval.of([result.trials for result in results]),
+            f"{sum(result.is_found for result in results)} of {len(results)}",
         )
-        for name, results in found.items()
+        for name, results in searches.items()
     ]
     title = f"{training}: until one of the {near} of {len(curves)} configurations within {MARGIN} of the best is found"
     return Table(
@@ -110,11 +110,13 @@ def _table(training: str, curves: list[LearningCurve], found: Mapping[str, list[
     )
 
 
-def _known_names(option: str, text: str, known: Mapping[str, object]) -> list[str]:
+def _known_names(option: str, text: str, known_by_name: Mapping[str, object]) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
-        if name not in known:
-            raise UserError(f"{option} must be some of {','.join(known)}, got {name!r}{did_you_mean(name, known)}")
+        if name not in known_by_name:
+            raise UserError(
+                f"{option} must be some of {','.join(known_by_name)}, got {name!r}{did_you_mean(name, known_by_name)}"
+            )
     return names
 
 

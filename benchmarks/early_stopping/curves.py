@@ -96,19 +96,22 @@ def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[Lea
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """
     training, path = TRAININGS[name](), folder / f"{name}.jsonl"
-    found = {key_of(curve.configuration): curve for curve in _read(path)}
-    wanted = training.configurations()
-    missing = [(number, one) for number, one in enumerate(wanted) if key_of(one) not in found]
+    by_key = {key_of(curve.configuration): curve for curve in _read(path)}
+    configurations = training.configurations()
+    missing = [(number, one) for number, one in enumerate(configurations) if key_of(one) not in by_key]
     if missing:
         objective = training.options.load(DataSource())
         folder.mkdir(parents=True, exist_ok=True)
         for number, configuration in missing:
             curve = train(objective, configuration, seed=number)
-            found[key_of(configuration)] = curve
+            by_key[key_of(configuration)] = curve
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(curve)) + "\n")
-            say(f"{name} {len(found)}/{len(wanted)}: accuracy {curve.accuracies[-1]:.4f}, {curve.seconds:.2f} s")
-    return [found[key_of(one)] for one in wanted]
+            say(
+                f"{name} {len(by_key)}/{len(configurations)}: "
+                f"accuracy {curve.accuracies[-1]:.4f}, {curve.seconds:.2f} s"
+            )
+    return [by_key[key_of(point)] for point in configurations]
 
 
 def train(objective: Objective, configuration: Configuration, seed: int) -> LearningCurve:

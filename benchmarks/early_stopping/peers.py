@@ -40,7 +40,12 @@ class RayTune:
 
         self._trials.append(Trial("recorded", stub=True))
         self._scheduler.on_trial_add(None, self._trials[-1])
-        return Start({name: one.ordered[self._rng.integers(len(one.ordered))] for name, one in self._grid.items()})
+        return Start(
+            {
+                name: parameter.ordered[self._rng.integers(len(parameter.ordered))]
+                for name, parameter in self._grid.items()
+            }
+        )
 
     def report(self, trial: int, step: int, value: float) -> bool:
         result = {"training_iteration": step, "accuracy": value}
@@ -73,7 +78,9 @@ class Optuna:
     def suggest(self) -> Start:
         trial = self._study.ask()
         self._trials.append(trial)
-        places = {name: trial.suggest_int(name, 0, len(one.ordered) - 1) for name, one in self._grid.items()}
+        places = {
+            name: trial.suggest_int(name, 0, len(parameter.ordered) - 1) for name, parameter in self._grid.items()
+        }
         return Start({name: self._grid[name].ordered[place] for name, place in places.items()})
 
     def report(self, trial: int, step: int, value: float) -> bool:

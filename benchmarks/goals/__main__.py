@@ -35,21 +35,21 @@ def main(
 ) -> None:
     """Run missing searches and print the tables. Finished searches are read from the folder."""
     source, console, file = DataSource.find(data), Console(width=160), out / "searches.jsonl"
-    found = _read(file)
+    records = _read(file)
     for seed in range(seeds):
         for name in parts(problems):
             for method in parts(methods):
-                if (name, seed) in found.setdefault(method, {}):
+                if (name, seed) in records.setdefault(method, {}):
                     continue
                 problem = load(name, source)
                 record = search(problem, make_method(method, problem, seed), method, workers, seed)
-                found[method][name, seed] = record
+                records[method][name, seed] = record
                 _append(file, record)
                 console.print(f"{name}, {method}, seed {seed}: {', '.join(f'{loss:.4f}' for loss in record.losses)}")
     shared = [(name, seed) for name in parts(problems) for seed in range(seeds)]
-    chosen = {method: found[method] for method in parts(methods)}
-    console.print(_table("two objectives: 1 - hypervolume/best", chosen, [key for key in shared if _is_pair(key)]))
-    console.print(_table("one constraint: regret within it", chosen, [key for key in shared if not _is_pair(key)]))
+    selected = {method: records[method] for method in parts(methods)}
+    console.print(_table("two objectives: 1 - hypervolume/best", selected, [key for key in shared if _is_pair(key)]))
+    console.print(_table("one constraint: regret within it", selected, [key for key in shared if not _is_pair(key)]))
 
 
 def _is_pair(key: Key) -> bool:
@@ -57,11 +57,11 @@ def _is_pair(key: Key) -> bool:
 
 
 def _read(file: Path) -> Found:
-    found: Found = {}
+    records: Found = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
         record = Record(**json.loads(line))
-        found.setdefault(record.method, {})[record.problem, record.seed] = record
-    return found
+        records.setdefault(record.method, {})[record.problem, record.seed] = record
+    return records
 
 
 def _append(file: Path, record: Record) -> None:
@@ -70,24 +70,24 @@ def _append(file: Path, record: Record) -> None:
         target.write(json.dumps(asdict(record)) + "\n")
 
 
-def _table(title: str, found: Mapping[str, Mapping[Key, Record]], keys: Sequence[Key]) -> Shown:
+def _table(title: str, by_method: Mapping[str, Mapping[Key, Record]], keys: Sequence[Key]) -> Shown:
     """Mean loss and mean rank after each of MARKS, results until the first feasible and the best
     one, and CPU time."""
     heads = [*(f"loss {mark}" for mark in MARKS), *(f"rank {mark}" for mark in MARKS), "feasible", "best", "ms"]
     table = Shown("method", *heads, title=f"{title} ({len(keys)} searches)")
     if not keys:
         return table
-    losses = np.array([[records[key].losses for key in keys] for records in found.values()])  # method, key, mark
+    losses = np.array([[records[key].losses for key in keys] for records in by_method.values()])  # method, key, mark
     ranks = rankdata(np.round(losses, 9), axis=0).mean(axis=1)
-    for place, (method, records) in enumerate(found.items()):
-        chosen = [records[key] for key in keys]
+    for place, (method, records) in enumerate(by_method.items()):
+        selected = [records[key] for key in keys]
         table.add_row(
             LABELS.get(method, method),
             *(f"{loss:.4f}" for loss in losses[place].mean(axis=0)),
             *(f"{rank:.2f}" for rank in ranks[place]),
-            f"{fmean(record.feasible for record in chosen):.1f}",
-            f"{fmean(record.best for record in chosen):.0f}",
-            f"{fmean(record.milliseconds for record in chosen):.1f}",
+            f"{fmean(record.feasible for record in selected):.1f}",
+            f"{fmean(record.best for record in selected):.0f}",
+            f"{fmean(record.milliseconds for record in selected):.1f}",
         )
     return table
 

@@ -35,9 +35,12 @@ class Ours:
     def __init__(self, problem: Table, seed: int, name: str) -> None:
         self._problem, self._seed = problem, seed
         self._strategy = named_strategy(name, {})
-        known = problem.candidates
+        candidates = problem.candidates
         arms = Arms.of(
-            known.features, known.parameter_of, repeats=problem.table.arms is None, is_sequence=known.is_sequence
+            candidates.features,
+            candidates.parameter_of,
+            repeats=problem.table.arms is None,
+            is_sequence=candidates.is_sequence,
         ).with_goals(Goals(2) if problem.limit is None else Goals(1, 1))
         self._state: Any = self._strategy.init(arms, np.random.default_rng([seed, 0]))
         self._pending: dict[int, int] = {}
@@ -52,16 +55,16 @@ class Ours:
         return int(self._problem.rows[decision.picks[0].arm])
 
     def tell(self, number: int, accuracy: float, cost: float) -> None:
-        further = -cost if self._problem.limit is None else self._problem.limit - cost
-        self._seen[number] = Observation(self._pending[number], accuracy, (further,))
+        margin = -cost if self._problem.limit is None else self._problem.limit - cost
+        self._seen[number] = Observation(self._pending[number], accuracy, (margin,))
         running = len(self._pending) - len(self._seen)
         if len(self._seen) < getattr(self._strategy, "refresh_growth", 0.0) * (self._learned + running):
             return
         rng = np.random.default_rng([self._seed, 1, self._learned])
         self._state = self._strategy.tell(self._state, list(self._seen.values()), rng)
         self._learned += len(self._seen)
-        for seen in self._seen:
-            del self._pending[seen]
+        for result in self._seen:
+            del self._pending[result]
         self._seen = {}
 
 
@@ -70,7 +73,7 @@ class OfOptuna:
 
     def __init__(self, problem: Table, seed: int, make: Callable[..., optuna.samplers.BaseSampler]) -> None:
         self._problem = problem
-        self._distributions = {name: distribution(one) for name, one in problem.table.space.items()}
+        self._distributions = {name: distribution(parameter) for name, parameter in problem.table.space.items()}
         directions = ["maximize", "minimize"] if problem.limit is None else ["maximize"]
         self._study = optuna.create_study(directions=directions, sampler=make(seed=seed))
         self._running: dict[int, optuna.Trial] = {}

@@ -76,8 +76,8 @@ class Table:
         if self.limit is None:
             return 1.0 - self._volume(rows) / self._best_volume
         within = self.accuracies[self.costs <= self.limit]
-        found = self.accuracies[rows[self.costs[rows] <= self.limit]].max(initial=-np.inf)
-        return float(min(1.0, (within.max() - found) / (within.max() - np.median(within))))
+        best = self.accuracies[rows[self.costs[rows] <= self.limit]].max(initial=-np.inf)
+        return float(min(1.0, (within.max() - best) / (within.max() - np.median(within))))
 
     def _volume(self, rows: NDArray[np.intp]) -> float:
         reference = float(np.median(self.accuracies)), -float(self.costs.max())

@@ -67,9 +67,11 @@ def main(
 
 def _list(console: Console) -> None:
     for name in EXPERIMENTS:
-        found = find_experiment(name)
-        console.print(Text.assemble((name, "bold"), f"  {found.summary} ({found.source})"), soft_wrap=True)
-        console.print(Text(f"    T = {found.evaluations}, methods {','.join(found.methods)}", "dim"), soft_wrap=True)
+        experiment = find_experiment(name)
+        console.print(Text.assemble((name, "bold"), f"  {experiment.summary} ({experiment.source})"), soft_wrap=True)
+        console.print(
+            Text(f"    T = {experiment.evaluations}, methods {','.join(experiment.methods)}", "dim"), soft_wrap=True
+        )
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

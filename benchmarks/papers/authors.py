@@ -42,25 +42,25 @@ class AuthorsRun:
     seconds: float
 
 
-def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, object]]]:
+def compare(comparison: Comparison, runs: Runs, request: Request) -> tuple[Table, list[dict[str, object]]]:
     """This project's Global-BBKB and the authors': the table, and their runs. Raises UserError
     without their code.
 
     A finished run of the authors' code is stored as JSON and not repeated.
     """
-    if request.authors is None or "bbkb" not in found:
+    if request.authors is None or "bbkb" not in runs:
         raise UserError("--authors needs the folder of their code and bbkb among --methods, which they released")
     bbkb = next(method for method in comparison.methods if method.name == "bbkb")
-    theirs = [
-        _run_or_read(comparison, bbkb, seed, _beginning(ours), request, request.authors)
-        for seed, ours in enumerate(found["bbkb"])
+    their_runs = [
+        _run_or_read(comparison, bbkb, seed, _beginning(our_runs), request, request.authors)
+        for seed, our_runs in enumerate(runs["bbkb"])
     ]
-    uniform = np.array([run.regret[-1] for run in found["uniform"]])
-    ours = [_as_authors_run(run) for run in found["bbkb"]]
-    rows = [_row("ours, Global-BBKB", ours, uniform), _row("authors' Batch_BKB", theirs, uniform)]
+    uniform = np.array([run.regret[-1] for run in runs["uniform"]])
+    our_runs = [_as_authors_run(run) for run in runs["bbkb"]]
+    rows = [_row("ours, Global-BBKB", our_runs, uniform), _row("authors' Batch_BKB", their_runs, uniform)]
     columns = ("code", "regret ratio", "batches", "dictionary", "seconds")
     title = f"{comparison.name}, T = {request.evaluations}: ours beside the authors' code"
-    return Table(f"{comparison.name}-authors", title, columns, rows), [asdict(run) for run in theirs]
+    return Table(f"{comparison.name}-authors", title, columns, rows), [asdict(run) for run in their_runs]
 
 
 def _beginning(run: Measured) -> tuple[int, ...]:
@@ -91,9 +91,9 @@ def _run_or_read(
     file = Path(settings.runs) / "authors" / f"{settings.name}.json"
     key = {"strategy": settings.resolved()["strategy"], "beginning": list(beginning)}
     if file.is_file():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["key"] == key:
-            return AuthorsRun(**kept["run"])
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        if saved["key"] == key:
+            return AuthorsRun(**saved["run"])
     done = run_authors(folder, build(settings), settings.strategy, request.evaluations, beginning)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"key": key, "run": asdict(done)}) + "\n", encoding="utf-8")
@@ -116,16 +116,16 @@ def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginni
     began = time.perf_counter()
     algorithm = _algorithm(folder, strategy)
 
-    def rewards(chosen: Sequence[int], pulled: int) -> Floats:
-        found, values[pulled : pulled + len(chosen)] = evaluate(chosen, pulled)
-        return found
+    def rewards(pulled_arms: Sequence[int], pulled: int) -> Floats:
+        measured, values[pulled : pulled + len(pulled_arms)] = evaluate(pulled_arms, pulled)
+        return measured
 
     algorithm.initialize(arms, list(beginning), rewards(beginning, 0))
     pulled, batches = len(beginning), 0
     while pulled < horizon:
-        chosen = algorithm.predict()[0][: horizon - pulled]
-        algorithm.update(chosen, rewards(chosen, pulled), state)
-        pulled, batches = pulled + len(chosen), batches + 1
+        pulled_arms = algorithm.predict()[0][: horizon - pulled]
+        algorithm.update(pulled_arms, rewards(pulled_arms, pulled), state)
+        pulled, batches = pulled + len(pulled_arms), batches + 1
     seconds = time.perf_counter() - began
     optimum = parts.optimum(is_maximized=True)
     if optimum is None:

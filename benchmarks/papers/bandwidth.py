@@ -32,22 +32,23 @@ def _sweep(name: str, request: Request) -> Sweep:
     uniform = run_all(Comparison(f"{name}-uniform", problem, [method("uniform", 1.0, request.evaluations)]), request)
     sweep = {}
     for bandwidth in BANDWIDTHS:
-        methods = [method(one, bandwidth, request.evaluations) for one in request.methods]
+        methods = [method(method_name, bandwidth, request.evaluations) for method_name in request.methods]
         sweep[bandwidth] = {**run_all(Comparison(f"{name}-{bandwidth:g}", problem, methods), request), **uniform}
     return sweep
 
 
 def _table(name: str, sweep: Sweep, horizon: int) -> Table:
-    methods = [one for one in next(iter(sweep.values())) if one != "uniform"]
+    methods = [method_name for method_name in next(iter(sweep.values())) if method_name != "uniform"]
     rows: list[tuple[Cell, ...]] = [
-        (LABELS[one], *(Interval.of(ratios(found, one)[:, -1]) for found in sweep.values())) for one in methods
+        (LABELS[method_name], *(Interval.of(ratios(runs, method_name)[:, -1]) for runs in sweep.values()))
+        for method_name in methods
     ]
     columns = ("method", *(f"b = {bandwidth:g}" for bandwidth in sweep))
     return Table(f"bandwidth-{name}", f"{name}: regret ratio by bandwidth, T = {horizon}", columns, rows)
 
 
 def _figure(name: str, title: str, sweep: Sweep) -> Figure:
-    panels = [Panel(f"b = {bandwidth:g}", "t", RATIO_LABEL, ratio_curves(found)) for bandwidth, found in sweep.items()]
+    panels = [Panel(f"b = {bandwidth:g}", "t", RATIO_LABEL, ratio_curves(runs)) for bandwidth, runs in sweep.items()]
     return Figure(name, title, panels, columns=3)
 
 

@@ -188,8 +188,10 @@ def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Eve
     if run is None:
         parts = build(settings)
         optimum = parts.optimum(settings.objective.direction == "maximize")
-        known, began = existing(settings, parts), shlex.join(sys.argv)
-        run = runs.create(settings, parts.problem.candidates, parts.description, optimum, began, known, parts.enqueued)
+        existing_results, began = existing(settings, parts), shlex.join(sys.argv)
+        run = runs.create(
+            settings, parts.problem.candidates, parts.description, optimum, began, existing_results, parts.enqueued
+        )
     if not _is_finished(events):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":

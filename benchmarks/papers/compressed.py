@@ -47,7 +47,7 @@ class Setting:
             "candidates": {"size": self.size, "sampler": self.sampler},
             **({} if self.workers is None else {"workers": self.workers}),
         }
-        return Comparison(self.name, problem, [method(one, space, request.evaluations) for one in request.methods])
+        return Comparison(self.name, problem, [method(name, space, request.evaluations) for name in request.methods])
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,20 @@ def run_mnist(request: Request) -> Findings:
 
 
 def _findings(settings: Sequence[Setting], published: Published, request: Request) -> Findings:
-    found = [(one, _set_optimum(run_all(one.comparison(request), request))) for one in settings]
+    results = [(setting, _set_optimum(run_all(setting.comparison(request), request))) for setting in settings]
     return Findings(
-        [_table(one, runs, published) for one, runs in found],
-        [_figure(one, runs, published) for one, runs in found],
+        [_table(setting, runs, published) for setting, runs in results],
+        [_figure(setting, runs, published) for setting, runs in results],
         _notes(published, request),
     )
 
 
-def _set_optimum(found: Runs) -> Runs:
+def _set_optimum(results: Runs) -> Runs:
     """The runs with an optimum: the largest value of all runs when the objective has none."""
-    best = max(float(np.nanmax(run.values)) for runs in found.values() for run in runs)
+    best = max(float(np.nanmax(run.values)) for runs in results.values() for run in runs)
     return {
         name: tuple(run if np.isfinite(run.optimum) else replace(run, optimum=best) for run in runs)
-        for name, runs in found.items()
+        for name, runs in results.items()
     }
 
 
@@ -153,19 +153,19 @@ def model_order(name: str, run: Measured) -> Floats:
     return run.dictionary_sizes.astype(np.float64)
 
 
-def _table(setting: Setting, found: Runs, published: Published) -> Table:
+def _table(setting: Setting, runs: Runs, published: Published) -> Table:
     columns = ("method", "evaluations", "average regret", "simple regret", "model order", "arms in it", "strategy's s")
     timed = ("s with training",) if published.with_training else ()
-    theirs = f"Bedi, Sadler et al., table {published.table}: {published.unit}"
-    compared = ("÷ uncompressed", theirs, "its ÷ uncompressed")
-    rows = [_row(name, found, published) for name in found]
+    their_title = f"Bedi, Sadler et al., table {published.table}: {published.unit}"
+    compared = ("÷ uncompressed", their_title, "its ÷ uncompressed")
+    rows = [_row(name, runs, published) for name in runs]
     return Table(f"compressed-{setting.name}", setting.title, (*columns, *timed, *compared), rows)
 
 
-def _row(name: str, found: Runs, published: Published) -> tuple[Cell, ...]:
-    runs = found[name]
+def _row(name: str, results: Runs, published: Published) -> tuple[Cell, ...]:
+    runs = results[name]
     dense = "dense_ucb" if name in OTHERS else f"dense_{name.split('_')[1]}"
-    theirs, uncompressed = published.time(name), published.time(dense)
+    their_time, uncompressed = published.time(name), published.time(dense)
     return (
         label(name),
         _count([len(run) for run in runs]),
@@ -175,9 +175,9 @@ def _row(name: str, found: Runs, published: Published) -> tuple[Cell, ...]:
         _count([int(run.dictionary_sizes[-1]) for run in runs]),
         Interval.of([run.clock[-1] for run in runs]),
         *((Interval.of([run.total_clock[-1] for run in runs]),) if published.with_training else ()),
-        _share(runs, found.get(dense, ()), published),
-        "–" if theirs is None else theirs,
-        "–" if theirs is None or uncompressed is None else theirs / uncompressed,
+        _share(runs, results.get(dense, ()), published),
+        "–" if their_time is None else their_time,
+        "–" if their_time is None or uncompressed is None else their_time / uncompressed,
     )
 
 
@@ -192,18 +192,18 @@ def _share(runs: Sequence[Measured], dense: Sequence[Measured], published: Publi
     if not dense or runs[0] is dense[0]:
         return 1 if dense else "–"
     return Interval.of(
-        [published.clock(one)[-1] / published.clock(other)[-1] for one, other in zip(runs, dense, strict=True)]
+        [published.clock(run)[-1] / published.clock(dense_run)[-1] for run, dense_run in zip(runs, dense, strict=True)]
     )
 
 
-def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
+def _figure(setting: Setting, results: Runs, published: Published) -> Figure:
     """The figure of the paper: one column for each acquisition; regret by step, regret by time,
     model order by step.
 
     Runs that skip are not drawn: at each step they choose what compressed runs choose, without the
     evaluations.
     """
-    shown = [_shown_runs(acquisition, found) for acquisition in ACQUISITIONS]
+    shown = [_shown_runs(acquisition, results) for acquisition in ACQUISITIONS]
     seconds = "seconds, training included" if published.with_training else "strategy's seconds"
     regret = [
         Panel(title, "t", "average regret", _curves(runs, lambda _, run: run.average_regret), y_scale="log")
@@ -221,22 +221,22 @@ def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
     return Figure(f"compressed-{setting.name}", title, [*regret, *time, *order], columns=3)
 
 
-def _shown_runs(acquisition: str, found: Runs) -> Runs:
+def _shown_runs(acquisition: str, runs: Runs) -> Runs:
     names = [f"{kind}_{acquisition}" for kind in KINDS if kind != "skipping"]
-    return {name: found[name] for name in (*names, *OTHERS) if name in found}
+    return {name: runs[name] for name in (*names, *OTHERS) if name in runs}
 
 
-def _curves(found: Runs, of: Callable[[str, Measured], Floats]) -> list[Curve]:
+def _curves(results: Runs, of: Callable[[str, Measured], Floats]) -> list[Curve]:
     return [
         Curve.over_seeds(_legend(name), np.arange(1.0, len(runs[0]) + 1), [of(name, run) for run in runs], POINTS)
-        for name, runs in found.items()
+        for name, runs in results.items()
     ]
 
 
-def _by_time(found: Runs, clock: Clock) -> list[Curve]:
+def _by_time(results: Runs, clock: Clock) -> list[Curve]:
     """Average regret against the mean of the seeds' times."""
     curves = []
-    for name, runs in found.items():
+    for name, runs in results.items():
         times = np.mean([clock(run) for run in runs], axis=0)
         curves.append(Curve.over_seeds(_legend(name), times, [run.average_regret for run in runs], POINTS))
     return curves

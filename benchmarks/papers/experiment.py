@@ -59,5 +59,5 @@ class Experiment:
             if name not in self.methods:
                 hint = did_you_mean(name, self.methods)
                 raise UserError(f"--methods must be some of {','.join(self.methods)}, got {name!r}{hint}")
-        wanted = names or self.default_methods or self.methods
-        return tuple(name for name in self.methods if name in wanted)
+        shown_names = names or self.default_methods or self.methods
+        return tuple(name for name in self.methods if name in shown_names)

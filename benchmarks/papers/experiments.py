@@ -37,7 +37,7 @@ def find_experiment(name: str) -> Experiment:
         raise UserError(
             f"the experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}{did_you_mean(name, EXPERIMENTS)}"
         )
-    found = import_reference(EXPERIMENTS[name])
-    if not isinstance(found, Experiment):
-        raise TypeError(f"{EXPERIMENTS[name]} must be an Experiment, got {type(found).__name__}")
-    return found
+    experiment = import_reference(EXPERIMENTS[name])
+    if not isinstance(experiment, Experiment):
+        raise TypeError(f"{EXPERIMENTS[name]} must be an Experiment, got {type(experiment).__name__}")
+    return experiment

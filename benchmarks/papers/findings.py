@@ -84,9 +84,9 @@ class Curve:
         """The mean of `samples` (seeds, n) at `x` (n,), reduced to about `points`, with the first
         and the last."""
         across, values = np.asarray(x, np.float64), np.asarray(samples, np.float64)
-        kept = np.unique(np.linspace(0, len(across) - 1, min(points, len(across))).round().astype(np.intp))
-        mean, half_width = mean_and_half_width(values[:, kept])
-        return Curve(label, across[kept], mean, half_width)
+        shown = np.unique(np.linspace(0, len(across) - 1, min(points, len(across))).round().astype(np.intp))
+        mean, half_width = mean_and_half_width(values[:, shown])
+        return Curve(label, across[shown], mean, half_width)
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,12 @@ def _run_with_start(plain: _Scenario, request: Request) -> _Scenario:
     them: their runs are those of `plain`.
     """
     names = [name for name in request.methods if name in STARTED]
-    found = []
+    measured = []
     for cells, before in zip(CELLS, (plain.everything, plain.recorded), strict=True):
         methods = [_start_from(name, cells, request) for name in names]
         comparison = Comparison(f"{cells}-initial", _problem(cells), methods)
-        found.append({**before, **(run_all(comparison, request) if methods else {})})
-    return _Scenario(*found)
+        measured.append({**before, **(run_all(comparison, request) if methods else {})})
+    return _Scenario(*measured)
 
 
 def _problem(cells: str) -> Plain:
@@ -101,7 +101,9 @@ def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: R
     rng = np.random.default_rng([seed, 1])
     rows = rng.choice(len(table.features), round(INITIAL_SHARE * len(table.features)), replace=False).tolist()
     seeds = rng.integers(2**31, size=len(rows)).tolist()
-    values = [table.evaluate({ROW: row}, own, _ignore_report).value for row, own in zip(rows, seeds, strict=True)]
+    values = [
+        table.evaluate({ROW: row}, row_seed, _ignore_report).value for row, row_seed in zip(rows, seeds, strict=True)
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.write_text("".join(f"{row},{value}\n" for row, value in [("arm", "reward"), *zip(rows, values, strict=True)]))
@@ -112,7 +114,7 @@ def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: R
 def _ignore_report(value: float, step: int | None = None, **metrics: float) -> None: ...
 
 
-def _timing(name: str, title: str, found: Runs) -> Table:
+def _timing(name: str, title: str, results: Runs) -> Table:
     columns = ("method", "strategy's s", "batches", "mean batch", "largest batch", "dictionary", "days with training")
     rows = [
         (
@@ -124,22 +126,22 @@ def _timing(name: str, title: str, found: Runs) -> Table:
             Interval.of([run.dictionary_sizes[-1] for run in runs]),
             Interval.of([run.total_clock[-1] / 86400 for run in runs]),
         )
-        for one, runs in _shown_methods(found)
+        for one, runs in _shown_methods(results)
     ]
     return Table(name, f"Time and batches on {title}", columns, rows)
 
 
-def _regret(name: str, title: str, found: Runs) -> Table:
+def _regret(name: str, title: str, results: Runs) -> Table:
     columns = ("method", "regret ratio", "simple regret", "batches", "strategy's s")
     rows = [
         (
-            LABELS[one],
-            Interval.of(ratios(found, one)[:, -1]),
+            LABELS[method_name],
+            Interval.of(ratios(results, method_name)[:, -1]),
             Interval.of([run.simple_regret[-1] for run in runs]),
             Interval.of([run.batch_count for run in runs]),
             Interval.of([run.clock[-1] for run in runs]),
         )
-        for one, runs in found.items()
+        for method_name, runs in results.items()
     ]
     return Table(name, f"Regret on {title}", columns, rows)
 
@@ -189,14 +191,14 @@ def _total_panel(scenario: _Scenario) -> Panel:
     return Panel("Total run time, all 12416 cells", "t", "days, batches in parallel", curves, y_scale="log")
 
 
-def _curves(found: Runs, of: Callable[[Measured], Floats]) -> list[Curve]:
+def _curves(results: Runs, of: Callable[[Measured], Floats]) -> list[Curve]:
     return [
-        Curve.over_seeds(LABELS[one], steps(runs), [of(run) for run in runs]) for one, runs in _shown_methods(found)
+        Curve.over_seeds(LABELS[name], steps(runs), [of(run) for run in runs]) for name, runs in _shown_methods(results)
     ]
 
 
-def _shown_methods(found: Runs) -> list[tuple[str, Sequence[Measured]]]:
-    return [(one, runs) for one, runs in found.items() if one not in _BASELINES]
+def _shown_methods(results: Runs) -> list[tuple[str, Sequence[Measured]]]:
+    return [(name, runs) for name, runs in results.items() if name not in _BASELINES]
 
 
 def _notes(request: Request) -> tuple[str, ...]:

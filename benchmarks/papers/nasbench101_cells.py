@@ -67,23 +67,23 @@ class Cells:
         return None
 
 
-def predict_unknown(known: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
-    """Accuracies and seconds (A,) of the cells `features` (A, d): those of `known` cells, and
+def predict_unknown(recorded: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
+    """Accuracies and seconds (A,) of the cells `features` (A, d): those of `recorded` cells, and
     predictions.
 
     Predictions above the largest known accuracy are reduced to it, so that the optimum is a
     recorded one.
     """
     kernel = _STAND_IN_KERNEL
-    factor = cho_factor(kernel.cross(known, known) + _STAND_IN_RIDGE * np.eye(len(known)))
+    factor = cho_factor(kernel.cross(recorded, recorded) + _STAND_IN_RIDGE * np.eye(len(recorded)))
     targets = np.column_stack([accuracies, np.log(seconds)])
     means = targets.mean(axis=0)
-    predicted = means + kernel.cross(features, known) @ cho_solve(factor, targets - means)
+    predicted = means + kernel.cross(features, recorded) @ cho_solve(factor, targets - means)
     predicted_accuracies = np.minimum(predicted[:, 0], accuracies.max())
     predicted_seconds: Floats = np.exp(predicted[:, 1])
     place = {row.tobytes(): index for index, row in enumerate(features)}
-    own = [place[row.tobytes()] for row in known]
-    predicted_accuracies[own], predicted_seconds[own] = accuracies, seconds
+    positions = [place[row.tobytes()] for row in recorded]
+    predicted_accuracies[positions], predicted_seconds[positions] = accuracies, seconds
     return predicted_accuracies, predicted_seconds
 
 

@@ -33,15 +33,15 @@ BANDWIDTHS: Mapping[str, Mapping[str, float]] = {
 def run(data_sets: Sequence[str], request: Request) -> Findings:
     """Reproduce figures 1 and 2 for the `data_sets`; with both, the panels are side by side as in
     the paper."""
-    tables, found, numbers = [], {}, {}
+    tables, results, numbers = [], {}, {}
     for name in data_sets:
         compared = comparison(name, request)
-        found[name] = run_all(compared, request)
-        tables.append(_summary(name, found[name], request.evaluations))
+        results[name] = run_all(compared, request)
+        tables.append(_summary(name, results[name], request.evaluations))
         if request.authors is not None:
-            table, numbers[f"authors, {name}"] = compare(compared, found[name], request)
+            table, numbers[f"authors, {name}"] = compare(compared, results[name], request)
             tables.append(table)
-    return Findings(tables, _figures(found), _notes(request), numbers)
+    return Findings(tables, _figures(results), _notes(request), numbers)
 
 
 def comparison(name: str, request: Request) -> Comparison:
@@ -49,24 +49,24 @@ def comparison(name: str, request: Request) -> Comparison:
     of table 1."""
     bandwidths = BANDWIDTHS[name]
     methods = [
-        method(one, bandwidths.get(one, bandwidths["bbkb"]), request.evaluations)
-        for one in with_uniform(request.methods)
+        method(method_name, bandwidths.get(method_name, bandwidths["bbkb"]), request.evaluations)
+        for method_name in with_uniform(request.methods)
     ]
     return Comparison(name, {"objective": {"name": name}}, methods)
 
 
-def ratios(found: Runs, name: str) -> Floats:
+def ratios(results: Runs, name: str) -> Floats:
     """The regret ratio (seeds, T) of one method's runs, where T is the number of its pulls."""
-    pairs = zip(found[name], found["uniform"], strict=True)
+    pairs = zip(results[name], results["uniform"], strict=True)
     return np.stack([regret_ratio(run.regret, uniform.regret[: len(run)]) for run, uniform in pairs])
 
 
-def ratio_curves(found: Runs) -> list[Curve]:
+def ratio_curves(results: Runs) -> list[Curve]:
     """The regret ratio against t of all methods except the uniform policy."""
     return [
-        Curve.over_seeds(LABELS[one], steps(runs), ratios(found, one))
-        for one, runs in found.items()
-        if one != "uniform"
+        Curve.over_seeds(LABELS[name], steps(runs), ratios(results, name))
+        for name, runs in results.items()
+        if name != "uniform"
     ]
 
 
@@ -75,14 +75,14 @@ def steps(runs: Sequence[Measured]) -> Floats:
     return np.arange(1.0, len(runs[0]) + 1)
 
 
-def _summary(name: str, found: Runs, horizon: int) -> Table:
+def _summary(name: str, results: Runs, horizon: int) -> Table:
     columns = ("method", "pulls", "regret ratio", "regret", "simple regret", "batches", "dictionary")
     timed = min(TIMED, horizon)
     rows = [
         (
-            LABELS[one],
+            LABELS[method_name],
             len(runs[0]),
-            Interval.of(ratios(found, one)[:, -1]),
+            Interval.of(ratios(results, method_name)[:, -1]),
             Interval.of([run.regret[-1] for run in runs]),
             Interval.of([run.simple_regret[-1] for run in runs]),
             Interval.of([run.batch_count for run in runs]),
@@ -90,33 +90,33 @@ def _summary(name: str, found: Runs, horizon: int) -> Table:
             Interval.of([run.clock[: min(timed, len(run))][-1] for run in runs]),
             Interval.of([run.clock[-1] for run in runs]),
         )
-        for one, runs in found.items()
+        for method_name, runs in results.items()
     ]
     return Table(name, f"{name}, T = {horizon}", (*columns, f"s for {timed} pulls", "s for all pulls"), rows)
 
 
-def _figures(found: Mapping[str, Runs]) -> list[Figure]:
+def _figures(results: Mapping[str, Runs]) -> list[Figure]:
     """One figure with both panels for one data set, else the two figures of the paper."""
-    ratio = [Panel(f"Regret ratio on {name}", "t", RATIO_LABEL, ratio_curves(runs)) for name, runs in found.items()]
+    ratio = [Panel(f"Regret ratio on {name}", "t", RATIO_LABEL, ratio_curves(runs)) for name, runs in results.items()]
     time = [
         Panel(f"Time on {name}", "t", "strategy's seconds", _time_curves(runs), y_scale="log")
-        for name, runs in found.items()
+        for name, runs in results.items()
     ]
-    if len(found) == 1:
-        name = next(iter(found))
+    if len(results) == 1:
+        name = next(iter(results))
         return [Figure(name, f"BBKB, figures 1 and 2: {name}", [*ratio, *time])]
-    names = " and ".join(found)
+    names = " and ".join(results)
     return [
         Figure("figure-1", f"BBKB, figure 1: regret ratio on {names}", ratio),
         Figure("figure-2", f"BBKB, figure 2: time on {names}", time),
     ]
 
 
-def _time_curves(found: Runs) -> list[Curve]:
+def _time_curves(results: Runs) -> list[Curve]:
     return [
-        Curve.over_seeds(LABELS[one], steps(runs)[:TIMED], [run.clock[:TIMED] for run in runs])
-        for one, runs in found.items()
-        if one != "uniform"
+        Curve.over_seeds(LABELS[name], steps(runs)[:TIMED], [run.clock[:TIMED] for run in runs])
+        for name, runs in results.items()
+        if name != "uniform"
     ]
 
 

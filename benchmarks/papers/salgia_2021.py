@@ -78,18 +78,19 @@ def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Cur
     """
     begin, end = max(run.clock[0] for run in runs), min(run.clock[-1] for run in runs)
     times = np.geomspace(begin, max(begin, end), points)
-    made = [np.searchsorted(run.clock, times, side="right") for run in runs]
-    reached = [run.average_regret[np.maximum(pulls, 1) - 1] for run, pulls in zip(runs, made, strict=True)]
+    counts = [np.searchsorted(run.clock, times, side="right") for run in runs]
+    reached = [run.average_regret[np.maximum(pulls, 1) - 1] for run, pulls in zip(runs, counts, strict=True)]
     return Curve.over_seeds(label, times, reached)
 
 
-def regret_figure(name: str, title: str, found: Runs) -> Figure:
+def regret_figure(name: str, title: str, results: Runs) -> Figure:
     """Average regret of each method against samples, and against time as in the paper."""
     label = "R_t / t"
     samples = [
-        Curve.over_seeds(LABELS[one], steps(runs), [run.average_regret for run in runs]) for one, runs in found.items()
+        Curve.over_seeds(LABELS[method_name], steps(runs), [run.average_regret for run in runs])
+        for method_name, runs in results.items()
     ]
-    time = [against_time(LABELS[one], runs) for one, runs in found.items()]
+    time = [against_time(LABELS[method_name], runs) for method_name, runs in results.items()]
     panels = [
         Panel("Average regret against samples", "t", label, samples, y_scale="log"),
         Panel("Average regret against time", "strategy's seconds", label, time, x_scale="log", y_scale="log"),

@@ -58,8 +58,8 @@ def methods(request: Request) -> list[Method]:
 
 
 def _method(name: str, horizon: int) -> Method:
-    found = method(name, _MODEL, _WIDTH, _THREDS, horizon)
-    return replace(found, strategy={**found.strategy_of(0), **_WHOLE}) if name == "igp_ucb" else found
+    strategy = method(name, _MODEL, _WIDTH, _THREDS, horizon)
+    return replace(strategy, strategy={**strategy.strategy_of(0), **_WHOLE}) if name == "igp_ucb" else strategy
 
 
 def training_comparison(epochs: int, request: Request) -> Comparison:
@@ -74,40 +74,42 @@ def training_comparison(epochs: int, request: Request) -> Comparison:
 
 def run(epochs: int, request: Request) -> Findings:
     """Average regret against samples and against time, with real training on MNIST."""
-    found = set_optimum(run_all(training_comparison(epochs, request), request))
+    runs = set_optimum(run_all(training_comparison(epochs, request), request))
     title = f"CNN on MNIST, {epochs} epoch{'s' if epochs > 1 else ''} of training, f* = {OPTIMUM}"
     notes = (
         f"{request.seeds} seed{'s' if request.seeds > 1 else ''}; {epochs} of the paper's {EPOCHS} epochs. "
         f"Average regret is {OPTIMUM} − mean test accuracy.",
     )
-    return findings("threds-cnn", title, found, notes)
+    return findings("threds-cnn", title, runs, notes)
 
 
-def set_optimum(found: Runs) -> Runs:
+def set_optimum(results: Runs) -> Runs:
     """The runs with f* of the paper, because the largest accuracy is unknown."""
-    return {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
+    return {name: tuple(replace(run, optimum=OPTIMUM) for run in runs) for name, runs in results.items()}
 
 
-def findings(name: str, title: str, found: Runs, notes: tuple[str, ...]) -> Findings:
+def findings(name: str, title: str, results: Runs, notes: tuple[str, ...]) -> Findings:
     """The table with the authors' numbers, and the curves of figure 7."""
-    return Findings([_table(name, title, found)], [regret_figure(name, f"GP-ThreDS, figure 7: {title}", found)], notes)
+    return Findings(
+        [_table(name, title, results)], [regret_figure(name, f"GP-ThreDS, figure 7: {title}", results)], notes
+    )
 
 
-def _table(name: str, title: str, found: Runs) -> Table:
+def _table(name: str, title: str, results: Runs) -> Table:
     columns: list[str] = ["method"]
     for t in AT:
         columns += [f"average regret at {t}", f"paper at {t}", f"strategy's s for {t}"]
-    return Table(name, title, (*columns, "simple regret"), [_row(one, found) for one in found])
+    return Table(name, title, (*columns, "simple regret"), [_row(method_name, results) for method_name in results])
 
 
-def _row(one: str, found: Runs) -> tuple[Cell, ...]:
-    cells: list[Cell] = [LABELS[one]]
+def _row(method_name: str, results: Runs) -> tuple[Cell, ...]:
+    cells: list[Cell] = [LABELS[method_name]]
     for t in AT:
-        reached = [run for run in found[one] if len(run) >= t]
+        reached = [run for run in results[method_name] if len(run) >= t]
         average = Interval.of([run.average_regret[t - 1] for run in reached]) if reached else "–"
         seconds = Interval.of([run.clock[t - 1] for run in reached]) if reached else "–"
-        cells += [average, REPORTED[t].get(one, "–"), seconds]
-    return (*cells, Interval.of([run.simple_regret[-1] for run in found[one]]))
+        cells += [average, REPORTED[t].get(method_name, "–"), seconds]
+    return (*cells, Interval.of([run.simple_regret[-1] for run in results[method_name]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +141,12 @@ class Twin:
 def run_twin(request: Request) -> Findings:
     """The experiment on the smaller table; f* is its largest accuracy."""
     problem = {"objective": {"name": f"{Twin.__module__}:{Twin.__qualname__}"}}
-    found = run_all(Comparison("twin", problem, methods(request)), request)
+    results = run_all(Comparison("twin", problem, methods(request)), request)
     notes = (
         f"{request.seeds} seeds. The twin: 1152 of the 23808 settings, each trained once (5 epochs on 1000 of "
         "scikit-learn's digits unless tabulated otherwise); rewards are the table's accuracy plus N(0, 0.01²).",
     )
-    return findings("threds-cnn-twin", "the tabulated twin, f* = the table's largest accuracy", found, notes)
+    return findings("threds-cnn-twin", "the tabulated twin, f* = the table's largest accuracy", results, notes)
 
 
 _SOURCE = "GP-ThreDS, appendix D.3, figure 7"

@@ -124,11 +124,11 @@ def _method(setting: Setting, name: str) -> Method:
 def run(settings: Sequence[Setting], request: Request) -> Findings:
     """Reproduce figure 4 for each of `settings`: average regret against samples and time, and its
     times (4c)."""
-    found = [run_all(comparison(setting, request), request) for setting in settings]
-    tables = [_table(setting, runs) for setting, runs in zip(settings, found, strict=True)]
+    results = [run_all(comparison(setting, request), request) for setting in settings]
+    tables = [_table(setting, runs) for setting, runs in zip(settings, results, strict=True)]
     figures = [
         regret_figure(f"threds-{setting.name}", f"GP-ThreDS, figure 4: {setting.title}", runs)
-        for setting, runs in zip(settings, found, strict=True)
+        for setting, runs in zip(settings, results, strict=True)
     ]
     notes = (
         f"{request.seeds} seeds; SE kernel 0.2, λ = 0.01, R = 0.1, δ = 1e-3, B = {settings[0].norm_bound:g}; "
@@ -138,17 +138,19 @@ def run(settings: Sequence[Setting], request: Request) -> Findings:
     return Findings(tables, figures, notes)
 
 
-def _table(setting: Setting, found: Runs) -> Table:
+def _table(setting: Setting, results: Runs) -> Table:
     columns = ("method", "samples", "average regret", "paper", "last 100", "strategy's s", "paper's s", "s for 1000")
     title = f"{setting.title}: average regret and time, ours beside the authors' released results"
-    return Table(f"threds-{setting.name}", title, columns, [_row(setting, one, found) for one in found])
+    return Table(
+        f"threds-{setting.name}", title, columns, [_row(setting, method_name, results) for method_name in results]
+    )
 
 
-def _row(setting: Setting, one: str, found: Runs) -> tuple[Cell, ...]:
-    runs, (regret, seconds) = found[one], setting.reported.get(one, ("–", "–"))
+def _row(setting: Setting, method_name: str, results: Runs) -> tuple[Cell, ...]:
+    runs, (regret, seconds) = results[method_name], setting.reported.get(method_name, ("–", "–"))
     timed = min(OTHERS, len(runs[0]))
     return (
-        LABELS[one],
+        LABELS[method_name],
         len(runs[0]),
         Interval.of([run.average_regret[-1] for run in runs]),
         regret,

@@ -96,19 +96,19 @@ def simulate(seed: int, sizes: Sequence[int]) -> list[Snapshot]:
 def draw_function(rng: np.random.Generator) -> Floats:
     """A draw (A,) of the prior at the arms."""
     spectrum, vectors = np.linalg.eigh(KERNEL.cross(ARMS, ARMS))
-    drawn: Floats = vectors @ (np.sqrt(np.maximum(spectrum, 0.0)) * rng.standard_normal(len(ARMS)))
-    return drawn
+    values: Floats = vectors @ (np.sqrt(np.maximum(spectrum, 0.0)) * rng.standard_normal(len(ARMS)))
+    return values
 
 
 def run(request: Request) -> Findings:
     """Reproduce figure 1 with seed 0, and compute its numbers over all seeds."""
     sizes = [*(size for size in SIZES if size < request.evaluations), request.evaluations]
-    found = [simulate(seed, sizes) for seed in range(request.seeds)]
-    rows = [_row(name, list(snapshots)) for snapshots in zip(*found, strict=True) for name in request.methods]
+    simulations = [simulate(seed, sizes) for seed in range(request.seeds)]
+    rows = [_row(name, list(snapshots)) for snapshots in zip(*simulations, strict=True) for name in request.methods]
     columns = ("method", "t", "dictionary", "ratio, x ≥ 0.6", "least", "largest", "least, all x", "largest, all x")
     title = "Variance over the exact variance: mean over x ≥ 0.6 with its interval; extremes over x and seeds"
     table = Table("variance-starvation", title, (*columns, "f within ±3σ", "exact's"), rows)
-    return Findings([table], [_figure(found[0], request.methods)], _notes(request))
+    return Findings([table], [_figure(simulations[0], request.methods)], _notes(request))
 
 
 def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:
@@ -139,11 +139,13 @@ def _panel(name: str, snapshot: Snapshot) -> Panel:
     thin = slice(None, None, 5)
     x, function = ARMS[thin, 0], snapshot.function[thin]
     curves = [
-        Curve(LABELS[one], x, snapshot.beliefs[one].mean[thin], snapshot.beliefs[one].band[thin])
-        for one in ("exact", name)
+        Curve(
+            LABELS[method_name], x, snapshot.beliefs[method_name].mean[thin], snapshot.beliefs[method_name].band[thin]
+        )
+        for method_name in ("exact", name)
     ]
-    drawn = Curve("f", x, function, np.full(len(x), np.nan), "dashed")
-    return Panel(f"{LABELS[name]}, t = {snapshot.evaluations}", "x", "f(x)", [*curves, drawn])
+    curve = Curve("f", x, function, np.full(len(x), np.nan), "dashed")
+    return Panel(f"{LABELS[name]}, t = {snapshot.evaluations}", "x", "f(x)", [*curves, curve])
 
 
 def _notes(request: Request) -> tuple[str, ...]:

@@ -67,13 +67,15 @@ def _write_csv(table: Table, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(header)
         for row in table.rows:
-            writer.writerow([part for cell, both in zip(row, spread, strict=True) for part in _parts(cell, both)])
+            writer.writerow(
+                [part for cell, has_spread in zip(row, spread, strict=True) for part in _parts(cell, has_spread)]
+            )
 
 
-def _parts(cell: Cell, both: bool) -> list[str | int | float]:
+def _parts(cell: Cell, has_spread: bool) -> list[str | int | float]:
     if isinstance(cell, Interval):
         return [cell.mean, cell.half_width]
-    return [cell, ""] if both else [cell]
+    return [cell, ""] if has_spread else [cell]
 
 
 def _to_json(value: object) -> object:

@@ -73,19 +73,19 @@ def main(
     A repeated call reads finished searches and runs the others. Tables compare the methods on the
     searches that all of them finished.
     """
-    console, own = Console(width=_WIDTH), strategies(strategy or ())
-    names = tuple(dict.fromkeys((*parts(methods), *own)))
-    known_methods(names, own)
-    chosen, source = problems(problem), DataSource.find(data)
-    searches = Searches(chosen, range(first_seed, first_seed + seeds), own, source)
+    console, own_strategies = Console(width=_WIDTH), strategies(strategy or ())
+    names = tuple(dict.fromkeys((*parts(methods), *own_strategies)))
+    known_methods(names, own_strategies)
+    selected, source = problems(problem), DataSource.find(data)
+    searches = Searches(selected, range(first_seed, first_seed + seeds), own_strategies, source)
     several = settings(workers, evaluations)
     if is_validity:
-        found = [table for setting in several for table in _validity(setting, names, searches, out)]
-        write(Findings(found, []), out / "validity", console)
+        listed = [table for setting in several for table in _validity(setting, names, searches, out)]
+        write(Findings(listed, []), out / "validity", console)
     else:
         results = _compare(several, searches, {name: Cache(out, name, Record) for name in names}, report, console)
-        found = [table for setting, one in results.items() for table in tables(setting, one, seconds)]
-        write(Findings(found, list(figures(results, seconds))), out / "results", console)
+        listed = [table for setting, records in results.items() for table in tables(setting, records, seconds)]
+        write(Findings(listed, list(figures(results, seconds))), out / "results", console)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record
 def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out: Path) -> list[Table]:
     """Measure the validity of the models of this project's strategies; finished measurements are
     read."""
-    found: dict[str, list[Validity]] = {}
+    by_method: dict[str, list[Validity]] = {}
     for method, seed, name in product(methods, searches.seeds, searches.problems):
         cache = Cache(out / "validity", method, Validity)
         record = cache.get(name, setting.workers, setting.evaluations, seed)
@@ -144,19 +144,19 @@ def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out:
                 raise UserError(f"--validity: {method} is not a strategy of this project; give others by --methods")
             record = validity(problem, instance, setting, seed, (name, method))
             cache.add(record)
-        found.setdefault(method, []).append(record)
-    return validity_tables(setting, found)
+        by_method.setdefault(method, []).append(record)
+    return validity_tables(setting, by_method)
 
 
 def _read(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]]) -> Found:
-    found: dict[str, dict[Key, Record]] = {}
+    by_method: dict[str, dict[Key, Record]] = {}
     for method, cache in caches.items():
         at = {
             (name, seed): cache.get(name, setting.workers, setting.evaluations, seed)
             for name, seed in product(searches.problems, searches.seeds)
         }
-        found[method] = {key: record for key, record in at.items() if record is not None}
-    return {method: records for method, records in found.items() if records}
+        by_method[method] = {key: record for key, record in at.items() if record is not None}
+    return {method: records for method, records in by_method.items() if records}
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

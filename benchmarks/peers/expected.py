@@ -34,11 +34,11 @@ class Expected(WholeSpace):
 
     @cached_property
     def space(self) -> Space:
-        drawn = make_candidates(self.inner.space, DRAWN, "random", 1000 + self.seed)
+        candidates = make_candidates(self.inner.space, DRAWN, "random", 1000 + self.seed)
         still = np.random.default_rng(0)
-        regrets = [self.inner.evaluate(drawn.parameters(arm), still).regret for arm in range(len(drawn))]
+        regrets = [self.inner.evaluate(candidates.parameters(arm), still).regret for arm in range(len(candidates))]
         row = int(np.argsort(regrets, kind="stable")[-AWAY if self.is_misled else 0])
-        point, rng = drawn.parameters(row), np.random.default_rng([self.seed, _STREAM])
+        point, rng = candidates.parameters(row), np.random.default_rng([self.seed, _STREAM])
         return {name: _with_prior(kind, point[name], rng) for name, kind in self.inner.space.items()}
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:

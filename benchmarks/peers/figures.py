@@ -20,17 +20,17 @@ _FIRST = 3  # the first mark that is drawn; earlier regrets are much larger than
 def figures(results: Mapping[Setting, Found], seconds: float) -> Iterator[Figure]:
     """The figures, with one panel for each setting and group of problems."""
     panels = [
-        (setting, group, found)
+        (setting, group, records)
         for setting, everything in results.items()
         for group in Group
-        if common(found := searches_of_group(everything, group))
+        if common(records := searches_of_group(everything, group))
     ]
     if panels:
         by_count = [
-            _panel(setting, group, found, _counts(setting), _by_evaluations) for setting, group, found in panels
+            _panel(setting, group, records, _counts(setting), _by_evaluations) for setting, group, records in panels
         ]
         yield Figure("peers-evaluations", "Regret of the recommendation against evaluations", by_count, columns=3)
-        by_time = [_panel(setting, group, found, _TIMES, _by_time(seconds)) for setting, group, found in panels]
+        by_time = [_panel(setting, group, records, _TIMES, _by_time(seconds)) for setting, group, records in panels]
         title = f"Regret against time in units of T/W, suggestions counted, evaluations of {seconds:g} s"
         yield Figure("peers-time", title, by_time, columns=3)
 
@@ -47,11 +47,11 @@ def _by_time(seconds: float) -> Callable[[Record], Floats]:
     return lambda record: np.array([regret_at_time(record, float(share), seconds) for share in _TIMES])
 
 
-def _panel(setting: Setting, group: Group, found: Found, x: Floats, of: Callable[[Record], Floats]) -> Panel:
+def _panel(setting: Setting, group: Group, results: Found, x: Floats, of: Callable[[Record], Floats]) -> Panel:
     """Means over searches: arithmetic means of the regret for tables, geometric means for
     functions."""
-    keys = common(found)
-    curves = [_curve(LABELS.get(method, method), records, keys, group, x, of) for method, records in found.items()]
+    keys = common(results)
+    curves = [_curve(LABELS.get(method, method), records, keys, group, x, of) for method, records in results.items()]
     label = "evaluations" if of is _by_evaluations else "time / (T/W)"
     return Panel(f"{group}, {setting}", label, "regret", curves, y_scale="log")
 

@@ -53,8 +53,8 @@ def regret_at_time(record: Record, share: float, seconds: float | None) -> float
 
     """
     done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
-    known = int(np.floor(done * MARKS / record.evaluations + 1e-9))
-    return float(record.recommended[known - 1] if known else record.recommended[0])
+    places = int(np.floor(done * MARKS / record.evaluations + 1e-9))
+    return float(record.recommended[places - 1] if places else record.recommended[0])
 
 
 def makespan(record: Record, seconds: float | None = None) -> float:
@@ -77,9 +77,9 @@ def log10(regret: float) -> float:
     return float(np.log10(max(regret, SMALLEST)))
 
 
-def common(found: Found) -> list[Key]:
+def common(results: Found) -> list[Key]:
     """The searches that all methods have finished."""
-    shared = set.intersection(*(set(records) for records in found.values())) if found else set()
+    shared = set.intersection(*(set(records) for records in results.values())) if results else set()
     return sorted(shared)
 
 
@@ -88,19 +88,22 @@ def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Re
     return float(np.mean([of(records[key]) for key in keys]))
 
 
-def ranks(found: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> dict[str, Estimate]:
+def ranks(results: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> dict[str, Estimate]:
     """Mean rank of each method, 1 for the smallest `of`, ties shared; the interval is over
     problems."""
-    values = np.array([[of(records[key]) for records in found.values()] for key in keys])
+    values = np.array([[of(records[key]) for records in results.values()] for key in keys])
     by_search = np.array([rankdata(np.round(row, 9)) for row in values])
-    return {method: estimate(by_search[:, place], keys) for place, method in enumerate(found)}
+    return {method: estimate(by_search[:, place], keys) for place, method in enumerate(results)}
 
 
 def difference(
-    ours: Mapping[Key, Record], theirs: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]
+    our_records: Mapping[Key, Record],
+    their_records: Mapping[Key, Record],
+    keys: Sequence[Key],
+    of: Callable[[Record], float],
 ) -> Estimate:
     """The mean difference of `of`, ours − theirs, over paired searches."""
-    return estimate(np.array([of(ours[key]) - of(theirs[key]) for key in keys]), keys)
+    return estimate(np.array([of(our_records[key]) - of(their_records[key]) for key in keys]), keys)
 
 
 def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
@@ -112,7 +115,7 @@ def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
     rng = np.random.default_rng(0)
     draws = np.empty(_DRAWS)
     for place in range(_DRAWS):
-        chosen = [grouped[index] for index in rng.integers(len(grouped), size=len(grouped))]
-        draws[place] = np.concatenate([rng.choice(group, len(group)) for group in chosen]).mean()
+        resampled = [grouped[index] for index in rng.integers(len(grouped), size=len(grouped))]
+        draws[place] = np.concatenate([rng.choice(group, len(group)) for group in resampled]).mean()
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(samples.mean()), float(low), float(high))

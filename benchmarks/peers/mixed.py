@@ -111,9 +111,9 @@ class Mixed(WholeSpace):
         rng = np.random.default_rng([self.seed, _MEDIAN_STREAM])
         kinds = [kind for kind in self.kinds if not self.levels[kind].fails]
         size = 2 if self.name == "failcat" else 3
-        drawn = rng.random((_MEDIAN_OF, size))
+        positions = rng.random((_MEDIAN_OF, size))
         names = [f"x{place}" for place in range(size)]
-        points = [dict(zip(names, row.tolist(), strict=True)) for row in drawn]
+        points = [dict(zip(names, row.tolist(), strict=True)) for row in positions]
         halved = [{} if self.name == "deep" and place % 2 else point for place, point in enumerate(points)]
         values = [self._value(kinds[(place // 2) % len(kinds)], point) for place, point in enumerate(halved)]
         return 1.0 - float(np.median(values))

@@ -83,30 +83,30 @@ def stops(problem: Problem, workers: int, evaluations: int, seed: int) -> dict[s
     learner.strategy = watched
     unit = _unit(problem)
     gains, ended, regrets = dict.fromkeys(RULES, Gains()), dict.fromkeys(RULES, evaluations), list[float]()
-    seen = 0
+    evaluated = 0
 
     def watch(done: int) -> None:
-        nonlocal seen
-        reward = max((one for one in told if one is not None), default=None)
+        nonlocal evaluated
+        reward = max((value for value in results if value is not None), default=None)
         regrets.append(problem.evaluate(method.recommend(), np.random.default_rng(0)).regret)
         for name, rule in RULES.items():
             state = gains[name]
             if reward is not None:
                 state = state.after_result(reward / unit, done, rule)
-            for prospect in watched.prospects[seen:]:
+            for prospect in watched.prospects[evaluated:]:
                 gain = None if prospect is None else prospect.gain / unit
                 noise = None if prospect is None else prospect.noise / unit
                 state = state.after_choice(1, gain, noise, rule)
             gains[name] = state
             if ended[name] == evaluations and state.stop_reason(rule, done, workers):
                 ended[name] = min(evaluations, done + workers - 1)  # those that run end
-        seen = len(watched.prospects)
+        evaluated = len(watched.prospects)
 
-    told: list[float | None] = []
+    results: list[float | None] = []
     tell = method.tell
 
     def noted(number: int, reward: float | None) -> None:
-        told.append(reward)
+        results.append(reward)
         tell(number, reward)
 
     method.tell = noted  # type: ignore[method-assign]
@@ -117,9 +117,9 @@ def stops(problem: Problem, workers: int, evaluations: int, seed: int) -> dict[s
 def _unit(problem: Problem) -> float:
     """(Best − median) of the problem's rewards, from two points with different regrets."""
     rng = np.random.default_rng(0)
-    drawn = Uniform(problem, 0)
-    results = [problem.evaluate(drawn.ask(number), rng) for number in range(64)]
-    low, high = min(results, key=lambda one: one.regret), max(results, key=lambda one: one.regret)
+    search = Uniform(problem, 0)
+    results = [problem.evaluate(search.ask(number), rng) for number in range(64)]
+    low, high = min(results, key=lambda savings: savings.regret), max(results, key=lambda savings: savings.regret)
     return (low.expected - high.expected) / (high.regret - low.regret)
 
 
@@ -132,13 +132,13 @@ def main(
     data: Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")] = None,
 ) -> None:
     """Measure how many evaluations each rule saves and how much regret it adds."""
-    source, found = DataSource.find(data), dict[str, dict[str, list[tuple[float, float]]]]()
+    source, savings = DataSource.find(data), dict[str, dict[str, list[tuple[float, float]]]]()
     for name in problems(problem):
         for seed in range(seeds):
             for rule, pair in stops(make_problem(name, seed, source), workers, evaluations, seed).items():
-                found.setdefault(group_of(name), {}).setdefault(rule, []).append(pair)
+                savings.setdefault(group_of(name), {}).setdefault(rule, []).append(pair)
     tables = []
-    for group, rules in found.items():
+    for group, rules in savings.items():
         rows: list[tuple[Cell, ...]] = [
             (rule, *np.mean(pairs, axis=0).tolist(), float(np.max(pairs, axis=0)[1])) for rule, pairs in rules.items()
         ]

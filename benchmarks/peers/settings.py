@@ -65,7 +65,7 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
 def problems(text: str) -> tuple[str, ...]:
     """The problems in a list separated by commas; a name of SETS selects several. Raises UserError
     for others."""
-    chosen: list[str] = []
+    names: list[str] = []
     every = (*SETS, *PROBLEMS, *(name for suite in SUITES for name in SETS[suite]))
     for name in parts(text):
         if name not in every:
@@ -74,8 +74,8 @@ def problems(text: str) -> tuple[str, ...]:
                 f"--problems must be some of {listed} or of what {', '.join(SUITES)} stand for, "
                 f"got {name!r}{did_you_mean(name, every)}"
             )
-        chosen += SETS.get(name, (name,))
-    return tuple(dict.fromkeys(chosen))
+        names += SETS.get(name, (name,))
+    return tuple(dict.fromkeys(names))
 
 
 def settings(workers: str, evaluations: str) -> list[Setting]:
@@ -95,12 +95,12 @@ def strategies(texts: Sequence[str]) -> dict[str, dict[str, object]]:
 def _strategy(text: str) -> tuple[str, dict[str, object]]:
     label, _, written = text.partition("=")
     try:
-        given = yaml.safe_load(written)
+        options = yaml.safe_load(written)
     except yaml.YAMLError as error:
         raise UserError(f"--strategy {label}: {error}") from error
-    if not label or not isinstance(given, dict) or "name" not in given:
+    if not label or not isinstance(options, dict) or "name" not in options:
         raise UserError(f"--strategy must be LABEL={{name: STRATEGY, option: value}}, got {text!r}")
-    return label, given
+    return label, options
 
 
 def parts(text: str) -> tuple[str, ...]:

@@ -41,28 +41,28 @@ def group_of(problem: str) -> Group:
     return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
 
 
-def searches_of_group(found: Found, group: Group) -> Found:
+def searches_of_group(results: Found, group: Group) -> Found:
     """The searches on problems of `group`; methods without any are left out."""
-    kept = {
+    of_group = {
         method: {key: record for key, record in records.items() if group_of(key[0]) == group}
-        for method, records in found.items()
+        for method, records in results.items()
     }
-    return {method: records for method, records in kept.items() if records}
+    return {method: records for method, records in of_group.items() if records}
 
 
 def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
     """For each group: regret and rank by evaluations, regret by time, differences from BASE, and
     each problem."""
     for group in Group:
-        found = searches_of_group(everything, group)
-        keys = common(found)
+        records = searches_of_group(everything, group)
+        keys = common(records)
         if keys:
             scale = _scale(group)
-            yield _by_evaluations(setting, group, found, scale)
-            yield _by_time(setting, group, found, scale, seconds)
-            yield _by_problem(setting, group, found, scale)
-        if BASE in found and len(found) > 1:
-            yield _differences(setting, group, found, _scale(group))
+            yield _by_evaluations(setting, group, records, scale)
+            yield _by_time(setting, group, records, scale, seconds)
+            yield _by_problem(setting, group, records, scale)
+        if BASE in records and len(records) > 1:
+            yield _differences(setting, group, records, _scale(group))
 
 
 def _scale(group: Group) -> Scale:
@@ -86,11 +86,11 @@ def _at_time(share: float, scale: Scale, seconds: float | None) -> Measure:
     return lambda record: scale(regret_at_time(record, share, seconds))
 
 
-def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
-    keys = common(found)
+def _by_evaluations(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
+    keys = common(results)
     counts = [round(share * setting.evaluations) for share in SHARES]
     measures = [_at_share(share, scale) for share in SHARES]
-    ranked = [ranks(found, keys, measure) for measure in measures]
+    ranked = [ranks(results, keys, measure) for measure in measures]
     rows: list[tuple[Cell, ...]] = [
         (
             method,
@@ -99,7 +99,7 @@ def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) 
             mean_of(records, keys, mean_regret),
             mean_of(records, keys, milliseconds),
         )
-        for method, records in found.items()
+        for method, records in results.items()
     ]
     at = [f"{_unit(group)} {count}" for count in counts] + [f"rank {count}" for count in counts]
     problems = len({problem for problem, _ in keys})
@@ -107,8 +107,8 @@ def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) 
     return Table(_name("regret", setting, group), title, ("method", *at, "cumulative", "ms"), rows)
 
 
-def _by_time(setting: Setting, group: Group, found: Found, scale: Scale, seconds: float) -> Table:
-    keys = common(found)
+def _by_time(setting: Setting, group: Group, results: Found, scale: Scale, seconds: float) -> Table:
+    keys = common(results)
     rows: list[tuple[Cell, ...]] = [
         (
             method,
@@ -116,7 +116,7 @@ def _by_time(setting: Setting, group: Group, found: Found, scale: Scale, seconds
             mean_of(records, keys, makespan),
             mean_of(records, keys, lambda record: makespan(record, seconds)),
         )
-        for method, records in found.items()
+        for method, records in results.items()
     ]
     times = [f"{share * setting.evaluations / setting.workers:.4g}" for share in SHARES]
     columns = (*(f"at {at}" for at in times), *(f"counted, at {at}" for at in times), "makespan", "counted")
@@ -127,26 +127,26 @@ def _by_time(setting: Setting, group: Group, found: Found, scale: Scale, seconds
     return Table(_name("time", setting, group), title, ("method", *columns), rows)
 
 
-def _by_problem(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
-    keys = common(found)
+def _by_problem(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
+    keys = common(results)
     names = list(dict.fromkeys(problem for problem, _ in keys))
     rows: list[tuple[Cell, ...]] = []
-    for method, records in found.items():
-        own = [[key for key in keys if key[0] == name] for name in names]
-        rows.append((method, *(mean_of(records, those, _at_share(1.0, scale)) for those in own)))
+    for method, records in results.items():
+        keys_by_name = [[key for key in keys if key[0] == name] for name in names]
+        rows.append((method, *(mean_of(records, those, _at_share(1.0, scale)) for those in keys_by_name)))
     title = f"{setting}: {_unit(group)} after {setting.evaluations} evaluations, problem by problem"
     return Table(_name("problems", setting, group), title, ("method", *names), rows)
 
 
-def _differences(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
+def _differences(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
     """Each method on the searches that it and BASE have in common."""
     rows: list[tuple[Cell, ...]] = []
-    for method, records in found.items():
-        keys = common({method: records, BASE: found[BASE]})
+    for method, records in results.items():
+        keys = common({method: records, BASE: results[BASE]})
         if method != BASE and keys:
             measures = [_at_share(share, scale) for share in SHARES]
-            paired = [str(difference(records, found[BASE], keys, measure)) for measure in measures]
-            rows.append((method, len(keys), *paired, str(difference(records, found[BASE], keys, mean_regret))))
+            paired = [str(difference(records, results[BASE], keys, measure)) for measure in measures]
+            rows.append((method, len(keys), *paired, str(difference(records, results[BASE], keys, mean_regret))))
     counts = [str(round(share * setting.evaluations)) for share in SHARES]
     title = f"{setting}, {group}: {_unit(group)} − that of {BASE}, paired by search, 90 % bootstrap intervals"
     return Table(_name("paired", setting, group), title, ("method", "searches", *counts, "cumulative"), rows)

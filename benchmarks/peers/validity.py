@@ -64,11 +64,11 @@ def validity(
 
     """
     marks = [round(share * setting.evaluations) for share in SHARES]
-    held: list[list[float]] = []
+    shares_inside: list[list[float]] = []
 
     def watch(done: int) -> None:
         if done in marks:
-            held.append(shares_held(method.belief(), problem, np.random.default_rng([seed, _STREAM, done])))
+            shares_inside.append(shares_held(method.belief(), problem, np.random.default_rng([seed, _STREAM, done])))
 
     search(problem, method, setting.workers, setting.evaluations, seed, names, watch)
     return Validity(
@@ -77,7 +77,7 @@ def validity(
         workers=setting.workers,
         evaluations=setting.evaluations,
         seed=seed,
-        held=held,
+        held=shares_inside,
     )
 
 
@@ -96,8 +96,8 @@ def held_of(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Gener
     N(mean, deviation²)."""
     errors = (truth - mean) / np.maximum(deviation, 1e-9)
     best = _best(truth)
-    drawn = rng.standard_normal((_WORLDS, len(mean)))
-    right = np.mean([np.abs(errors_[_best(mean + deviation * errors_)]) <= WIDTH for errors_ in drawn])
+    worlds = rng.standard_normal((_WORLDS, len(mean)))
+    right = np.mean([np.abs(errors_[_best(mean + deviation * errors_)]) <= WIDTH for errors_ in worlds])
     inside = np.abs(errors) <= WIDTH
     above = errors[np.argmax(truth)] > WIDTH
     return [float(inside.mean()), float(inside[best].mean()), float(right), float(above)]
@@ -110,7 +110,7 @@ def _best(scores: Floats) -> NDArray[np.intp]:
 
 
 def validity_tables(
-    setting: Setting, found: Mapping[str, Sequence[Validity]], group_name: Callable[[str], Group] = group_of
+    setting: Setting, validities: Mapping[str, Sequence[Validity]], group_name: Callable[[str], Group] = group_of
 ) -> list[Table]:
     """A table for each group of problems."""
     tables = []
@@ -118,7 +118,7 @@ def validity_tables(
     columns = [f"{what}, {count}" for what in ("all", "best 5 %", "if right", "best above") for count in counts]
     for group in Group:
         rows: list[tuple[Cell, ...]] = []
-        for method, records in found.items():
+        for method, records in validities.items():
             those = [record.held for record in records if group_name(record.problem) == group]
             if those:
                 rows.append((method, len(those), *np.mean(those, axis=0).T.ravel().tolist()))

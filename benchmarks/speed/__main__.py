@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Measure the speed of BBKB. Ratios come from alternating measurements on this machine; times
     depend on it."""
-    chosen = rows or list(ROWS)
-    unknown = [name for name in chosen if name not in ROWS]
+    selected = rows or list(ROWS)
+    unknown = [name for name in selected if name not in ROWS]
     if unknown:
         raise UserError(f"rows must be among {', '.join(ROWS)}, got {', '.join(unknown)}")
     console = Console(width=200)
@@ -42,22 +42,22 @@ def main(
         raise UserError(f"--threads must be whole numbers >= 1, separated by commas, got {threads}")
     for count in map(int, counts):
         bench = Bench(count, repeats, authors, data)
-        for name in chosen:
-            found = ROWS[name](bench)
-            console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", found))
-            _keep(out / f"{name}-{count}.json", found)
+        for name in selected:
+            measured = ROWS[name](bench)
+            console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", measured))
+            _keep(out / f"{name}-{count}.json", measured)
 
 
-def _table(title: str, found: list[Row]) -> Table:
+def _table(title: str, measured: list[Row]) -> Table:
     table = Table("what", "found", "goal", title=Text(title), title_justify="left")
-    for row in found:
+    for row in measured:
         table.add_row(Text(row.what), Text(row.found), Text(row.goal))
     return table
 
 
-def _keep(file: Path, found: list[Row]) -> None:
-    kept = [{"what": row.what, "found": row.found, "goal": row.goal, "numbers": row.numbers} for row in found]
-    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+def _keep(file: Path, measured: list[Row]) -> None:
+    entries = [{"what": row.what, "found": row.found, "goal": row.goal, "numbers": row.numbers} for row in measured]
+    file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

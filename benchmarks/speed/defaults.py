@@ -24,15 +24,15 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
     """
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = CandidateOptimizer(problem.features, seed=seed)
-    chosen: list[int] = []
+    picked_arms: list[int] = []
 
     def begin(number: int) -> float:
-        if number == len(chosen):  # all workers are free at the start
-            chosen.extend(map(int, optimizer.ask(min(workers, horizon) if number == 0 else 1)))
+        if number == len(picked_arms):  # all workers are free at the start
+            picked_arms.extend(map(int, optimizer.ask(min(workers, horizon) if number == 0 else 1)))
         return float(rng.lognormal(0.0, SIGMA))
 
     def finish(number: int) -> None:
-        arm = chosen[number]
+        arm = picked_arms[number]
         optimizer.tell([arm], [problem.values[arm] + NOISE * rng.standard_normal()])
 
     began = time.process_time()
@@ -41,6 +41,6 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
     return {
         "suggestion": seconds / horizon,
         "seconds": seconds,
-        "arms": chosen,
+        "arms": picked_arms,
         "dictionary": len(optimizer.dictionary),
     }

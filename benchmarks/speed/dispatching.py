@@ -83,14 +83,14 @@ def _dispatch_with_ray(evaluations: int, in_flight: int, cpus: float) -> float:
     task: Any = ray.remote(noop).options(num_cpus=cpus, max_retries=0)
     ray.get([task.remote(0.5) for _ in range(64)])  # so that processes have started
     running: list[Any] = []
-    began, left = time.perf_counter(), evaluations
-    while left or running:
-        starting = min(left, in_flight - len(running))
+    began, remaining = time.perf_counter(), evaluations
+    while remaining or running:
+        starting = min(remaining, in_flight - len(running))
         running += [task.remote(0.5) for _ in range(starting)]
-        left -= starting
+        remaining -= starting
         ready, running = ray.wait(running, num_returns=1)
-        more, running = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], running)
-        ray.get(ready + more)
+        ended, running = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], running)
+        ray.get(ready + ended)
     return evaluations / (time.perf_counter() - began)
 
 
@@ -132,21 +132,21 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 def memory(strategy: str, counts: list[int]) -> Answer:
     """Resident memory (MiB) of the process with strategy and store, after each of these numbers of
     evaluations."""
-    found: dict[str, float] = {}
+    memory_by_kind: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
         options = {"bbkb": {"refresh_overhead": 0.0}}.get(strategy, {})
         settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
         began = time.perf_counter()
-        session = open_session(_new_run(settings), settings, functools.partial(_note_memory, counts, found))
+        session = open_session(_new_run(settings), settings, functools.partial(_note_memory, counts, memory_by_kind))
         session.run()
-    return {"mebibytes": found, "seconds": time.perf_counter() - began}
+    return {"mebibytes": memory_by_kind, "seconds": time.perf_counter() - began}
 
 
-def _note_memory(counts: list[int], found: dict[str, float], status: Status) -> None:
+def _note_memory(counts: list[int], memory_by_kind: dict[str, float], status: Status) -> None:
     for count in counts:
-        if status.done >= count and str(count) not in found:
-            found[str(count)] = _resident_mebibytes()
+        if status.done >= count and str(count) not in memory_by_kind:
+            memory_by_kind[str(count)] = _resident_mebibytes()
 
 
 def _resident_mebibytes() -> float:

@@ -103,9 +103,9 @@ def _log_bytes(database: Path) -> int:
 
 def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, float]:
     """Exit code, processor seconds and largest memory in MiB of one command."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}  # as installed
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}  # as installed
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=kept
+        [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=environment
     )
     _, status, usage = os.wait4(process.pid, 0)
     return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0

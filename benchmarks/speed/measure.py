@@ -43,14 +43,14 @@ def mebibytes() -> float:
 def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
     """A complete run; the seconds are those of `init`, `ask` and `tell`."""
     noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
-    chosen: list[int] = []
+    picked_arms: list[int] = []
     sizes: list[tuple[int, int]] = []
     began = time.perf_counter()
     state = strategy.init(problem.features if arms is None else arms, np.random.default_rng([seed, 0]))
     clock += time.perf_counter() - began
-    while len(chosen) < horizon:
+    while len(picked_arms) < horizon:
         began = time.perf_counter()
-        decision = strategy.ask(state, (), horizon - len(chosen))
+        decision = strategy.ask(state, (), horizon - len(picked_arms))
         clock += time.perf_counter() - began
         assert isinstance(decision, Choose)
         picks = [pick.arm for pick in decision.picks]
@@ -60,15 +60,15 @@ def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = 
         began = time.perf_counter()
         state = strategy.tell(state, results, np.random.default_rng([seed, 1, batches]))
         clock += time.perf_counter() - began
-        chosen, batches = chosen + picks, batches + 1
+        picked_arms, batches = picked_arms + picks, batches + 1
         sizes.append((len(state.dictionary), len(state.pulls.arms)))
     return {
         "seconds": clock,
-        "ratio": problem.ratio(chosen),
+        "ratio": problem.ratio(picked_arms),
         "batches": batches,
         "dictionary": sizes[-1][0],
         "sizes": sizes,
-        "arms": chosen,
+        "arms": picked_arms,
         "mebibytes": mebibytes(),
     }
 
@@ -93,21 +93,21 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
     )
     noise, state = np.random.default_rng([seed, 9]), np.random.RandomState(seed)
     make = bkb_lib.Batch_BKB if rule == "global" else bkb_lib.Local_Batch_BKB
-    chosen = [int(arm) for arm in state.choice(len(problem.values), 2, replace=False)]
+    arms = [int(arm) for arm in state.choice(len(problem.values), 2, replace=False)]
     began = time.perf_counter()
     algorithm = make(
         lam=1e-4, dot=kernel, fnorm=1.0, noise_variance=1e-4, delta=1.0 / horizon, qbar=2, ratio_threshold=2
     )
-    algorithm.initialize(problem.features, chosen, problem.rewards(chosen, noise))
+    algorithm.initialize(problem.features, arms, problem.rewards(arms, noise))
     batches, clock = 1, time.perf_counter() - began
-    while len(chosen) < horizon:
+    while len(arms) < horizon:
         began = time.perf_counter()
-        picks = [int(arm) for arm in algorithm.predict()[0][: horizon - len(chosen)]]
+        picks = [int(arm) for arm in algorithm.predict()[0][: horizon - len(arms)]]
         rewards = problem.rewards(picks, noise)
         algorithm.update(picks, rewards, state)
         clock += time.perf_counter() - began
-        chosen, batches = chosen + picks, batches + 1
-    answer = {"seconds": clock, "ratio": problem.ratio(chosen), "batches": batches, "mebibytes": mebibytes()}
+        arms, batches = arms + picks, batches + 1
+    answer = {"seconds": clock, "ratio": problem.ratio(arms), "batches": batches, "mebibytes": mebibytes()}
     return answer | {"dictionary": int(algorithm.dict_size_unique)}
 
 
@@ -206,8 +206,8 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
         ]
 
     state = strategy.init(Arms.of(features).with_goals(Goals(objectives)), rng)
-    known = rng.choice(len(features), results // 5, replace=False)
-    state = strategy.tell(state, observe(rng.choice(known, results).tolist()), rng)
+    arms = rng.choice(len(features), results // 5, replace=False)
+    state = strategy.tell(state, observe(rng.choice(arms, results).tolist()), rng)
     began, picks = time.process_time(), 0
     for _ in range(cycles):
         pending: list[int] = []

@@ -138,20 +138,20 @@ def main(name: Name = "cadata", horizon: Horizon = 10_000, rule: Rule = "global"
     rate, bandwidth = matrix_rate(), copy_rate()
     phases = measure(name, horizon, rule)
     table = Table("phase", "calls", "seconds", "operations", "bytes", "least seconds", "times the least")
-    for phase, taken in phases.items():
-        least = max(taken.operations / rate, taken.moved / bandwidth)
+    for phase, measured in phases.items():
+        least = max(measured.operations / rate, measured.moved / bandwidth)
         table.add_row(
             phase,
-            f"{taken.calls}" if taken.calls else "",
-            f"{taken.seconds:.2f}",
-            f"{taken.operations:.2g}" if taken.calls else "",
-            f"{taken.moved:.2g}" if taken.calls else "",
-            f"{least:.3f}" if taken.calls else "",
-            f"{taken.seconds / least:.1f}" if least else "",
+            f"{measured.calls}" if measured.calls else "",
+            f"{measured.seconds:.2f}",
+            f"{measured.operations:.2g}" if measured.calls else "",
+            f"{measured.moved:.2g}" if measured.calls else "",
+            f"{least:.3f}" if measured.calls else "",
+            f"{measured.seconds / least:.1f}" if least else "",
         )
     console = Console(width=150)
     console.print(table)
-    total, least = sum(one.seconds for one in phases.values()), _least(phases, rate, bandwidth)
+    total, least = sum(measured_phase.seconds for measured_phase in phases.values()), _least(phases, rate, bandwidth)
     console.print(f"{total:.2f} s in all, {total / least:.1f} times the least, {least:.2f} s.")
     console.print(
         f"This machine: {rate / 1e9:.1f}e9 operations and {bandwidth / 1e9:.1f}e9 bytes a second, one thread."
@@ -198,11 +198,11 @@ def _timed(watched: Watched, phases: dict[str, Phase], inner: list[float]) -> Ca
         began = time.process_time()
         result = method(self, *arguments, **options)
         seconds = time.process_time() - began
-        phase, own = phases[watched.phase], seconds - inner.pop()
+        phase, own_seconds = phases[watched.phase], seconds - inner.pop()
         inner[-1] += seconds
         operations, moved = watched.work(self, *arguments, *options.values(), result)
         phase.calls += 1
-        phase.seconds += own
+        phase.seconds += own_seconds
         phase.operations += operations
         phase.moved += moved
         return result

@@ -34,8 +34,8 @@ class Bench:
         command = [sys.executable, "-m", "benchmarks.speed.measure", measurement, json.dumps(options)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["no output"]
-            raise BbkbError(f"measuring {measurement} {options} failed: {said[-1]}")
+            lines = done.stderr.strip().splitlines() or ["no output"]
+            raise BbkbError(f"measuring {measurement} {options} failed: {lines[-1]}")
         answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
         return answer
 
@@ -66,23 +66,23 @@ def compare_with_authors(name: str, horizon: int, rule: str, goal: float) -> Cal
         covariance = "paper" if rule == "global_then_local" else "embedded"  # their rule, for a fair comparison
         pairs = []
         for seed in range(bench.repeats):
-            ours = bench.measure("ours", name=name, horizon=horizon, rule=rule, covariance=covariance, seed=seed)
-            theirs = bench.measure(
+            our_run = bench.measure("ours", name=name, horizon=horizon, rule=rule, covariance=covariance, seed=seed)
+            their_run = bench.measure(
                 "authors", name=name, horizon=horizon, rule=rule, folder=str(bench.authors), seed=seed
             )
-            pairs.append((ours, theirs))
-        ratios = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+            pairs.append((our_run, their_run))
+        ratios = [their_run["seconds"] / our_run["seconds"] for our_run, their_run in pairs]
 
         def median(number: int, key: str) -> float:
             return float(statistics.median(pair[number][key] for pair in pairs))
 
-        found = (
+        text = (
             f"{statistics.median(ratios):.1f} x faster "
             f"({median(0, 'seconds'):.2f} s, theirs {median(1, 'seconds'):.2f} s; "
             f"regret ratio {median(0, 'ratio'):.4f}, theirs {median(1, 'ratio'):.4f}; "
             f"batches {median(0, 'batches'):.0f}, theirs {median(1, 'batches'):.0f})"
         )
-        return [Row(f"{name}, T = {horizon}, {rule}", found, f">= {goal:g} x", {"ratios": ratios, "runs": pairs})]
+        return [Row(f"{name}, T = {horizon}, {rule}", text, f">= {goal:g} x", {"ratios": ratios, "runs": pairs})]
 
     return rows
 
@@ -143,22 +143,22 @@ def shards(bench: Bench) -> list[Row]:
         )
     ]
     for count in ("1", "2", "4"):
-        found = f"{run[count]['seconds']:.1f} s, picks {'equal' if run[count]['equal'] else 'DIFFER'}"
-        rows.append(Row(f"with {count} shards", found, "equal picks", {}))
+        text = f"{run[count]['seconds']:.1f} s, picks {'equal' if run[count]['equal'] else 'DIFFER'}"
+        rows.append(Row(f"with {count} shards", text, "equal picks", {}))
     return rows
 
 
 def goals(bench: Bench) -> list[Row]:
     """What a second and a third objective cost at T = 10⁴, in turns with one: medians of the
     ratios."""
-    found: dict[int, list[float]] = {2: [], 3: []}
+    seconds_by_goals: dict[int, list[float]] = {2: [], 3: []}
     runs = []
     for seed in range(bench.repeats):
-        one = bench.measure("goals", objectives=1, results=10_000, cycles=2, seed=seed)
-        for objectives, ratios in found.items():
-            more = bench.measure("goals", objectives=objectives, results=10_000, cycles=2, seed=seed)
-            ratios.append(more["suggestion"] / one["suggestion"])
-            runs.append(more)
+        single = bench.measure("goals", objectives=1, results=10_000, cycles=2, seed=seed)
+        for objectives, ratios in seconds_by_goals.items():
+            several = bench.measure("goals", objectives=objectives, results=10_000, cycles=2, seed=seed)
+            ratios.append(several["suggestion"] / single["suggestion"])
+            runs.append(several)
     return [
         Row(
             f"one suggestion with {objectives} objectives over one with one, Cadata, T = 10^4",
@@ -166,7 +166,7 @@ def goals(bench: Bench) -> list[Row]:
             "<= 1.2" if objectives == 2 else "",
             {"ratios": ratios, "runs": runs},
         )
-        for objectives, ratios in found.items()
+        for objectives, ratios in seconds_by_goals.items()
     ]
 
 
@@ -174,12 +174,14 @@ def ten_million(bench: Bench) -> list[Row]:
     """10⁷ arms with 4 Ray actors, and a quarter as many."""
     options = {"dimension": 6, "count": 4, "horizon": 200, "batch": 100}
     few, many = (bench.measure("ten_million", arms=arms, **options) for arms in (2_500_000, 10_000_000))
-    growth, here, there = many["seconds"] / few["seconds"], many["mebibytes"], max(many["shards"])
+    growth, here, largest = many["seconds"] / few["seconds"], many["mebibytes"], max(many["shards"])
     numbers = {"runs": [few, many]}
     what = f"10^7 arms, d = 6, 4 shards: 100 random arms and a batch of 100, m = {many['dictionary']}"
     return [
         Row(what, f"{many['seconds']:.1f} s, {growth:.1f} x that of a quarter of the arms", "near 4", numbers),
-        Row("memory of the largest shard, and of the process that decides", f"{there:.0f}, {here:.0f} MiB", "2048", {}),
+        Row(
+            "memory of the largest shard, and of the process that decides", f"{largest:.0f}, {here:.0f} MiB", "2048", {}
+        ),
     ]
 
 
@@ -191,10 +193,10 @@ def start(bench: Bench) -> list[Row]:
         runs = [bench.measure("start", workers=workers) for _ in range(bench.repeats)]
         first, last = (statistics.median(run["campaign"][end] for run in runs) for end in (0, -1))
         bare, importing = (statistics.median(run[what][-1] for run in runs) for what in ("bare", "importing"))
-        found = (
+        text = (
             f"first after {first:.1f} s, all after {last:.1f} s; bare actors {bare:.1f} s, importing {importing:.1f} s"
         )
-        rows.append(Row(f"{workers} workers that evaluate, after Ray is up", found, "<= 2 s", {"runs": runs}))
+        rows.append(Row(f"{workers} workers that evaluate, after Ray is up", text, "<= 2 s", {"runs": runs}))
     return rows
 
 
@@ -204,34 +206,32 @@ def peers(bench: Bench) -> list[Row]:
     rows = []
     for sampler, horizon in (("tpe", 500), ("tpe", 2000), ("gp", 100), ("gp", 200)):
         run = bench.measure("optuna", sampler=sampler, horizon=horizon)
-        found = f"{run['suggestion'] * 1e3:.1f} ms"
-        rows.append(Row(f"Optuna {sampler.upper()}, one suggestion at T = {horizon}, d = 8", found, "", run))
+        text = f"{run['suggestion'] * 1e3:.1f} ms"
+        rows.append(Row(f"Optuna {sampler.upper()}, one suggestion at T = {horizon}, d = 8", text, "", run))
     for horizon in (500, 1000):
         run = bench.measure("botorch", horizon=horizon)
-        found = f"{run['suggestion']:.2f} s; {run['fitted']:.2f} s with hyper-parameters fitted"
-        rows.append(Row(f"BoTorch, UCB over 20640 arms at T = {horizon}", found, "", run))
+        text = f"{run['suggestion']:.2f} s; {run['fitted']:.2f} s with hyper-parameters fitted"
+        rows.append(Row(f"BoTorch, UCB over 20640 arms at T = {horizon}", text, "", run))
     return rows
 
 
 def throughput(bench: Bench) -> list[Row]:
     """Evaluations without work per second on a local Ray, divided by those of raw tasks and of Ray
     Tune."""
-    found = [bench.measure("throughput", evaluations=3000, tuned=200) for _ in range(bench.repeats)]
+    runs = [bench.measure("throughput", evaluations=3000, tuned=200) for _ in range(bench.repeats)]
     rows = [
-        Row(name, f"{statistics.median(run[name] for run in found):.0f} a second", "", {})
-        for name in found[0]
+        Row(name, f"{statistics.median(run[name] for run in runs):.0f} a second", "", {})
+        for name in runs[0]
         if not name.startswith(("uniform", "bbkb"))
     ]
-    for name in found[0]:
+    for name in runs[0]:
         if name.startswith(("uniform", "bbkb")):
-            over_raw, over_tune = (
-                statistics.median(run[name] / run[peer] for run in found) for peer in ("raw", "tune")
-            )
-            rate = statistics.median(run[name] for run in found)
+            over_raw, over_tune = (statistics.median(run[name] / run[peer] for run in runs) for peer in ("raw", "tune"))
+            rate = statistics.median(run[name] for run in runs)
             text = f"{rate:.0f} a second, {over_raw:.2f} of raw tasks, {over_tune:.0f} x Ray Tune"
             strategy, workers = name.split()
             what = f"no-op evaluations, strategy {strategy}, {workers} workers"
-            rows.append(Row(what, text, ">= 0.5 of raw, >= 20 x Tune", {"runs": found}))
+            rows.append(Row(what, text, ">= 0.5 of raw, >= 20 x Tune", {"runs": runs}))
     return rows
 
 
@@ -254,9 +254,9 @@ def defaults(bench: Bench) -> list[Row]:
                 bench.measure("defaults", arms=arms, workers=workers, horizon=200, seed=seed)
                 for seed in range(bench.repeats)
             ]
-            found = 1e3 * statistics.median(run["suggestion"] for run in runs)
+            milliseconds = 1e3 * statistics.median(run["suggestion"] for run in runs)
             what = f"a suggestion at the defaults, A = {arms}, {workers} workers, T = 200"
-            rows.append(Row(what, f"{found:.1f} ms CPU", f"<= {goal} ms", {"runs": runs}))
+            rows.append(Row(what, f"{milliseconds:.1f} ms CPU", f"<= {goal} ms", {"runs": runs}))
     return rows
 
 
@@ -266,15 +266,15 @@ def trainings(bench: Bench) -> list[Row]:
     rows = []
     for trials in (500, 1000, 2000, 4000):
         runs = [bench.measure("trainings", trials=trials, seed=seed) for seed in range(bench.repeats)]
-        found = {
+        text = {
             name: 1e3 * statistics.median(run[name] for run in runs)
             for name in ("suggestion", "refresh", "first", "further", "fit")
         }
         rows.append(
             Row(
                 f"{trials} trainings, {runs[0]['values']} values: a suggestion with its share of the refreshes",
-                f"{found['suggestion']:.1f} ms CPU; a refresh {found['refresh']:.0f}, the first suggestion after it "
-                f"{found['first']:.0f}, a further one {found['further']:.1f}, a refresh with a fit {found['fit']:.0f}",
+                f"{text['suggestion']:.1f} ms CPU; a refresh {text['refresh']:.0f}, the first suggestion after it "
+                f"{text['first']:.0f}, a further one {text['further']:.1f}, a refresh with a fit {text['fit']:.0f}",
                 "<= 15 ms" if trials == 2000 else "",
                 {"runs": runs},
             )

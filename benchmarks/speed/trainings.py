@@ -79,7 +79,7 @@ class _Search:
 
     def tell(self, trials: int) -> None:
         """Let the trainings up to `trials` end, and refresh the model as a campaign does."""
-        curves, seen = [], []
+        curves, evaluated = [], []
         for trial in range(self.ended, trials):
             arm, is_stopped = self._queue[trial], trial % 2 == 1
             curve = TrialCurve(trial, arm)
@@ -88,11 +88,11 @@ class _Search:
                 curve = curve.after(step, float(value + self._noise[arm, step - 1]))
             curves.append(curve if is_stopped else curve.end(curve.rewards[-1]))
             self.values += len(curve.steps)
-            seen.append(Observation(arm, curve.rewards[-1], is_stopped=is_stopped))
+            evaluated.append(Observation(arm, curve.rewards[-1], is_stopped=is_stopped))
         self.ended = trials
         paused = range(1, trials, 2)
         rng = np.random.default_rng([self._seed, 2, trials])
-        self.state = self._strategy.tell(self._strategy.with_curves(self.state, curves, paused, LAST), seen, rng)
+        self.state = self._strategy.tell(self._strategy.with_curves(self.state, curves, paused, LAST), evaluated, rng)
         self._strategy.predict_trials(self.state, paused)
         self._strategy.growth(self.state)
         self._strategy.recommend(self.state)

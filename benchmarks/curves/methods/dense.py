@@ -67,8 +67,8 @@ class DenseSearch:
         each = sum(problem.costs[: problem.steps.index(self._first_steps) + 1])
         share = round(options.first_share * trainings * problem.whole_cost / each)
         self._first_count = options.first or max(LEAST_FIRST, share)
-        drawn = np.random.default_rng([seed, 41]).permutation(len(self._pool))
-        self._first = iter((drawn if problem.arms else np.arange(len(self._pool)))[: self._first_count])
+        order = np.random.default_rng([seed, 41]).permutation(len(self._pool))
+        self._first = iter((order if problem.arms else np.arange(len(self._pool)))[: self._first_count])
         self._arms: list[int] = []
         self._curves: list[dict[int, float]] = []
         self._running: set[int] = set()
@@ -79,32 +79,36 @@ class DenseSearch:
         self._rule = StoppingRule.median(3)
         self._rungs = Rungs()
         self._left = float(trainings * problem.whole_cost)
-        wanted = np.unique(np.rint(np.geomspace(1, problem.last_step, LEARNED)).astype(int))
-        self._learned = {_nearest(problem.steps, at) for at in wanted.tolist()}
-        self._checked = {one for one in problem.steps if one in (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)}
+        steps = np.unique(np.rint(np.geomspace(1, problem.last_step, LEARNED)).astype(int))
+        self._learned = {_nearest(problem.steps, at) for at in steps.tolist()}
+        self._checked = {step for step in problem.steps if step in (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)}
 
     def suggest(self) -> Suggestion | None:
         arm = next(self._first, None)
         if arm is not None:
             return self._start(int(arm))
         self._refit()
-        seen = self._seen()
+        observed = self._seen()
         if self._options.finish and not self._to_finish:
-            self._choose_to_finish(Posterior(self._model, seen))
+            self._choose_to_finish(Posterior(self._model, observed))
         for trial in self._to_finish:
             if trial not in self._running and not self._is_finished(trial):
                 return self._continue(trial)
         if self._to_finish & self._running:
             return None
-        posterior = Posterior(self._model, seen, sorted(self._running))
+        posterior = Posterior(self._model, observed, sorted(self._running))
         started = set(self._arms)
-        fresh = np.array([one for one in range(len(self._pool)) if one not in started], np.intp)
+        fresh = np.array([candidate for candidate in range(len(self._pool)) if candidate not in started], np.intp)
         best, bound = -1, -np.inf
         if len(fresh):
             mean, deviation = posterior.of_features(self._pool.features[fresh])
             bounds = mean + self._options.width * deviation
             best, bound = int(fresh[np.argmax(bounds)]), float(bounds.max())
-        paused = [one for one in range(len(self._arms)) if one not in self._running and not self._is_finished(one)]
+        paused = [
+            candidate
+            for candidate in range(len(self._arms))
+            if candidate not in self._running and not self._is_finished(candidate)
+        ]
         if self._options.continues and paused:
             means, deviations = posterior.of_trials(np.array(paused, np.intp))
             upper = means + self._options.width * deviations
@@ -156,7 +160,7 @@ class DenseSearch:
         if options.stop == "none" or step not in self._checked or not self.fits:
             return True
         posterior = Posterior(self._model, self._seen())
-        begun = np.array([one for one, values in enumerate(self._curves) if values], np.intp)
+        begun = np.array([begun_trial for begun_trial, values in enumerate(self._curves) if values], np.intp)
         means, deviations = posterior.of_trials(begun)
         place = int(np.flatnonzero(begun == trial)[0])
         return bool(means[place] + options.bound_width * deviations[place] >= means.max())
@@ -164,7 +168,7 @@ class DenseSearch:
     def _choose_to_finish(self, posterior: Posterior) -> None:
         """Name the best unfinished trials, once the budget that is left is needed to complete
         them."""
-        open_ = [one for one, values in enumerate(self._curves) if values and not self._is_finished(one)]
+        open_ = [trial for trial, values in enumerate(self._curves) if values and not self._is_finished(trial)]
         if not open_:
             return
         means, _ = posterior.of_trials(np.array(open_, np.intp))
@@ -178,9 +182,9 @@ class DenseSearch:
 
     def _seen(self, most: int | None = None) -> Observations:
         """What is learned: of every trial the values at geometric steps and the latest one."""
-        kept = [{s: v for s, v in values.items() if s in self._learned or s == max(values)} for values in self._curves]
-        scored = score_curves(kept, self._options.scores)
-        rows = [(trial, step, score) for trial, one in enumerate(scored) for step, score in sorted(one.items())]
+        shown = [{s: v for s, v in values.items() if s in self._learned or s == max(values)} for values in self._curves]
+        scored = score_curves(shown, self._options.scores)
+        rows = [(trial, step, score) for trial, by_step in enumerate(scored) for step, score in sorted(by_step.items())]
         trial, step, score = (np.array(column) for column in zip(*rows, strict=True))
         time = np.log(step) / np.log(self._problem.last_step)
         return Observations(self._pool.features[self._arms], trial.astype(np.intp), time, score)
@@ -189,11 +193,11 @@ class DenseSearch:
         begun = sum(bool(values) for values in self._curves)
         if begun < max(LEAST_FOR_FIT, self._options.growth * self._fitted_at):
             return
-        seen = self._seen()
-        self._model = self._model.fit(seen)
+        observed = self._seen()
+        self._model = self._model.fit(observed)
         self._fitted_at, self.fits = begun, self.fits + 1
         if self._problem.arms is None:
-            self._grow(Posterior(self._model, seen))
+            self._grow(Posterior(self._model, observed))
 
     def _grow(self, posterior: Posterior) -> None:
         """Candidates around the best trials and the best candidates, as the product appends
@@ -202,11 +206,11 @@ class DenseSearch:
         around = np.argsort(-(mean + deviation))[:8].tolist()
         rng = np.random.default_rng([self._seed, 42, self.fits])
         scales = np.exp(self._model.log_scales).tolist()
-        more = grow(self._space, self._pool, around, scales, 128, rng)
-        if more is not None:
-            self._pool = join(self._space, self._pool, more)
+        grown = grow(self._space, self._pool, around, scales, 128, rng)
+        if grown is not None:
+            self._pool = join(self._space, self._pool, grown)
 
 
 def _nearest(steps: Sequence[int], step: int) -> int:
     """The one of `steps` that is nearest to `step`."""
-    return min(steps, key=lambda one: abs(one - step))
+    return min(steps, key=lambda candidate: abs(candidate - step))

@@ -59,11 +59,11 @@ class JobSearch(ABC):
                 return work
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        one = self._by_number[trial]
-        one.seen[step] = value
-        if step < one.target:
+        started_job = self._by_number[trial]
+        started_job.seen[step] = value
+        if step < started_job.target:
             return True
-        job, one.job = one.job, None
+        job, started_job.job = started_job.job, None
         if job is not None:
             self._tell(job, value)
         return False
@@ -85,7 +85,7 @@ class JobSearch(ABC):
     def _begin(self, job: Job) -> Suggestion | None:
         """What a worker does for a job; None when its value is known already, and told."""
         trial = self._trial_of(job)
-        target = min(self._steps, key=lambda one: (abs(one - job.step), one))
+        target = min(self._steps, key=lambda step: (abs(step - job.step), step))
         if target in trial.seen:
             self._tell(job, trial.seen[target])
             return None

@@ -34,7 +34,9 @@ class InOptuna:
             pruner=PRUNERS[name](problem),
             study_name=f"{problem.name}-{seed}",  # Hyperband assigns brackets by a hash of it
         )
-        self._distributions = {one: distribution(parameter) for one, parameter in problem.space.items()}
+        self._distributions = {
+            parameter_name: distribution(parameter) for parameter_name, parameter in problem.space.items()
+        }
         self._trials: list[Any] = []
 
     def suggest(self) -> Suggestion:

@@ -56,12 +56,14 @@ class ShortThenBest:
 
     watches = True
 
-    def __init__(self, problem: CurveProblem, seed: int, trainings: int, first_steps: int = 5, kept: int = 3) -> None:
+    def __init__(
+        self, problem: CurveProblem, seed: int, trainings: int, first_steps: int = 5, best_kept: int = 3
+    ) -> None:
         self._draw = RandomConfigurations(problem, seed)
         self._until = next(step for step in problem.steps if step >= min(first_steps, problem.last_step))
         place = problem.steps.index(self._until)
-        short, rest = sum(problem.costs[: place + 1]), sum(problem.costs[place + 1 :])
-        self._wanted = max(kept, math.floor((trainings * problem.whole_cost - kept * rest) / short))
+        short, remaining_cost = sum(problem.costs[: place + 1]), sum(problem.costs[place + 1 :])
+        self._wanted = max(best_kept, math.floor((trainings * problem.whole_cost - best_kept * remaining_cost) / short))
         self._values, self._started = dict[int, float](), 0
         self._waiting: list[int] | None = None
 

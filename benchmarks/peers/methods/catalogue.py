@@ -31,10 +31,10 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
 PEERS = ("random", *_LIBRARIES)
 
 
-def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
-    """Raise UserError when one of `names` is no peer, strategy of this project or key of `own`, or
+def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options]) -> None:
+    """Raise UserError when one of `names` is no peer, strategy of this project or key of `own_strategies`, or
     is not installed."""
-    choices = (*PEERS, *STRATEGIES, *own)
+    choices = (*PEERS, *STRATEGIES, *own_strategies)
     for name in names:
         if name not in choices:
             raise UserError(f"--methods must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}")
@@ -52,8 +52,10 @@ def is_applicable(name: str, problem: Problem) -> bool:
     return name not in ("smac", "ax") or problem.group != Group.MIXED
 
 
-def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Options]) -> Method:
-    """The method `name`; `own`: strategies of this project with options, by their labels."""
+def make_method(
+    name: str, problem: Problem, seed: int, evaluations: int, own_strategies: Mapping[str, Options]
+) -> Method:
+    """The method `name`; `own_strategies`: strategies of this project with options, by their labels."""
     if name == "random":
         from benchmarks.peers.methods.uniform import Uniform
 
@@ -72,4 +74,4 @@ def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: M
         return OfOptuna(problem, seed, name)
     from benchmarks.peers.methods.ours import ours
 
-    return ours(problem, seed, own.get(name, {"name": name}))
+    return ours(problem, seed, own_strategies.get(name, {"name": name}))

@@ -11,21 +11,21 @@ from objectives.parameters import Parameter, Space, conditions
 from orchestrator.errors import CampaignError
 
 
-def exists(parameter: Parameter, drawn: Mapping[str, Scalar]) -> bool:
-    """Whether `parameter` exists beside the parameters that were `drawn` before it."""
+def exists(parameter: Parameter, values: Mapping[str, Scalar]) -> bool:
+    """Whether `parameter` exists beside the parameters that were `values` before it."""
     clauses = conditions(parameter)
     return not clauses or any(
-        all(name in drawn and drawn[name] in _values(test) for name, test in clause.items()) for clause in clauses
+        all(name in values and values[name] in _values(test) for name, test in clause.items()) for clause in clauses
     )
 
 
-def existing(space: Space, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The values of `drawn` whose parameters exist."""
-    kept: dict[str, Scalar] = {}
+def existing(space: Space, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The values of `values` whose parameters exist."""
+    active: dict[str, Scalar] = {}
     for name, parameter in space.items():
-        if exists(parameter, kept):
-            kept[name] = drawn[name]
-    return kept
+        if exists(parameter, active):
+            active[name] = values[name]
+    return active
 
 
 def _values(test: object) -> tuple[Scalar, ...]:

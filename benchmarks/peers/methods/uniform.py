@@ -20,8 +20,8 @@ class Uniform:
         arms = self._problem.arms
         if arms is not None:
             return arms.parameters(int(self._rng.integers(len(arms))))
-        drawn = {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
-        return existing(self._problem.space, drawn)
+        values = {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
+        return existing(self._problem.space, values)
 
     def tell(self, number: int, reward: float | None) -> None:
         """Results have no effect."""
