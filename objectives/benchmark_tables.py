@@ -214,7 +214,7 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
     """Return the values of each ordered parameter and each choice of `space`, in order."""
-    return {name: one.levels for name, one in space.items() if isinstance(one, Ordered | Choice)}
+    return {name: parameter.levels for name, parameter in space.items() if isinstance(parameter, Ordered | Choice)}
 
 
 def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:

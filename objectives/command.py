@@ -84,12 +84,12 @@ class ShellCommand:
 
     def check(self, parameters: Iterable[str]) -> None:
         """Raise ObjectiveError on an unknown placeholder or a missing working directory."""
-        known = list(parameters)
+        names = list(parameters)
         for _, name, _ in self._pieces():
-            if name is not None and name not in known and name not in PLACEHOLDERS:
+            if name is not None and name not in names and name not in PLACEHOLDERS:
                 raise ObjectiveError(
-                    f"objective.command: {{{name}}} must be one of the parameters {', '.join(known)}"
-                    f"{did_you_mean(name, known)} (a literal brace is written {{{{ or }}}})"
+                    f"objective.command: {{{name}}} must be one of the parameters {', '.join(names)}"
+                    f"{did_you_mean(name, names)} (a literal brace is written {{{{ or }}}})"
                 )
         self._check_folder()
 
@@ -102,18 +102,18 @@ class ShellCommand:
         self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
-            given = {
+            supplied = {
                 "BBKB_PARAMETERS": json.dumps(dict(parameters)),
                 "BBKB_SEED": str(seed),
                 "BBKB_RESULT": str(result),
             }
             if isinstance(report, HasFolder) and report.folder is not None:
-                given["BBKB_FOLDER"] = str(report.folder)
+                supplied["BBKB_FOLDER"] = str(report.folder)
             machine = machine_of(report)
             if machine is not None:
-                given |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
+                supplied |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
             text, values = self._substitute({**self._placeholders(machine), **parameters})
-            output, left_out = self._run(text, {**given, **values}, report)
+            output, left_out = self._run(text, {**supplied, **values}, report)
             if not gives_value(report):
                 return Evaluation(math.nan)
             evaluation = _read_result(result) if result.exists() else _last_line(output)

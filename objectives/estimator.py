@@ -89,9 +89,9 @@ class SklearnEstimator:
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return what is wrong with parameters of these `names`, by name. Raises ObjectiveError
         when the estimator cannot be had."""
-        known = sorted(_make(self.estimator).get_params())
-        rule, listed = f"is not a parameter of {self.estimator}", f"; there are {', '.join(known)}"
-        return {name: rule + (did_you_mean(name, known) or listed) for name in names if name not in known}
+        settable = sorted(_make(self.estimator).get_params())
+        rule, listed = f"is not a parameter of {self.estimator}", f"; there are {', '.join(settable)}"
+        return {name: rule + (did_you_mean(name, settable) or listed) for name in names if name not in settable}
 
     def load(self, source: DataSource) -> "CrossValidation":
         """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when

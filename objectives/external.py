@@ -118,9 +118,9 @@ def check_signature(
     that are `conditional`, and its call returns its value; `origin` begins the message."""
     _check_returns_at_once(function, origin)
     named = _named_arguments(function)
-    given = set(parameters)
+    required = set(parameters)
     accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
-    for name in sorted(given - named.keys()):
+    for name in sorted(required - named.keys()):
         if not accepts_any:
             raise ObjectiveError(
                 f"{origin} must accept parameter {name!r} of the space, its signature has "
@@ -131,8 +131,8 @@ def check_signature(
             raise ObjectiveError(
                 f"{origin} must give {name!r} a default: it is left out where its condition does not hold"
             )
-        if argument.default is argument.empty and name not in given and name not in SUPPLIED:
-            similar = did_you_mean(name, given - named.keys())
+        if argument.default is argument.empty and name not in required and name not in SUPPLIED:
+            similar = did_you_mean(name, required - named.keys())
             raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default{similar}")
 
 

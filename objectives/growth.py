@@ -65,7 +65,7 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
     }
     features = np.concatenate((candidates.features, appended.features))
     kinds = (candidates.parameter_of, candidates.repeats, candidates.conditional, candidates.is_sequence)
-    priors = [one.log_prior for one in (candidates, appended) if one.log_prior is not None]
+    priors = [part.log_prior for part in (candidates, appended) if part.log_prior is not None]
     return Candidates(features, columns, *kinds, log_prior=np.concatenate(priors) if priors else None)
 
 

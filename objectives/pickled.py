@@ -167,12 +167,12 @@ def _taken_along(function: Callable[..., object]) -> dict[str, object]:
         return {**vars(function.__self__), **_taken_along(function.__func__)}
     if not inspect.isfunction(function):
         return dict(getattr(function, "__dict__", {}))
-    defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    defaults = {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
     try:
-        found = inspect.getclosurevars(function)
+        captured = inspect.getclosurevars(function)
     except ValueError:  # a variable around it has no value yet
         return defaults
-    return {**found.globals, **found.nonlocals, **defaults}
+    return {**captured.globals, **captured.nonlocals, **defaults}
 
 
 def _size_of(value: object) -> int:

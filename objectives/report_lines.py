@@ -70,16 +70,16 @@ class ReportLines:
 
     def _recordable(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return the metrics that `report` takes; the others are noted in `left_out`."""
-        taken: dict[str, float] = {}
+        recordable: dict[str, float] = {}
         for name, number in metrics.items():
             try:
                 if name in ARGUMENTS:
                     raise InvalidValueError("an argument of report has this name")
-                check_bounds(name, len(taken))
-                taken[name] = number
+                check_bounds(name, len(recordable))
+                recordable[name] = number
             except InvalidValueError as error:
                 self.left_out[f"reported {name}"] = str(error)
-        return taken
+        return recordable
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

@@ -260,8 +260,8 @@ class SearchSpace:
         if not fits.any():
             raise ObjectiveError("hardly any allowed configuration has these values, none was found; give all of them")
         values = self.columns_of(codes[[int(np.argmax(fits))]])
-        found = {name: column[0] for name, column in values.items() if column[0] is not None}
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+        drawn_values = {name: column[0] for name, column in values.items() if column[0] is not None}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}
         return {**plain, **{name: configuration[name] for name in named}}
 
     def _code(self, name: str, value: object) -> float:

@@ -102,8 +102,8 @@ class Table:
 
 def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:
     """Return one of the `repeats` (n,) that are not NaN; the metric `noise_free` is their mean."""
-    known = repeats[~np.isnan(repeats)]
-    return Evaluation(float(rng.choice(known)), {"noise_free": float(known.mean())})
+    recorded = repeats[~np.isnan(repeats)]
+    return Evaluation(float(rng.choice(recorded)), {"noise_free": float(recorded.mean())})
 
 
 @dataclass(frozen=True, slots=True)

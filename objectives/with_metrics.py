@@ -42,9 +42,9 @@ class WithMetrics:
         return Evaluation(value, {**named, **returned}, evaluation.left_out)
 
     @staticmethod
-    def _check(found: Evaluation, returned: dict[str, float], name: str, place: str) -> None:
-        if name in found.left_out:
-            raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {found.left_out[name]}")
+    def _check(evaluation: Evaluation, returned: dict[str, float], name: str, place: str) -> None:
+        if name in evaluation.left_out:
+            raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {evaluation.left_out[name]}")
         if name not in returned:
             listed = ", ".join(list(returned)[:_NAMED]) or "none"
             raise InvalidValueError(f"the objective returned no metric {name!r}, which {place} names; it has {listed}")

@@ -88,8 +88,8 @@ class ConvolutionalNetwork:
             )
         images = load_mnist(source) if dataset == "mnist" else load_digits()
         size = self.train_size or TRAIN_SIZES[dataset]
-        train, validation, left = split_rows(images, size, size // 5)
-        test = mnist_test_rows(path) if path and dataset == "mnist" else rows_of(images, left)
+        train, validation, remaining = split_rows(images, size, size // 5)
+        test = mnist_test_rows(path) if path and dataset == "mnist" else rows_of(images, remaining)
         note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
         return ConvolutionalTraining(
             train=rows_of(images, train),
@@ -168,10 +168,10 @@ class ConvolutionalTraining:
 
 
 def _parameters(parameters: Parameters) -> ConvolutionalParameters:
-    known = [field.name for field in fields(ConvolutionalParameters)]
+    field_names = [field.name for field in fields(ConvolutionalParameters)]
     for name in parameters:
-        if name not in known:
-            raise ValueError(f"parameters of the convolutional network are {', '.join(known)}; got {name!r}")
+        if name not in field_names:
+            raise ValueError(f"parameters of the convolutional network are {', '.join(field_names)}; got {name!r}")
     return ConvolutionalParameters(**parameters)
 
 

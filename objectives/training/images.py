@@ -32,15 +32,15 @@ def split_rows(
             f"{rarest}; got {train_size}, which takes {train} and {validation} more to validate"
         )
     return (
-        np.sort(np.concatenate([own[:train] for own in rows])),
-        np.sort(np.concatenate([own[train : train + validation] for own in rows])),
-        np.sort(np.concatenate([own[train + validation :] for own in rows])),
+        np.sort(np.concatenate([class_rows[:train] for class_rows in rows])),
+        np.sort(np.concatenate([class_rows[train : train + validation] for class_rows in rows])),
+        np.sort(np.concatenate([class_rows[train + validation :] for class_rows in rows])),
     )
 
 
-def rows_of(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
+def rows_of(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
     """Return the chosen images."""
-    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
+    return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 
 
 def mnist_test_rows(path: Path) -> Rows:

@@ -186,5 +186,5 @@ def _draw(cells: CellSet) -> CellSet:
     """Return all of them, or so many that a campaign can hold them."""
     if len(cells) <= MOST_CELLS:
         return cells
-    chosen = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))
-    return CellSet(cells.adjacency[chosen], cells.operations[chosen], cells.names)
+    numbers = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))
+    return CellSet(cells.adjacency[numbers], cells.operations[numbers], cells.names)

@@ -111,8 +111,8 @@ class Rows:
         return self.pixels[rows] * np.float32(self.scale)
 
 
-def _rows(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
-    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
+def _rows(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
+    return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,10 @@ class SoftmaxTraining:
 
 
 def _parameters(parameters: Parameters) -> SoftmaxParameters:
-    known = [field.name for field in fields(SoftmaxParameters)]
+    field_names = [field.name for field in fields(SoftmaxParameters)]
     for name in parameters:
-        if name not in known:
-            raise ValueError(f"parameters of softmax regression are {', '.join(known)}; got {name!r}")
+        if name not in field_names:
+            raise ValueError(f"parameters of softmax regression are {', '.join(field_names)}; got {name!r}")
     return SoftmaxParameters(**parameters)
 
 

@@ -128,7 +128,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._open |= dict.fromkeys(range(self._seen, len(trials)))
         self._seen = len(trials)
         self._choosing = 0
-        over: list[Configuration] = []
+        ended: list[Configuration] = []
         values: list[float | None] = []
         for number, previous in list(self._open.items()):
             finished_trial = trials[number]
@@ -146,12 +146,12 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
                 if configuration is not None and finished_trial.state == TrialState.PRUNED:
                     self._optimizer.stop(configuration)
                 elif configuration is not None:
-                    over.append(configuration)
+                    ended.append(configuration)
                     values.append(_reward(study.direction, finished_trial))
             elif configuration is None and finished_trial.state == TrialState.RUNNING and number < trial.number:
                 self._choosing += 1
-        if over:
-            self._optimizer.tell(over, values)
+        if ended:
+            self._optimizer.tell(ended, values)
         return self._optimizer
 
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:

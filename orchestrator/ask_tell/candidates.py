@@ -88,13 +88,13 @@ class CandidateOptimizer:
         existing: tuple[ArrayLike, ArrayLike] | None = None,
         **options: object,
     ) -> None:
-        chosen: AnyStrategy = named_strategy(strategy, options, existing is not None)
+        instance: AnyStrategy = named_strategy(strategy, options, existing is not None)
         seed = check_seed(seed)
-        self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), chosen, seed)
+        self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), instance, seed)
         if existing is not None:
-            known, rng = check_existing(existing, self._size), np.random.default_rng([seed, 2])
-            state = begin(chosen, self._learner.state, known, rng)
-            self._know(known, state, chosen.recorded(state))
+            earlier_results, rng = check_existing(existing, self._size), np.random.default_rng([seed, 2])
+            state = begin(instance, self._learner.state, earlier_results, rng)
+            self._know(earlier_results, state, instance.recorded(state))
 
     def _begin(self, arms: Arms, strategy: AnyStrategy, seed: int) -> None:
         self._lock = threading.RLock()
@@ -164,7 +164,7 @@ class CandidateOptimizer:
     def trials(self) -> list[Entry]:
         """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a
         failure."""
-        return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._learned]
+        return [{"candidate": result.arm, "reward": result.reward} for result in self._learned]
 
     @property
     @exclusive
@@ -229,8 +229,8 @@ class CandidateOptimizer:
         later, when another thread may be in `ask` or `tell`; so what these change is copied
         here."""
         state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
-        kept = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
-        return {**copy.deepcopy(state, {id(one): one for one in kept}), _PICKLED_BY: __version__}
+        shared = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
+        return {**copy.deepcopy(state, {id(part): part for part in shared}), _PICKLED_BY: __version__}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         """Restore what was pickled. Raises ValueError when another version pickled it."""
@@ -257,8 +257,8 @@ class CandidateOptimizer:
         learner = self._learner
         if "existing" in entry:
             record = entry["record"]
-            known = [replace(seen, is_existing=True) for seen in _observations(entry["existing"])]
-            self._know(known, self._strategy.restore(learner.state, known, record), record)
+            earlier_results = [replace(result, is_existing=True) for result in _observations(entry["existing"])]
+            self._know(earlier_results, self._strategy.restore(learner.state, earlier_results, record), record)
         elif "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
             learner.expect(arms)
@@ -271,10 +271,10 @@ class CandidateOptimizer:
             learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
             self._record()
 
-    def _know(self, known: Sequence[Observation], state: Any, record: Mapping[str, Any]) -> None:
-        """Begin with `state`, which contains the results `known`."""
+    def _know(self, earlier_results: Sequence[Observation], state: Any, record: Mapping[str, Any]) -> None:
+        """Begin with `state`, which contains the results `earlier_results`."""
         self._learner.change(state)
-        self._log.append({"existing": _pairs(known), "record": dict(record)})
+        self._log.append({"existing": _pairs(earlier_results), "record": dict(record)})
 
     def _expect(self, arms: Sequence[int]) -> None:
         self._learner.expect(arms)
@@ -329,7 +329,7 @@ class CandidateOptimizer:
 
 
 def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:
-    return [[seen.arm, seen.reward] for seen in observations]
+    return [[result.arm, result.reward] for result in observations]
 
 
 def _observations(pairs: Sequence[Sequence[Any]]) -> list[Observation]:

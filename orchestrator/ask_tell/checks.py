@@ -50,7 +50,9 @@ def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
 
 def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
     """Return `values`, a list of mappings whose keys are texts. `example` shows what to write."""
-    return [check_mapping(one, f"each of {what}", example.strip("[]")) for one in check_list(values, what, example)]
+    return [
+        check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
+    ]
 
 
 def check_objective(objective: object) -> None:
@@ -65,10 +67,12 @@ def check_objective(objective: object) -> None:
 def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
     """Return `space`, parameters by name: objects, or mappings as in a campaign file."""
     given = check_mapping(space, "space", "{'x': Range(0, 1)}")
-    for name, one in given.items():
-        if not isinstance(one, Mapping | Parameter):
-            meant = ", such as Range(0, 1) or Choice([…])" if isinstance(one, list | tuple | range) else ""
-            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(one)}")
+    for name, parameter in given.items():
+        if not isinstance(parameter, Mapping | Parameter):
+            meant = ", such as Range(0, 1) or Choice([…])" if isinstance(parameter, list | tuple | range) else ""
+            raise ValueError(
+                f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(parameter)}"
+            )
     return given
 
 
@@ -124,13 +128,13 @@ def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
     numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
     if len(numbers) != len(names):
         raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
-    found = {}
+    metrics = {}
     for name, number in zip(names, numbers, strict=True):
         value = _number(number, f"the metric {name}")
         if value is None:
             raise ValueError(f"the metric {name} must be a finite number, got None; None for a failed evaluation")
-        found[name] = value
-    return found
+        metrics[name] = value
+    return metrics
 
 
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
@@ -147,14 +151,14 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
 def check_existing(existing: object, size: int) -> list[Observation]:
     """Return existing results: indices (n,) and rewards (n,), n ≥ 1, none of them failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
-        got = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
-        raise ValueError(f"existing must be a pair (indices, rewards), got {got}")
+        shown = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
+        raise ValueError(f"existing must be a pair (indices, rewards), got {shown}")
     indices, rewards = existing
     observations = check_results(indices, rewards, size)
-    if not observations or any(seen.reward is None for seen in observations):
+    if not observations or any(result.reward is None for result in observations):
         rule = "existing results must be at least one, and each must have a reward"
         raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
-    return [replace(seen, is_existing=True) for seen in observations]
+    return [replace(result, is_existing=True) for result in observations]
 
 
 def check_indices(indices: ArrayLike, size: int) -> list[int]:
@@ -168,20 +172,20 @@ def check_indices(indices: ArrayLike, size: int) -> list[int]:
     return [int(arm) for arm in array]
 
 
-def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[str, object], part: str) -> T:
-    """Return the kernel or warm start that `given` stands for: a name, a mapping such as {"name":
+def build_part(table: Mapping[str, Callable[..., T]], choice: T | str | Mapping[str, object], part: str) -> T:
+    """Return the kernel or warm start that `choice` stands for: a name, a mapping such as {"name":
     "rbf", "lengthscale": 0.5}, or the object itself."""
-    if isinstance(given, str):
-        return look_up(table, given, part)()
-    if isinstance(given, Mapping):
-        options = dict(given)
-        chosen = look_up(table, options.pop("name", None), f"{part}.name")
-        return construct(chosen, options, f"the {part} {given['name']}")
-    if given is None or isinstance(given, int | float | complex | bytes | Sequence | np.ndarray):
+    if isinstance(choice, str):
+        return look_up(table, choice, part)()
+    if isinstance(choice, Mapping):
+        options = dict(choice)
+        cls = look_up(table, options.pop("name", None), f"{part}.name")
+        return construct(cls, options, f"the {part} {choice['name']}")
+    if choice is None or isinstance(choice, int | float | complex | bytes | Sequence | np.ndarray):
         names = ", ".join(table)
         rule = f'must be one of {names}, a mapping such as {{"name": "{next(iter(table))}"}}, or an object'
-        raise ValueError(f"{part} {rule}, got {given!r}")
-    return given
+        raise ValueError(f"{part} {rule}, got {choice!r}")
+    return choice
 
 
 def look_up(table: Mapping[str, T], name: object, what: str) -> T:
@@ -193,10 +197,10 @@ def look_up(table: Mapping[str, T], name: object, what: str) -> T:
 
 def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str) -> T:
     """Return `chosen(**options)`."""
-    known = [name for name in inspect.signature(chosen).parameters if name != "name"]
+    option_names = [name for name in inspect.signature(chosen).parameters if name != "name"]
     for option in options:
-        if option not in known:
-            remedy = did_you_mean(str(option), known) or f"; it has {', '.join(known) or 'none'}"
+        if option not in option_names:
+            remedy = did_you_mean(str(option), option_names) or f"; it has {', '.join(option_names) or 'none'}"
             raise ValueError(f"{what} has no option {option!r}{remedy}")
     return chosen(**options)
 

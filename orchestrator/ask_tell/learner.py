@@ -93,13 +93,13 @@ class Learner(Generic[S]):
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take results, to be learned. Raises ValueError when a reward or sum is not finite."""
         self._sums |= self._sums_with(observations)
-        for seen in observations:
-            self._result_count[seen.arm] += 1
-            if self._result_count[seen.arm] > self._open_count[seen.arm]:
-                self.expect((seen.arm,))  # `ask` did not give it: a result from elsewhere
-                seen = replace(seen, is_existing=True)
-            self.unlearned.append(seen)
-            self._has_failure |= seen.reward is None
+        for result in observations:
+            self._result_count[result.arm] += 1
+            if self._result_count[result.arm] > self._open_count[result.arm]:
+                self.expect((result.arm,))  # `ask` did not give it: a result from elsewhere
+                result = replace(result, is_existing=True)
+            self.unlearned.append(result)
+            self._has_failure |= result.reward is None
         self._view = None
 
     def learn(self) -> None:
@@ -172,7 +172,7 @@ class Learner(Generic[S]):
         objective and constraint. Raises ValueError when one is not finite."""
         arms_and_rewards(observations)
         sums: dict[int, tuple[float, ...]] = {}
-        for arm, reward, further in ((seen.arm, seen.reward, seen.further) for seen in observations):
+        for arm, reward, further in ((result.arm, result.reward, result.further) for result in observations):
             if reward is not None:
                 before = sums.get(arm) or self._sums.get(arm) or self._learned_sums(arm)
                 sums[arm] = tuple(sum(pair) for pair in zip(before, (reward, *further), strict=True))
@@ -181,7 +181,7 @@ class Learner(Generic[S]):
         return sums
 
     def _learned_sums(self, arm: int) -> tuple[float, ...]:
-        return tuple(float(one.reward_sums[arm]) for one in self.state.pulls.outputs)
+        return tuple(float(output.reward_sums[arm]) for output in self.state.pulls.outputs)
 
 
 class RewardSumError(ValueError):

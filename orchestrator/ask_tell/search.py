@@ -61,7 +61,7 @@ class SearchSetup:
             **({} if self.goals.is_single else {"goals": self.goals.plain()}),
             "strategy": dump_strategy(self.strategy),
             "seed": self.seed,
-            "enqueue": [dict(one) for one in self.enqueue],
+            "enqueue": [dict(configuration) for configuration in self.enqueue],
             "limit": self.candidate_limit,
             **({} if self.steps is None else self._dump_steps()),
         }
@@ -112,7 +112,7 @@ class SpaceSearch:
         self._forecasts: dict[int, TrialForecast] = {}  # of open trials, by `_forecast_by`
         self._forecast_by: object = None
         self._arms = {row.tobytes(): arm for arm, row in enumerate(candidates.features)}
-        self._waiting = [self._arm(one) for one in setup.enqueue]  # enqueued and not asked for yet
+        self._waiting = [self._arm(configuration) for configuration in setup.enqueue]  # enqueued and not asked for yet
 
     @property
     def candidates(self) -> Candidates:

@@ -116,21 +116,21 @@ class Optimizer:
             raise ValueError("existing must be left out with a space; pass earlier results to tell instead")
         if "limit" in options:
             raise ValueError("limit must be written candidate_limit; `limit` is an argument of ask")
-        chosen = named_strategy(strategy, options)
+        instance = named_strategy(strategy, options)
         sections = {
             "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
             "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
         }
-        given = check_goals(sections, chosen)
+        given = check_goals(sections, instance)
         if objectives and direction not in (None, given["objectives"][0]["direction"]):
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
         full = space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid))
-        if problems := prior_problems(full.parameters, chosen):
+        if problems := prior_problems(full.parameters, instance):
             raise ObjectiveError(str(problems[0]))
         setup = SearchSetup(
             space=full,
             goals=CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}}),
-            strategy=chosen,
+            strategy=instance,
             seed=check_seed(seed),
             enqueue=_completed(full, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), check_seed(seed)),
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),

@@ -32,18 +32,18 @@ def named_strategy(choice: StrategyChoice, given: Mapping[str, Any], has_existin
     """
     if not isinstance(choice, str | type):
         return _check_object(choice, given)
-    chosen, options = strategy_class(choice), dict(given)
+    cls, options = strategy_class(choice), dict(given)
     for part in options.keys() & _PARTS:
         options[part] = build_part(_PARTS[part], options[part], part)
     if isinstance(options.get("model"), Mapping):
         options["model"] = _build_model(options["model"])
-    options = with_preset(chosen, options)
+    options = with_preset(cls, options)
     if isinstance(options.get("warm_start"), DataStart):
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
-    if has_existing and any(field.name == "warm_start" for field in fields(chosen)):
+    if has_existing and any(field.name == "warm_start" for field in fields(cls)):
         options["warm_start"] = DataStart("existing results")
     strategy: AnyStrategy = construct(
-        chosen, options, f"the strategy {choice if isinstance(choice, str) else chosen.__qualname__}"
+        cls, options, f"the strategy {choice if isinstance(choice, str) else cls.__qualname__}"
     )
     return strategy
 
@@ -77,15 +77,15 @@ def _check_class(cls: type[Any], name: str) -> type[Any]:
     return cls
 
 
-def _check_object(strategy: AnyStrategy, given: Mapping[str, Any]) -> AnyStrategy:
+def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:
     """Check an object that is a strategy already, and so takes no options."""
     rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
     plain: object = strategy
     if not is_dataclass(plain):
         raise ValueError(f"{rule}, got {excerpt(strategy)}")
     _check_class(type(strategy), type(strategy).__qualname__)
-    if given:
-        raise ValueError(f"options must be in the strategy's object, got {', '.join(given)} beside it")
+    if options:
+        raise ValueError(f"options must be in the strategy's object, got {', '.join(options)} beside it")
     return strategy
 
 

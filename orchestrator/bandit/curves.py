@@ -42,10 +42,10 @@ class TrialCurve:
         if step <= self.step or step < 1 or not math.isfinite(reward):
             return self
         reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
-        kept = len(self.steps)
-        if kept > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
-            kept -= 1  # the latest value is not the first one of its octave
-        return replace(self, steps=(*self.steps[:kept], step), rewards=(*self.rewards[:kept], reward))
+        length = len(self.steps)
+        if length > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
+            length -= 1  # the latest value is not the first one of its octave
+        return replace(self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward))
 
     def end(self, reward: float, last_step: int | None = None) -> Self:
         """Return the finished curve with its final value, which counts at its latest step, or at

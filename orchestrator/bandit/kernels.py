@@ -146,7 +146,7 @@ def _lengthscales(value: object) -> Floats:
     """Return `value` as an array of floats. Raises ValueError when it holds anything else."""
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in array.flat):
+        if array.dtype.kind not in "iufO" or any(isinstance(number, bool) for number in array.flat):
             raise TypeError  # True is no number here, and neither is a text that looks like one
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -105,10 +105,10 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
     for name, rule in _rules(type(options)).items():
         value = getattr(options, name)
         try:
-            taken = rule.take(value)
+            plain = rule.take(value)
         except _RefusedError as refused:
             raise ValueError(f"{section}.{name} must be {refused}, got {excerpt(value)}") from None
-        object.__setattr__(options, name, taken)
+        object.__setattr__(options, name, plain)
 
 
 def excerpt(value: object) -> str:

@@ -259,12 +259,12 @@ class Compressed(ABC):
         another uniform arm joins them.
         """
         after, stored, start = state, list[int](), set(state.base.remaining_start())
-        for position, seen in enumerate(observations):
-            is_given = seen.arm in start or after.model_order == 0
-            if seen.reward is not None and (is_given or self._is_informative(after, seen.arm)):
-                after = after.store(seen, self.model)
+        for position, result in enumerate(observations):
+            is_given = result.arm in start or after.model_order == 0
+            if result.reward is not None and (is_given or self._is_informative(after, result.arm)):
+                after = after.store(result, self.model)
                 stored.append(position)
-                start.discard(seen.arm)
+                start.discard(result.arm)
         after = after.learn(state, observations, self.model)
         if after.pulls.total == 0 and not after.base.remaining_start() and len(after.available):
             after = after.with_start((*after.base.initial, int(rng.choice(after.available))))
@@ -278,7 +278,7 @@ class Compressed(ABC):
         if state.base.remaining_start():
             return 0
         step = self._next_step(state)
-        return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
+        return step[1] if step is not None and any(result.arm == step[0] for result in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
         """Return which last observations were stored, skipped steps, initial points, the fit."""

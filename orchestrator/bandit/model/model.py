@@ -133,7 +133,7 @@ class Model:
         """
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
-        scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
+        scores = np.array([scores_of(mean_rewards(output), self.outputs) for output in pulls.outputs])
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         arms = pulls.arms[chosen]
         evidence = Evidence(look_up(arms), scores[:, chosen], pulls.counts[arms], pulls.total)
