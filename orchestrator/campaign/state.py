@@ -283,9 +283,9 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
     """Return the unfinished trials that the rest of the budget is for, the most promising one
     first; none while there is more.
 
-    They are the best `finish` ones, as many as a third of the budget pays for and can be completed,
-    at least one. The rest of a budget of steps is for them only; near the end of a budget of hours
-    they are the next to be trained.
+    They are the best `finish` ones, first those that are being completed already, as many as a
+    third of the budget pays for and can be completed, at least one. The rest of a budget of steps
+    is for them only; near the end of a budget of hours they are the next to be trained.
     """
     rule, rules, end = state.rules.training, state.rules, state.training_end
     if rule is None or not rule.finish or not rule.resumes or end is None:
@@ -298,7 +298,10 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
         if steps_left > end * (most + len(state.running)):
             return ()  # for speed
         most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
-    best_trials = state.training.best_unfinished(state.running, rules.sign, best)[:most]
+    # one whose end has begun is not given up for another one that looks better for a while
+    begun = state.training.finishing.intersection(state.running)
+    hopeful = state.training.best_unfinished(state.running, rules.sign, best)
+    best_trials = sorted(hopeful, key=lambda trial: trial not in begun)[:most]
     needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in best_trials]
     if rules.steps is not None:
         others = sum(trial not in best_trials for trial in state.running)  # each is stopped at its next report

@@ -111,6 +111,19 @@ def test_forecasts_decide_which_trials_are_completed() -> None:
     assert trials_to_finish(state) == (0,)
 
 
+def test_a_trial_that_is_being_completed_is_not_given_up_for_one_that_looks_better_for_a_while() -> None:
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    state = fold_from(
+        paused(0.1, 0.5, 0.9, steps=18),
+        TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+        dispatch((2, 2)),
+        reports(2, 0.8, 6, attempt=2),
+        refreshed(Forecast(trial=0, mean=1.0, low=0.9, high=1.1), Forecast(trial=2, mean=0.9, low=0.8, high=1.0)),
+    )
+    assert trials_to_finish(state) == (2,)
+    assert stop_cause(state, 2) is None
+
+
 def test_the_steps_of_a_trial_that_goes_on_from_its_checkpoint_count_once() -> None:
     again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     events = (
