@@ -30,15 +30,7 @@ _ELSEWHERE = {
     "hyperband": "write early_stopping: {rule: asha} beside any strategy",
     "bohb": "write early_stopping: {rule: asha} beside any strategy",
 }
-_WALK = "the search by a random walk is gone"
-# options that files of older runs have: the strategies that had them (empty: all), the values that
-# change nothing (None: all of them do not), and why they went
-RETIRED: Mapping[str, tuple[str, tuple[object, ...] | None, str]] = {
-    "fillers": ("", (None, 0.0), "picks for idle workers raised the regret and kept fewer workers busy"),
-    "search": ("gp_threds", ("direct",), _WALK),
-    "horizon": ("gp_threds", None, _WALK),
-    "walk_error": ("gp_threds", None, _WALK),
-}
+RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 
 
 def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
@@ -48,13 +40,12 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     Raises ValidationError.
     """
     fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
-    name = fields.pop("name", DEFAULT_STRATEGY)
-    cls = _strategy_class(name)
+    cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
-        fields = with_preset(cls, _drop_retired(name, fields))
+        fields = with_preset(cls, _drop_retired(fields))
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
@@ -72,13 +63,14 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
         raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
 
 
-def _drop_retired(strategy: str, fields: Tree) -> Plain:
-    """Return `fields` without retired options whose values change nothing, as older runs have."""
-    retired = {key: rest for key, (owner, *rest) in RETIRED.items() if key in fields and owner in ("", strategy)}
-    for key, (idle_values, reason) in retired.items():
-        if idle_values is not None and fields[key] not in idle_values:
-            raise failure([Refusal((key,), f"is not an option any longer: {reason}; remove it", excerpt(fields[key]))])
-    return {key: value for key, value in fields.items() if key not in retired}
+def _drop_retired(fields: Tree) -> Plain:
+    """Return `fields` without retired options that are off, as files of older runs have."""
+    for name, reason in RETIRED.items():
+        if fields.get(name):
+            raise failure(
+                [Refusal((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
+            )
+    return {key: value for key, value in fields.items() if key not in RETIRED}
 
 
 def with_model_in_strategy(document: Document) -> Document:

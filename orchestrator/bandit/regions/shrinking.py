@@ -1,7 +1,7 @@
 """The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are
 its belief.
 
-Salgia, Vakili, Zhao 2021, Algorithms 1, 2 and 4; the tests are in `strategies.gp_threds`.
+Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `strategies.gp_threds`.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.strategy import Observation
 
+Stage = Literal["leaves", "root", "left", "right", "leaf"]
 First = Literal["random", "centre"]
 SUB_PERFORMING = -1
 
@@ -63,6 +64,8 @@ class RootSearch:
     """The progress of the search below a root."""
 
     position: int  # the root's index in `Epoch.roots`
+    path: tuple[Box, ...]  # the walk's boxes from that root to the current one
+    stage: Stage  # which test the visit is
     taken: tuple[Box, ...]  # the high-performing leaves found below this root
     visit: Visit  # the running test
 

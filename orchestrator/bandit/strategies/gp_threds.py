@@ -1,11 +1,11 @@
-"""GP-ThreDS: thresholded domain shrinking (Salgia, Vakili, Zhao 2021, Algorithms 1, 2 and 4).
+"""GP-ThreDS: thresholded domain shrinking (Salgia, Vakili, Zhao 2021, Algorithms 1 to 6).
 
 "A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance".
 Epochs of three stages on a binary tree of boxes. Prune: a box of the last epoch is searched for
 leaves, d halvings below it, that hold a value above the threshold τ. Refine: those leaves are the
 next epoch's boxes. Re-threshold: τ is the middle of [a, b], the interval in which the maximum is
-expected to be, and a rises, or all of it falls when no leaf is high-performing. All leaves of a box
-are searched at once (Algorithm 4), and the belief is made of that visit's rewards alone.
+expected to be, and a rises, or all of it falls when no leaf is high-performing. Inside a search,
+the belief is made of that visit's rewards alone.
 
     β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
     max μ − β σ ≥ τ                     high-performing
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
@@ -33,8 +33,10 @@ from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
-from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, ThresholdState, Visit
+from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+
+Search = Literal["random_walk", "direct"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,12 @@ class GPThreDS:
     grid. Boxes without an arm are dropped, boxes of one arm not halved. One pull at a time: nothing
     is chosen while a reward is not in yet.
 
-    The paper does not specify x_1: it is drawn. After a leaf is accepted the rest of the grid is
-    judged before the next pull. When all boxes have lost their arms to failures, the next epoch
-    starts with the whole domain.
+    The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose
+    test may have ended after x_1, and the same x_1 would send it round in a circle. After a leaf is
+    accepted the rest of the grid is judged before the next pull. The walk starts at the root again
+    after every leaf, and continues at the root's children when the root passes. When all boxes have
+    lost their arms to failures, the next epoch starts with the whole domain. The printed δ̂ has the
+    number of nodes visited as a factor; the union bound needs it as a divisor.
 
     Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1
     unless x_1 is good, and a maximum above b stays out of reach once [a, b] has fallen.
@@ -76,15 +81,26 @@ class GPThreDS:
         Annotated[int, Ge(1)] | None,
         Doc("t_term, the rewards after which a box counts as high-performing, ≥ 1; None: the cap of eq. 4."),
     ] = 50
+    search: Annotated[
+        Search, Doc("`direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6.")
+    ] = "direct"
     first: Annotated[
         First,
-        Doc("x_1, the first pull of a test: a `random` arm of D_g, or the `centre`'s."),
+        Doc("x_1, the first pull of a test: a `random` arm of D_g, or the `centre`'s, with search `direct` only."),
     ] = "random"
+    horizon: Annotated[
+        int, Ge(1), Doc("T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.")
+    ] = 1000
+    walk_error: Annotated[
+        float, Gt(0), Lt(0.5), Doc("p, how often the walk may err, in (0, 1/2), with search `random_walk` only.")
+    ] = 0.25
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
         check_options(self)
         require(self, "high", f"> low ({self.low!r})", self.low < self.high)
+        walks = self.search == "random_walk"
+        require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
@@ -92,7 +108,7 @@ class GPThreDS:
         root = Box.unit(boxed.dimension)
         epoch = Epoch(1, self.low, self.high, 1, (root,))
         seed = int(rng.integers(2**32))
-        blank = RootSearch(0, (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
+        blank = RootSearch(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
         return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
@@ -102,7 +118,7 @@ class GPThreDS:
             return wait
         visit = state.progress.visit
         mean, variance = self._belief(state)
-        width = self._width(visit) * math.sqrt(self.regularization)
+        width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
         position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
         if not visit.pulls.total:  # x_1, with which the test is initialised
             position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
@@ -145,8 +161,11 @@ class GPThreDS:
         return Posterior(mean, variance, ucb, unit=self.regularization)
 
     def verdict(self, state: ThresholdState) -> int | None:
-        """Return the end of the running test (Figure 3, Algorithm 4): an arm in the high-performing
-        part, `SUB_PERFORMING`, or None to continue."""
+        """Return the end of the running test: an arm in the high-performing part, `SUB_PERFORMING`,
+        or None to continue.
+
+        Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
+        """
         visit = state.progress.visit
         if not len(state.available):
             return None
@@ -155,14 +174,16 @@ class GPThreDS:
         if not visit.pulls.total:
             return None
         mean, variance = self._belief(state)
-        deviation = self._width(visit) * np.sqrt(self.regularization * variance)
-        lower = mean - deviation
+        deviation = np.sqrt(self.regularization * variance)
+        below, above, last = self._confidences(state)
+        lower = mean - self._width(visit, above) * deviation
         best = int(np.argmax(lower))
         if lower[best] >= state.epoch.threshold:
             return int(visit.grid[best])
-        if (mean + deviation).max() <= state.epoch.threshold - self.margin(state.epoch):
+        upper = mean + self._width(visit, below) * deviation
+        if upper.max() <= state.epoch.threshold - self.margin(state.epoch):
             return SUB_PERFORMING
-        return int(visit.grid[best]) if self._is_capped(state) else None
+        return int(visit.grid[best]) if self._is_capped(state, last) else None
 
     def margin(self, epoch: Epoch) -> float:
         """Return P 2^{−αρ/d}: how far below τ a sub-performing box's upper bound is."""
@@ -178,18 +199,36 @@ class GPThreDS:
         low = epoch.threshold - constant * float(2.0 ** (-self.holder_exponent * epoch.height))
         return Epoch(epoch.number + 1, low, epoch.high, epoch.height + 1, epoch.found)
 
-    def _width(self, visit: Visit) -> float:
-        """Return β_s(δ) for the next pull of this visit."""
-        growth = information_growth(self.kernel, visit.pulls.total)
-        return rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
+    @property
+    def _pull_confidence(self) -> float:
+        return self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
 
-    def _is_capped(self, state: ThresholdState) -> bool:
-        """Return whether the test has drawn t_term, or S̄(δ) of eq. 4: the t with 2 (1 + 2λ) β_t
+    def _width(self, visit: Visit, confidence: float) -> float:
+        """Return β_s(ν) for the next pull of this visit."""
+        growth = information_growth(self.kernel, visit.pulls.total)
+        return rkhs_width(self.norm_bound, self.noise_scale, growth, confidence)
+
+    def _confidences(self, state: ThresholdState) -> tuple[float, float, float]:
+        """Return ν of the upper bound, of the lower bound, and of the cap."""
+        progress = state.progress
+        if progress.stage == "leaves":
+            return self.delta, self.delta, self.delta
+        p, r, T, d = self.walk_error, len(progress.taken) + 1, self.horizon, state.boxed.dimension
+        if progress.stage in ("left", "right"):
+            return p, p, p
+        nodes = math.log(4.0 * d * T / self.delta) / (2.0 * (p - 0.5) ** 2)  # Lemma 3 with δ₁ = δ₀/4T
+        strict = self.delta / (4.0 * T * r * (r + 1) * nodes)
+        if progress.stage == "root":  # Algorithm 6
+            return strict, p, strict
+        return (strict if self._is_capped(state, p) else p), strict, strict  # Algorithm 5
+
+    def _is_capped(self, state: ThresholdState, confidence: float) -> bool:
+        """Return whether the test has drawn t_term, or S̄(ν) of eq. 4: the t with 2 (1 + 2λ) β_t
         |D_g|^{1/2} ≤ L Δ^α √t."""
         visit = state.progress.visit
         if self.max_local_pulls is not None:
             return visit.since >= self.max_local_pulls
-        error = 2.0 * (1.0 + 2.0 * self.regularization) * self._width(visit) * math.sqrt(len(visit.grid))
+        error = 2.0 * (1.0 + 2.0 * self.regularization) * self._width(visit, confidence) * math.sqrt(len(visit.grid))
         return error <= self.margin(state.epoch) * math.sqrt(visit.since)
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
@@ -203,16 +242,43 @@ class GPThreDS:
 
     def _advance(self, state: ThresholdState, verdict: int) -> ThresholdState:
         """Return the state after a test's verdict."""
-        return self._finish(state) if verdict == SUB_PERFORMING else self._accept(state, verdict)
+        if state.progress.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
+            return self._finish(state)
+        return self._accept(state, verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
 
     def _accept(self, state: ThresholdState, arm: int) -> ThresholdState:
-        """Return the state without the leaf of this arm, which is high-performing, in the search."""
+        """Return Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
         progress, boxed = state.progress, state.boxed
+        leaf = boxed.leaf(progress.path[0], arm, boxed.dimension)
         visit = progress.visit
-        leaf = boxed.leaf(visit.node, arm, boxed.dimension)
         grid = read_only(np.setdiff1d(visit.grid, boxed.inside(leaf, visit.grid)), np.intp)
         visit = replace(visit, grid=grid, since=0)
         return replace(state, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
+
+    def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
+        """Return Algorithm 3: the walk's next box, and which test comes then."""
+        progress, is_high = state.progress, verdict != SUB_PERFORMING
+        path, stage, taken = progress.path, progress.stage, progress.taken
+        if stage == "leaf" and is_high:
+            return self._visit(state, path[:1], "root", (*taken, path[-1]))
+        if stage == "left" and not is_high:
+            return self._visit(state, path, "right", taken)
+        if is_high:  # the root passed, or one of the two children is entered
+            path = path if stage == "root" else (*path, progress.visit.node)
+            is_leaf = len(path) > state.boxed.dimension or state.boxed.is_point(path[-1])
+            return self._visit(state, path, "leaf" if is_leaf else "left", taken)
+        path = path[:-1] or path  # the root is its own parent
+        return self._visit(state, path, "root" if len(path) == 1 else "left", taken)
+
+    def _visit(
+        self, state: ThresholdState, path: tuple[Box, ...], stage: Stage, taken: tuple[Box, ...]
+    ) -> ThresholdState:
+        """Return the state that begins a test of `path`'s last box, or of one of its halves."""
+        node = path[-1]
+        if stage in ("left", "right"):
+            node = state.boxed.halves(node)[stage == "right"]
+        visit = Visit(node, self._grid(state, node, taken), Pulls.none(len(state.arms)))
+        return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
 
     def _grid(self, state: ThresholdState, node: Box, taken: Sequence[Box]) -> Indices:
         """Return D_g of `node` without the leaves found already."""
@@ -243,6 +309,6 @@ class GPThreDS:
 
     def _begin(self, state: ThresholdState, position: int) -> ThresholdState:
         """Return the state in which the search below `roots[position]` begins."""
-        node = state.epoch.roots[position]
-        visit = Visit(node, self._grid(state, node, ()), Pulls.none(len(state.arms)))
-        return replace(state, progress=RootSearch(position, (), visit))
+        started = replace(state, progress=replace(state.progress, position=position))
+        stage: Stage = "leaves" if self.search == "direct" else "root"
+        return self._visit(started, (state.epoch.roots[position],), stage, ())

@@ -1,5 +1,5 @@
 """`orchestrator.bandit.strategies.gp_threds`: GP-ThreDS: thresholded domain shrinking (Salgia,
-Vakili, Zhao 2021, Algorithms 1, 2 and 4).
+Vakili, Zhao 2021, Algorithms 1 to 6).
 """
 
 import math
@@ -15,10 +15,11 @@ from orchestrator.bandit.confidence import rkhs_width
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
-from orchestrator.bandit.strategies.gp_threds import GPThreDS
+from orchestrator.bandit.strategies.gp_threds import GPThreDS, Search
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
 
+SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])
 UNCAPPED = 10**6
 
 
@@ -48,7 +49,8 @@ def boxes_with(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[
     return [box for box in boxes if len(state.boxed.inside(box, np.array([arm])))]
 
 
-def test_without_noise_the_maximiser_is_never_pruned() -> None:
+@SEARCHES
+def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
     # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not
     # end
     epochs = 0
@@ -62,7 +64,7 @@ def test_without_noise_the_maximiser_is_never_pruned() -> None:
             "c": 0.05,
         }
         low, high = float(values.max()) - 1.0, float(values.max()) + 0.3
-        strategy = GPThreDS(**options, low=low, high=high, max_local_pulls=UNCAPPED)
+        strategy = GPThreDS(**options, low=low, high=high, max_local_pulls=UNCAPPED, search=search)
         best = int(values.argmax())
         for _, _, state_after in play(strategy, arms, values, 100):
             assert len(boxes_with(state_after, state_after.epoch.roots, best)) == 1
@@ -180,7 +182,40 @@ def test_the_direct_search_pulls_what_the_printed_algorithm_pulls(first: First) 
     assert accepted > 3
 
 
-def test_visit_of_a_region_ends_when_brute_force_ends_it() -> None:
+def test_the_walk_steps_as_algorithm_3_does() -> None:
+    strategy = GPThreDS(search="random_walk")
+    start = strategy.init(np.random.default_rng(0).random((200, 2)), np.random.default_rng(0))
+    root, boxed = Box.unit(2), start.boxed
+    left, right = boxed.halves(root)
+    leaf = boxed.halves(right)[0]
+    yes, no = 0, SUB_PERFORMING
+
+    def state_after(*verdicts: int) -> ThresholdState:
+        return strategy.restore(start, [], {"seed": start.seed, "verdicts": verdicts})
+
+    def place(*verdicts: int) -> tuple[Any, ...]:
+        progress = state_after(*verdicts).progress
+        return progress.stage, progress.path, progress.visit.node
+
+    assert place() == ("root", (root,), root)
+    assert place(yes) == ("left", (root,), left)
+    assert place(yes, no) == ("right", (root,), right)
+    assert place(yes, no, no) == ("root", (root,), root), "the root is its own parent"
+    assert place(yes, no, yes) == ("left", (root, right), leaf)
+    assert place(yes, no, yes, no, no) == ("root", (root,), root)
+    assert place(yes, no, yes, yes) == ("leaf", (root, right, leaf), leaf)
+    assert place(yes, no, yes, yes, no) == ("left", (root, right), leaf), "a rejected leaf goes back to its parent"
+    accepted = state_after(yes, no, yes, yes, yes)
+    assert (accepted.progress.stage, accepted.progress.taken) == ("root", (leaf,))
+    assert not set(accepted.progress.visit.grid) & set(boxed.inside(leaf, np.arange(200)))
+    ended = state_after(yes, no, yes, yes, yes, no)
+    assert (ended.epoch.roots, ended.epoch.height, ended.epoch.found) == ((leaf,), 2, ())
+    fallen = state_after(no)
+    assert (fallen.epoch.roots, fallen.epoch.height) == ((root,), 1)
+
+
+@SEARCHES
+def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None:
     arms, values, norm = smooth_problem(4)
     options: dict[str, Any] = {
         "kernel": RBF(0.3),
@@ -189,26 +224,42 @@ def test_visit_of_a_region_ends_when_brute_force_ends_it() -> None:
         "noise_scale": 0.03,
         "c": 0.1,
     }
-    strategy = GPThreDS(**options, low=0.0, high=1.0, max_local_pulls=None)
-    verdicts = set()
+    strategy = GPThreDS(**options, low=0.0, high=1.0, search=search, max_local_pulls=None, horizon=100)
+    kinds = set()
     for before, arm, _ in play(strategy, arms, values, 100):
         state = before.observe([Observation(arm, float(values[arm]))])
-        visit, n = state.progress.visit, len(arms_of_visit(state))
-        beta = norm + 0.03 * math.sqrt(2 * (math.log(n) + 1 + math.log(1 / 1e-3)))
-        is_capped = 2 * 1.02 * beta * math.sqrt(len(visit.grid) / n) <= 0.1 * 2.0**-state.epoch.height
+        visit, p, pulled = state.progress.visit, 0.25, arms_of_visit(state)
+        n = len(pulled)
+        r = len(state.progress.taken) + 1
+        nodes = math.log(4 * 2 * 100 / 1e-3) / (2 * (p - 0.5) ** 2)
+        strict = 1e-3 / (4 * 100 * r * (r + 1) * nodes)
+
+        def beta(nu: float, n: int = n) -> float:
+            return norm + 0.03 * math.sqrt(2 * (math.log(n) + 1 + math.log(1 / nu)))
+
+        def is_capped(nu: float, grid: int = len(visit.grid), n: int = n, state: Any = state) -> bool:
+            return bool(2 * 1.02 * beta(nu, n) * math.sqrt(grid / n) <= 0.1 * 2.0**-state.epoch.height)
+
+        below, above, last = {
+            "leaves": (1e-3,) * 3,
+            "left": (p,) * 3,
+            "right": (p,) * 3,
+            "root": (strict, p, strict),
+            "leaf": (strict if is_capped(p) else p, strict, strict),
+        }[state.progress.stage]
         mean, deviation = dense_belief(
             RBF(0.3), arms, arms_of_visit(state), values[arms_of_visit(state)].tolist(), 0.01
         )
-        lower, upper = (mean - beta * deviation)[visit.grid], (mean + beta * deviation)[visit.grid]
-        if lower.max() >= state.epoch.threshold or is_capped:
+        lower, upper = (mean - beta(above) * deviation)[visit.grid], (mean + beta(below) * deviation)[visit.grid]
+        if lower.max() >= state.epoch.threshold or is_capped(last):
             expected = visit.grid[int(np.argmax(lower))]
         elif upper.max() <= state.epoch.threshold - 0.1 * 2.0**-state.epoch.height:
             expected = SUB_PERFORMING
         else:
             expected = None
         assert strategy.verdict(state) == expected
-        verdicts.add(None if expected is None else expected >= 0)
-    assert len(verdicts) >= 2
+        kinds.add((state.progress.stage, None if expected is None else expected >= 0))
+    assert len(kinds) >= (2 if search == "direct" else 5)
 
 
 def arms_of_visit(state: ThresholdState) -> list[int]:
@@ -244,19 +295,21 @@ def test_the_interval_rises_after_a_find_and_falls_without_one() -> None:
     assert GPThreDS(c=0.2, holder_exponent=0.5).next_epoch(replace(epoch, found=(root,))).low == pytest.approx(0.65)
 
 
-def test_pulls_close_in_on_a_hill() -> None:
+@SEARCHES
+def test_pulls_close_in_on_a_hill(search: Search) -> None:
     axis = np.linspace(0, 1, 25)
     arms = np.array([(x, y) for x in axis for y in axis])
     values = np.exp(-8 * ((arms - (0.3, 0.7)) ** 2).sum(axis=1))
-    strategy = GPThreDS(norm_bound=1.0, low=0.5, high=1.2, max_local_pulls=20)
+    strategy = GPThreDS(norm_bound=1.0, low=0.5, high=1.2, max_local_pulls=20, search=search)
     pulled = [arm for _, arm, _ in play(strategy, arms, values, 300, noise=0.1)]
     regrets = 1.0 - values[pulled]
     assert regrets[-60:].mean() < 0.5 * (1.0 - values).mean()
 
 
-def test_a_long_run_with_failures_is_restored_from_its_records() -> None:
+@SEARCHES
+def test_a_long_run_with_failures_is_restored_from_its_records(search: Search) -> None:
     arms, values, norm = smooth_problem(9)
-    strategy = GPThreDS(RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()))
+    strategy = GPThreDS(RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()), search=search)
     rng, verdicts = np.random.default_rng(0), 0
     live = restored = strategy.init(arms, np.random.default_rng(5))
     for number in range(150):
@@ -271,9 +324,12 @@ def test_a_long_run_with_failures_is_restored_from_its_records() -> None:
     assert verdicts > 10
 
 
-def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain() -> None:
+@SEARCHES
+def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain(search: Search) -> None:
     arms, values, norm = smooth_problem(2)
-    strategy = GPThreDS(RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()) + 0.2)
+    strategy = GPThreDS(
+        RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()) + 0.2, search=search
+    )
     *_, (_, _, state) = play(strategy, arms, values, 150)
     assert state.epoch.roots != (Box.unit(2),)
     lost = [arm for arm in range(40) if boxes_with(state, state.epoch.roots, arm)]
@@ -325,7 +381,13 @@ def test_it_waits_while_a_pull_is_pending() -> None:
         ({"holder_exponent": 2.0}, "strategy.holder_exponent must be > 0 and <= 1, got 2.0"),
         ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),
         ({"max_local_pulls": 0}, "strategy.max_local_pulls must be a whole number >= 1 or left out, got 0"),
+        ({"search": "walk"}, "strategy.search must be one of random_walk, direct, got 'walk'"),
         ({"first": "corner"}, "strategy.first must be one of random, centre, got 'corner'"),
+        (
+            {"first": "centre", "search": "random_walk"},
+            "strategy.first must be random where search is random_walk, got 'centre'",
+        ),
+        ({"walk_error": 0.5}, "strategy.walk_error must be > 0 and < 0.5, got 0.5"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
