@@ -73,14 +73,17 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     return middle, (high - low) / 2.0
 
 
-def explores_places(state: SparseState) -> bool:
-    """Return whether arms that were evaluated are only repeated to verify them: where values are
-    noisy, the search is short, and most arms were not evaluated."""
+def places_left(state: SparseState, pending: Sequence[int]) -> int:
+    """Return how many picks of arms that were not chosen yet are made before the model alone
+    decides about repeats; 0 where it does: where values are exact, the search is long, or half of
+    the arms were chosen."""
     if state.calibration is None or state.layout is None or not state.repeats or not state.goals.is_single:
-        return False
+        return 0
     is_short = state.pulls.total < RESULTS * state.layout.parameter_count
-    is_vast = 2 * len(np.union1d(state.pulls.arms, state.set_aside)) < len(state.model.arms)
-    return is_short and is_vast and is_noisy(state.calibration.fitted) and not len(state.curves.trials)
+    if not is_short or not is_noisy(state.calibration.fitted) or state.curves.trials:
+        return 0
+    chosen = np.union1d(np.union1d(state.pulls.arms, state.set_aside), np.array(pending, np.intp))
+    return max(len(state.model.arms) // 2 - len(chosen), 0)
 
 
 def is_verification_due(state: SparseState, open_pulls: int, share: float) -> bool:

@@ -61,7 +61,7 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
     Verdict,
 )
-from orchestrator.bandit.sparse.verification import Estimates, explores_places, is_verification_due
+from orchestrator.bandit.sparse.verification import Estimates, is_verification_due, places_left
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
@@ -195,7 +195,8 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        workspace, left = self._workspace(state, pending), state.left(pending, limit)
+        places = places_left(state, pending) if self.verify else 0
+        workspace, left = self._workspace(state, pending, explores_places=places > 0), state.left(pending, limit)
         verdict = workspace.drift.decide()
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
@@ -221,8 +222,15 @@ class BBKB(SparseStrategy[SparseState]):
             if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
             verdict = workspace.drift.decide()
-        self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
-        return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
+            places -= contender is None
+            if workspace.explores_places and not places:
+                break
+        self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.explores_places), workspace)
+        chosen = Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
+        if verdict is not Verdict.OPEN or len(picks) == left:
+            return chosen
+        rest = self._choose(state, (*pending, *(pick.arm for pick in picks)), left - len(picks))  # by the model alone
+        return replace(rest, picks=(*picks, *rest.picks), prospect=prospect) if isinstance(rest, Choose) else chosen
 
     def _lacking_arm(self, state: SparseState, workspace: "_Workspace") -> int | None:
         """Return the arm that the next pick takes for the sake of coverage; None where it takes
@@ -247,21 +255,21 @@ class BBKB(SparseStrategy[SparseState]):
             return None
         return PausedTrials(state, pending, self.width)
 
-    def _workspace(self, state: SparseState, pending: Sequence[int]) -> "_Workspace":
+    def _workspace(self, state: SparseState, pending: Sequence[int], explores_places: bool) -> "_Workspace":
         """Return the workspace of a batch at `state` with these pulls pending.
 
         An earlier `ask` that ended with just these pulls is continued, so that choosing one by one
         costs no more than choosing a batch. Its workspace is taken out of the memory: no two calls
         ever use one at the same time.
         """
-        earlier = self._kept_workspaces.take(self._key(state, pending))
+        earlier = self._kept_workspaces.take(self._key(state, pending, explores_places))
         if earlier is not None:
             return earlier
-        blocked, is_spread = state.blocked(pending), self.verify > 0 and explores_places(state)
-        if is_spread:
+        blocked = state.blocked(pending)
+        if explores_places:
             blocked = np.union1d(np.union1d(blocked, state.pulls.arms), np.array(pending, np.intp))
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
-        workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=is_spread)
+        workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=explores_places)
         workspace.begin(pending)
         if state.goals.is_single:
             workspace.queue = picking.queue(blocked, self.lazy)
@@ -275,9 +283,9 @@ class BBKB(SparseStrategy[SparseState]):
         return Recent(1)
 
     @staticmethod
-    def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
+    def _key(state: SparseState, pulls: Sequence[int], explores_places: bool) -> "_Key":
         """Return all that a workspace depends on, beside the strategy; posteriors by identity."""
-        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
+        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), explores_places
 
     def _drift(self, batch: AnyBatch) -> Drift:
         if self.never_waits:
@@ -345,7 +353,7 @@ class BBKB(SparseStrategy[SparseState]):
         return tuple(never[order[: live - most]].tolist())
 
 
-_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]
+_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
 
 @dataclass

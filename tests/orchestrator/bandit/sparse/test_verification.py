@@ -11,11 +11,12 @@ from orchestrator.bandit.pulls import ENOUGH
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import (
     OWN_PULLS,
+    RESULTS,
     WIDTH,
     Estimates,
     estimate,
-    explores_places,
     is_verification_due,
+    places_left,
 )
 from orchestrator.bandit.start.coverage import is_coverage_due
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -49,7 +50,7 @@ def search(chooser: BBKB, count: int, noise: float, arms: Arms = ARMS) -> tuple[
 
 def test_noisy_values_make_it_explore_places_and_repeat_the_best_ones_as_a_quarter_of_the_picks() -> None:
     state, picks = search(strategy(), 80, noise=0.3)
-    assert explores_places(state)
+    assert places_left(state, ())
     after_start = picks[16:]
     repeated = [pick for pick in after_start if pick.reason == "verification"]
     assert len(repeated) == pytest.approx(VERIFY * len(after_start), abs=4)
@@ -71,7 +72,7 @@ def test_arms_that_do_not_repeat_are_not_verified() -> None:
     arms = Arms.of(GRID, repeats=False)
     state, picks = search(strategy(), 60, 0.3, arms)
     assert len({pick.arm for pick in picks}) == len(picks)
-    assert not explores_places(state)
+    assert not places_left(state, ())
 
 
 def test_picks_one_by_one_are_those_of_a_batch() -> None:
@@ -125,9 +126,23 @@ def test_the_contender_has_the_largest_bound_until_the_best_is_separate() -> Non
     assert of([1.0], [4]).contender(()) is None
 
 
-def test_a_search_that_is_long_or_has_seen_most_arms_leaves_repeats_to_the_model() -> None:
-    few = Arms.of(GRID[::10])
-    assert not explores_places(search(strategy(), 60, 0.3, few)[0])
+def test_a_long_search_leaves_repeats_to_the_model() -> None:
     state, picks = search(strategy(), 120, 0.3)
-    assert explores_places(state) is (state.pulls.total < 100)
-    assert all(pick.reason != "verification" for pick in picks[104:])
+    assert state.pulls.total >= RESULTS * 2
+    assert not places_left(state, ())
+    assert all(pick.reason != "verification" for pick in picks[RESULTS * 2 + 4 :])
+
+
+def test_when_half_of_the_arms_were_chosen_the_model_decides_also_within_a_batch() -> None:
+    state, _ = search(strategy(), 20, 1.0, Arms.of(GRID[::8]))
+    assert 0 < places_left(state, ()) < 10
+    batch = strategy().ask(state, [], 30)
+    assert isinstance(batch, Choose)
+    assert len(batch.picks) == 30
+    assert places_left(state, [pick.arm for pick in batch.picks]) == 0
+    pending: list[int] = []
+    for expected in batch.picks:
+        decision = strategy().ask(state, pending, 1)
+        assert isinstance(decision, Choose)
+        assert decision.picks[0].arm == expected.arm
+        pending.append(expected.arm)
