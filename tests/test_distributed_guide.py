@@ -1,31 +1,32 @@
-"""The example of docs/guide/distributed.md runs as it is printed, on this machine."""
+"""The examples of docs/guide/distributed.md run as they are printed, on this machine."""
 
 import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from bbkb import load
 
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch, which the example trains with, is missing")
 REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "guide" / "distributed.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    """The only code block of the page in this language."""
-    (code,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-    return str(code)
+def blocks(language: str) -> list[str]:
+    """The code blocks of the page in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 @pytest.mark.thorough
-def test_example_trains_on_two_machines(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(block("python"))
-    (tmp_path / "campaign.yaml").write_text(block("yaml"))
+@pytest.mark.parametrize("library", ["torch", "xgboost"])
+def test_example_trains_on_two_machines(tmp_path: Path, library: str) -> None:
+    pytest.importorskip(library)
+    (code,) = (block for block in blocks("python") if f"import {library}\n" in block)
+    (campaign,) = blocks("yaml")
+    (tmp_path / "train.py").write_text(code)
+    (tmp_path / "campaign.yaml").write_text(campaign)
     done = subprocess.run(
         [sys.executable, "-m", "bbkb", "run", "campaign.yaml", "--set", "workers.spread=soft", "--set", "run=one"],
         cwd=tmp_path,

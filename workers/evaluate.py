@@ -84,12 +84,13 @@ def evaluate(
     is_expendable: bool = False,
     publish: Publish | None = None,
     machine: Machine | None = None,
+    kind_of: Callable[[BaseException], FailureKind] = lambda error: FailureKind.ERROR,
 ) -> Outcome:
     """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome,
     `worker` (default `host:pid`) is recorded in it. `publish` takes each intermediate value on its
     way, and says whether the attempt should stop. `machine` is the one that this process is on,
     where the attempt takes several: SIGTERM then ends the evaluation, and the value of a rank above
-    0 is NaN.
+    0 is NaN. `kind_of` says what an exception of the objective means.
 
     What it prints is kept (`workers.output`) where the attempt has a folder for it.
 
@@ -105,7 +106,7 @@ def evaluate(
         # the first machine's stop ends all
         step_limit = attempt.step_limit if machine is None or machine.rank == 0 else None
         reports = Reports(publish, attempt.folder, printed.write, machine, step_limit)
-        outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports)
+        outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports, kind_of)
     return printed.sent_with(outcome)
 
 
@@ -117,6 +118,7 @@ def _evaluate(
     where: str,
     is_expendable: bool,
     reports: Reports,
+    kind_of: Callable[[BaseException], FailureKind],
 ) -> Outcome:
     machine = reports.machine
     started = now()
@@ -135,7 +137,7 @@ def _evaluate(
     except BaseException as error:  # also SystemExit and other exceptions that would end the process
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
-        kind, message = _explain(error, limits)
+        kind, message = _explain(error, limits, kind_of)
         return Failure(
             trial=attempt.trial,
             attempt=attempt.attempt,
@@ -191,7 +193,9 @@ def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker
 # ---------------------------------------------------------------------------------------------
 
 
-def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
+def _explain(
+    error: BaseException, limits: Limits, kind_of: Callable[[BaseException], FailureKind]
+) -> tuple[FailureKind, str]:
     match error:
         case _DeadlineReached():
             return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
@@ -202,7 +206,7 @@ def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
         case MemoryError():
             return FailureKind.OUT_OF_MEMORY, _describe(error)
         case _:
-            return FailureKind.ERROR, _describe(error)
+            return kind_of(error), _describe(error)
 
 
 def _describe(error: BaseException) -> str:

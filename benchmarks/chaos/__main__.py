@@ -27,7 +27,7 @@ _SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds
 
 Kills = Annotated[int, typer.Option(min=0, help="The number of SIGKILLs; campaigns are started until all are used.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the choice of processes and times, and of the campaigns.")]
-Kind = Annotated[str, typer.Option(help="actor, auto, task and gang, separated by commas; campaigns use them in turn.")]
+Kind = Annotated[str, typer.Option(help="actor, auto, task, gang and train, separated by commas: used in turn.")]
 Evaluations = Annotated[int, typer.Option(min=1, help="Evaluations of one campaign.")]
 Pause = Annotated[tuple[float, float], typer.Option(help="Shortest and longest seconds between two strikes.")]
 Store = Annotated[

@@ -27,15 +27,16 @@ ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 print(json.dumps(list(groups_named("bbkb "))))
 """
 
+_KINDS = {"gang": "kind: actor, machines: 2", "train": "kind: actor, machines: 2, ray_train: true"}
 _FILE = """
 name: chaos
 seed: {seed}
-objective: {{callable: "benchmarks.chaos.objective:evaluate"}}
+objective: {{callable: "benchmarks.chaos.objective:{function}"}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 512}}
 strategy: {{name: bbkb, kernel: {{name: rbf, lengthscale: 0.5}}, regularization: 0.5, ratio_threshold: 3}}
 budget: {{evaluations: {evaluations}}}
-workers: {{count: {workers}, kind: {kind}, machines: {machines}, timeout_seconds: 60}}
+workers: {{count: {workers}, {kind}, timeout_seconds: 60}}
 store: {store}
 runs: {runs}
 """
@@ -43,8 +44,8 @@ runs: {runs}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings of a campaign. `kind`: of workers, or `gang`: worker actors on two machines;
-    `store`: sqlite or a database's URL."""
+    """The settings of a campaign. `kind`: of workers; `gang`: worker actors on two machines;
+    `train`: a trainer of Ray Train with two workers. `store`: sqlite or a database's URL."""
 
     kind: str
     evaluations: int
@@ -78,8 +79,8 @@ class Campaign:
                 seed=plan.seed,
                 evaluations=plan.evaluations,
                 workers=plan.workers,
-                kind="actor" if plan.kind == "gang" else plan.kind,
-                machines=2 if plan.kind == "gang" else 1,
+                function="evaluate_with_trainer" if plan.kind == "train" else "evaluate",
+                kind=_KINDS.get(plan.kind, f"kind: {plan.kind}"),
                 store=plan.store,
                 runs=runs,
             )

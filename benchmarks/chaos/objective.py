@@ -4,7 +4,7 @@ be counted independently of the log.
     <seed> start|finish <when it began> <now> <pid> <node> actor|task <port> <rank>
 
 The ranks of an evaluation on several machines have the same seed and port. Each rank starts a child
-process, which must end with it.
+process, which must end with it. The workers of a trainer are the ranks above 0.
 """
 
 import os
@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import ray
 
 from benchmarks.chaos.cluster import node_of_this_process
-from objectives.machines import Machine
+from objectives.machines import Machine, free_port
 
 NOTES = "BBKB_CHAOS_NOTES"  # the folder of the records
 SECONDS = "BBKB_CHAOS_SECONDS"  # seconds of the shortest and the longest evaluation
@@ -57,23 +58,64 @@ class Execution:
 def evaluate(x: float, seed: int, machine: Machine) -> Mapping[str, float]:
     """A parabola, after a sleep of `duration`. The metrics identify the execution of rank 0."""
     began = time.time()
-    place = "task" if ray.get_runtime_context().get_actor_id() is None else "actor"
-
-    def note(what: str) -> None:
-        node = node_of_this_process() or "-"
-        line = f"{seed} {what} {began!r} {time.time()!r} {os.getpid()} {node} {place} {machine.port} {machine.rank}\n"
-        file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(file, line.encode())  # in one call, so that lines of several processes do not mix
-        finally:
-            os.close(file)
-
-    note("start")
+    note(seed, "start", began, machine.port, machine.rank)
     if machine.count > 1:
         subprocess.Popen([CHILD, "100000"])
+    sleep_for(seed)
+    note(seed, "finish", began, machine.port, machine.rank)
+    return result(x, began)
+
+
+def evaluate_with_trainer(x: float, seed: int) -> Mapping[str, float]:
+    """As `evaluate`, while a trainer of Ray Train with two workers, the ranks 1 and 2, sleeps."""
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.xgboost import XGBoostTrainer
+
+    began, port = time.time(), free_port()
+    note(seed, "start", began, port, rank=0)
+    scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1})
+    settings = {"seed": seed, "port": port}
+    XGBoostTrainer(
+        _sleep_on_each,
+        train_loop_config=settings,
+        scaling_config=scaling,
+        run_config=RunConfig(storage_path=os.environ["RAY_TMPDIR"]),
+    ).fit()
+    note(seed, "finish", began, port, rank=0)
+    return result(x, began)
+
+
+def _sleep_on_each(config: dict[str, int]) -> None:
+    """What each worker of the trainer does, until all have done it."""
+    from ray.train import get_context
+    from xgboost import collective
+
+    rank = 1 + get_context().get_world_rank()
+    note(config["seed"], "start", time.time(), config["port"], rank)
+    sleep_for(config["seed"])
+    collective.allreduce(np.ones(1), collective.Op.SUM)
+
+
+def note(seed: int, what: str, began: float, port: int, rank: int) -> None:
+    """Append a record."""
+    place = "task" if ray.get_runtime_context().get_actor_id() is None else "actor"
+    node = node_of_this_process() or "-"
+    line = f"{seed} {what} {began!r} {time.time()!r} {os.getpid()} {node} {place} {port} {rank}\n"
+    file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(file, line.encode())  # in one call, so that lines of several processes do not mix
+    finally:
+        os.close(file)
+
+
+def sleep_for(seed: int) -> None:
+    """Sleep for the `duration` of this evaluation."""
     shortest, longest = map(float, os.environ[SECONDS].split())
     time.sleep(duration(seed, shortest, longest))
-    note("finish")
+
+
+def result(x: float, began: float) -> Mapping[str, float]:
+    """The value at x, and the metrics that identify the execution."""
     return {"value": 1.0 - (x - 0.3) ** 2, "pid": float(os.getpid()), "began": began}
 
 

@@ -17,7 +17,7 @@ from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting, check_node, places_of
+from orchestrator.launchers.writing import Setting, check_node, least_nodes, places_of
 from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
@@ -68,6 +68,11 @@ class Pods:
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
         return {"requests": resources, "limits": dict(resources)}
+
+    @property
+    def nodes(self) -> list[dict[str, float]]:
+        """The resources of the workers, by Ray's names."""
+        return [{"CPU": float(self.cpus), "GPU": float(self.gpus)}] * self.pods
 
 
 def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[Manifest]:
@@ -136,8 +141,7 @@ def new_token() -> str:
 def workers_on(pods: Pods, settings: Settings) -> int:
     """Return evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
     check_node(settings, cpus=pods.cpus, gpus=pods.gpus, several="pods")
-    pod = {"CPU": float(pods.cpus), "GPU": float(pods.gpus)}
-    return places_of(settings, [pod] * pods.pods, several="pods")
+    return places_of(settings, pods.nodes, several="pods")
 
 
 def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
@@ -178,7 +182,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
                 {
                     "groupName": "workers",
                     "replicas": pods.pods,
-                    "minReplicas": 1,
+                    "minReplicas": least_nodes(settings, pods.nodes),
                     "maxReplicas": pods.pods,
                     "rayStartParams": {"num-cpus": str(pods.cpus)},
                     "template": {"spec": _pod("ray-worker", pods.image, pods.resources, grace)},

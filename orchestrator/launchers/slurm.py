@@ -9,7 +9,8 @@ from pathlib import Path
 
 from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
-from orchestrator.launchers.writing import Setting, check_node, places_of, render
+from orchestrator.launchers.writing import Setting, check_node, least_nodes, places_of, render
+from orchestrator.session.resources import largest_share
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 
@@ -17,6 +18,7 @@ END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job aga
 DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
 _LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm's
 _CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
+_JOIN_SECONDS = 300  # for the nodes that one evaluation needs, before the campaign starts without them
 _EARLY_SECONDS = 60  # by which Slurm's signal may be early
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 
@@ -60,11 +62,6 @@ class JobResources:
             return int(match["days"]) * 86400 + first * 3600 + second * 60 + third
         return first * 3600 + second * 60 + third if match["third"] is not None else first * 60 + second
 
-    @property
-    def head_cpus(self) -> int:
-        """Cores of the first node that evaluations may take."""
-        return self.cpus - 1 if self.cpus >= _CORES_WITH_A_SPARE else self.cpus
-
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -83,7 +80,10 @@ def script_for(
     the `ray` that nodes use outside a container. Raises UserError when a node cannot hold one
     evaluation, or the time limit is so short that Slurm's notice of it may come at the start.
     """
-    places = _places(allocation, settings)
+    check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
+    nodes = _nodes(allocation, settings)
+    places = places_of(settings, nodes, several="nodes")
+    head_cpus = int(nodes[0]["CPU"])
     grace = grace_seconds(settings.workers.timeout_seconds)
     if allocation.seconds <= grace + _EARLY_SECONDS:
         least = duration(grace + _EARLY_SECONDS)
@@ -102,9 +102,10 @@ def script_for(
         grace=grace,
         arguments=shlex.join([*arguments, "--workers", str(places)]),
         cpus=allocation.cpus,
-        head_cpus=allocation.head_cpus,
+        head_cpus=head_cpus,
+        others=least_nodes(settings, nodes) - 1,
     )
-    return Script(text, tuple(_reasons(allocation, settings, places, grace, run)))
+    return Script(text, tuple(_reasons(allocation, settings, places, head_cpus, grace, run)))
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
@@ -114,18 +115,19 @@ def grace_seconds(timeout_seconds: float | None) -> int:
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
 
 
-def _places(allocation: JobResources, settings: Settings) -> int:
-    """Return how many evaluations run at once. Raises UserError if a node cannot hold one."""
-    check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
-    gpus = float(allocation.gpus)
-    head = {"CPU": float(allocation.head_cpus), "GPU": gpus}
-    other = {"CPU": float(allocation.cpus), "GPU": gpus}
-    return max(1, places_of(settings, [head, *[other] * (allocation.nodes - 1)], several="nodes"))
+def _nodes(allocation: JobResources, settings: Settings) -> list[dict[str, float]]:
+    """Return what evaluations may take of each node, by Ray's names of resources: of the first one
+    all cores but the coordinator's, unless an evaluation needs all."""
+    spare = allocation.cpus >= _CORES_WITH_A_SPARE and largest_share(settings).cpus <= allocation.cpus - 1
+    node = {"CPU": float(allocation.cpus), "GPU": float(allocation.gpus)}
+    return [{**node, "CPU": node["CPU"] - spare}, *[node] * (allocation.nodes - 1)]
 
 
-def _reasons(allocation: JobResources, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
+def _reasons(
+    allocation: JobResources, settings: Settings, places: int, head_cpus: int, grace: int, run: str
+) -> list[Setting]:
     workers = settings.workers
-    spare = "; one core of the first node is the coordinator's" if allocation.head_cpus < allocation.cpus else ""
+    spare = "; one core of the first node is the coordinator's" if head_cpus < allocation.cpus else ""
     each = _count_of(workers.cpus, "CPU") + (f" and {_count_of(workers.gpus, 'GPU')}" if workers.gpus else "")
     each += f" on each of {plural(workers.machines, 'machine')}" if workers.machines > 1 else ""
     return [
@@ -178,5 +180,6 @@ def _render(allocation: JobResources, **values: object) -> str:
             "general": values["bin_folder"] == "" and allocation.container is None,
             "gpus": allocation.gpus,
             "end": END_SECONDS,
+            "join": _JOIN_SECONDS,
         },
     )

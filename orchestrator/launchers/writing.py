@@ -9,7 +9,9 @@ from functools import cache
 import jinja2
 
 from orchestrator.errors import UserError
+from orchestrator.session.resources import largest_share
 from orchestrator.settings.model import Settings
+from workers.messages import Share
 from workers.on_ray.packing import Need, places_on
 
 
@@ -42,20 +44,29 @@ def _environment() -> jinja2.Environment:
 
 def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:
     """Count the evaluations that run at the same time on nodes with these resources, by Ray's
-    names.
+    names; at least one.
 
     Raises UserError when an evaluation takes several machines and these nodes cannot hold one;
     `several`: what the cluster consists of.
     """
-    workers = settings.workers
-    need = Need(cpus=workers.cpus, gpus=workers.gpus, machines=workers.machines, is_spread=workers.is_spread)
-    places = places_on(nodes, need)
-    if places == 0 and workers.machines > 1:
+    largest = largest_share(settings)
+    if places_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
         raise UserError(
-            f"--{several} must be enough for one evaluation, which takes {workers.machines} machines with "
-            f"{workers.cpus:g} CPUs and {workers.gpus:g} GPUs each, got {len(nodes)}"
+            f"--{several} must be enough for one evaluation, which takes {largest.machines} machines with "
+            f"{largest.cpus:g} CPUs and {largest.gpus:g} GPUs each, got {len(nodes)}"
         )
-    return places
+    return max(1, places_on(nodes, _need(settings, settings.workers.share_of({}))))
+
+
+def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
+    """Count how many of these nodes, which hold the largest evaluation, must be there to hold it,
+    in their order."""
+    need = _need(settings, largest_share(settings))
+    return next((count for count in range(1, len(nodes)) if places_on(nodes[:count], need) > 0), len(nodes))
+
+
+def _need(settings: Settings, share: Share) -> Need:
+    return Need(cpus=share.cpus, gpus=share.gpus, machines=share.machines, is_spread=settings.workers.is_spread)
 
 
 def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) -> None:
@@ -64,6 +75,8 @@ def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) ->
     workers = settings.workers
     if workers.executor != "ray":
         raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")
-    for name, has, wants in (("cpus", cpus, workers.cpus), ("gpus", gpus, workers.gpus)):
-        if wants > has:
-            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")
+    largest = largest_share(settings)
+    for name, has, needed in (("cpus", cpus, largest.cpus), ("gpus", gpus, largest.gpus)):
+        if needed > has:
+            key = f"{name}_from" if name in workers.sized_by else name
+            raise UserError(f"--{name} must be >= workers.{key} = {needed:g}, which one evaluation needs, got {has}")

@@ -75,6 +75,17 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
     return Resources(workers=workers, largest=workers.share_of(most))
 
 
+def largest_share(settings: Settings) -> Share:
+    """Return the most that a trial takes of each resource, as far as the campaign file says it."""
+    workers = settings.workers
+    return workers.share_of({name: _largest(settings.space.get(name)) for name in workers.sized_by.values()})
+
+
+def _largest(parameter: Parameter | None) -> float | None:
+    levels = () if parameter is None else parameter.levels or _bounds(parameter)
+    return max((level for level in levels if isinstance(level, int | float)), default=None)
+
+
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
     """Return the parameter's values that matter, checked: candidates, and bounds of draws."""
     place = f"workers.{key}_from.parameter"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bbkb import load
 from tests.deploy.namespaces import missing
 from tests.deploy.slurm import NODES, REPOSITORY, Slurm, bbkb, slurm
 from tests.orchestrator.serve.conftest import TOKEN, running_server
@@ -41,6 +42,28 @@ candidates: {{size: 256}}
 strategy: {{name: uniform}}
 budget: {{evaluations: {EVALUATIONS}}}
 workers: {{timeout_seconds: 20}}
+"""
+
+
+GANG = """
+import os, socket, time
+from tests.workers.on_ray.gang_objectives import add_up
+
+def train(x, seed, machine):
+    total = add_up(1.0, machine.rank, machine.count, machine.addresses[0], machine.port)
+    with open(os.path.join({folder!r}, "executions"), "a") as file:
+        file.write(f"{{seed}} {{socket.gethostname()}} {{machine.rank}}\\n")
+    time.sleep(2.0)
+    return total if machine.rank == 0 else None
+"""
+GANGS = """
+name: gangs
+objective: {callable: "gang:train"}
+space: {x: {low: 0.0, high: 1.0}}
+candidates: {size: 256}
+strategy: {name: uniform}
+budget: {evaluations: 12}
+workers: {machines: 2, cpus: 1, timeout_seconds: 60}
 """
 
 
@@ -166,6 +189,30 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     assert cluster.state(job) == "COMPLETED"
     assert cluster.restarts(job) == 2
     check_complete(run, repeated=6)
+
+
+def test_trials_on_two_nodes_each_run_on_three_nodes(cluster: Slurm) -> None:
+    folder = cluster.folder / "gangs"
+    folder.mkdir()
+    (folder / "gang.py").write_text(GANG.format(folder=str(folder)))
+    (folder / "campaign.yaml").write_text(GANGS)
+    launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "10"]
+    said = cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
+    assert "3 nodes, 1 CPU on each of 2 machines an evaluation" in " ".join(said.split())
+    job = cluster.submit("campaign.sbatch", cwd=folder)
+    cluster.wait(job)
+    assert cluster.state(job) == "COMPLETED"
+    run = folder / "runs" / "gangs"
+    bbkb("verify", str(run))
+    values = [trial.value for trial in load(run).trials()]
+    assert values == [3.0] * 12  # 1 + 2: both machines took part
+    machines: dict[str, dict[str, str]] = {}
+    for line in (folder / "executions").read_text().splitlines():
+        seed, host, rank = line.split()
+        machines.setdefault(seed, {})[rank] = host
+    assert len(machines) == 12
+    assert {len({*hosts.values()}) for hosts in machines.values()} == {2}, machines
+    assert {host for hosts in machines.values() for host in hosts.values()} == set(NODES)
 
 
 def first_update(url: str) -> dict[str, Any]:

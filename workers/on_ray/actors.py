@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.objective import HasPreparation
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.groups import groups_named, make_group, remove_group, sweep_groups
+from workers.on_ray.groups import groups_named, let_others_begin, make_group, remove_group, sweep_groups
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request, need_of
@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger("bbkb.executor")
 IDLE_SECONDS = 60.0
 PLACE_SECONDS = 30.0  # for a new worker to start, before an idle one is ended to free its place
 _TOUCH_SECONDS = 20.0
-_TITLE = "bbkb {campaign} worker "
+_TITLES = "bbkb "  # the names of all campaigns' workers begin with it
 
 
 @dataclass(eq=False, slots=True)
@@ -123,6 +123,10 @@ class WorkerPool:
     def end(self, reference: Reference) -> None:
         """Kill the worker that evaluates it, which may hang, or forget one that died by itself."""
         self._kill(self._busy.pop(reference), may_hang=True)
+
+    def let_others_begin(self) -> None:
+        """Let a campaign that waits for room have it before this one asks for more."""
+        let_others_begin(_TITLES, _title(self._placing.campaign))
 
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
         """Return what workers of an earlier session hold of these (trial → attempt): outcomes that
@@ -316,4 +320,4 @@ def _end(worker: _Worker, reaches_other_nodes: bool) -> None:
 
 
 def _title(campaign: str) -> str:
-    return _TITLE.format(campaign=campaign)
+    return f"{_TITLES}{campaign} worker "

@@ -319,8 +319,14 @@ class RayExecutor:
     def _leave(self, reference: Reference, is_well: bool) -> None:
         """A worker actor is free again, or of no more use; where campaigns take turns, its place goes
         to the next."""
-        if self._running[reference].place is self._pool:
-            (self._pool.free if is_well and not self._places.is_crowded else self._pool.end)(reference)
+        if self._running[reference].place is not self._pool:
+            return
+        if is_well and not self._places.is_crowded:
+            self._pool.free(reference)
+            return
+        self._pool.end(reference)
+        if self._queue and self._places.is_crowded:
+            self._pool.let_others_begin()
 
     def _learn(self, outcome: Outcome, age_seconds: float) -> None:
         """Learn how long evaluations take, which decides between tasks and worker actors, and how

@@ -34,6 +34,9 @@ _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (ActorDiedError, FailureKind.WORKER_LOST),
     (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
 )
+# Which failure is the cause when several processes fail: one that lost its machine or process makes
+# the others fail.
+LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
 # Texts of Ray for causes of an actor's death outside of its process; Ray has no types for them.
 _NODE_DIED = (
     "node has died",

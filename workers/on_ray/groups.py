@@ -5,6 +5,7 @@ so that an evaluation continues without the process that asked for it, and is re
 worker. Ray ends what runs in a group that is removed.
 """
 
+import time
 from collections.abc import Collection
 
 from ray._raylet import PlacementGroupID
@@ -14,6 +15,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from workers.on_ray.packing import Need
 
 _REMOVED = "REMOVED"
+_TURN_SECONDS = 5.0  # Ray tries to place a group that waits for room at least once a second
+_LOOK_SECONDS = 0.1
 
 
 def make_group(name: str, need: Need, is_packed: bool) -> PlacementGroup:
@@ -59,6 +62,28 @@ def sweep_groups(prefix: str, kept: Collection[str]) -> None:
     for name, group in groups_named(prefix).items():
         if name not in kept:
             remove_group(group)
+
+
+def let_others_begin(campaigns: str, own: str) -> None:
+    """Wait until Ray has given room to a group whose name begins with `campaigns` and not with
+    `own`, where one waits for it; a short while at most, since there may be too little room.
+
+    Ray tries a new request at once and an older one after a pause: who asks again without waiting
+    is always first.
+    """
+    waiting = _waiting(campaigns, own)
+    deadline = time.monotonic() + _TURN_SECONDS
+    while waiting and waiting <= _waiting(campaigns, own) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _waiting(campaigns: str, own: str) -> set[str]:
+    """Return the names of the groups of others that wait for room."""
+    return {
+        row["name"]
+        for row in placement_group_table().values()
+        if row["state"] == "PENDING" and row["name"].startswith(campaigns) and not row["name"].startswith(own)
+    }
 
 
 def remove_group_named(name: str) -> None:

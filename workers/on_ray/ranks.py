@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from objectives.machines import END_SECONDS, Machine, free_port
 from workers.evaluate import HARD_END_SECONDS, evaluate, worker_name
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
-from workers.on_ray.failures import describe_error, kind_of
+from workers.on_ray.failures import LOSSES, describe_error, kind_of
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.processes import end_actor
@@ -39,9 +39,6 @@ CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank 
 # what rank 0 may take before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
 _LOOK_SECONDS = 0.5
-# which failure is the cause when several ranks fail: one that lost its machine or process makes the
-# others fail
-_CAUSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
 
 
 class Helper:
@@ -321,7 +318,7 @@ def _cause(failures: Sequence[Failure]) -> Failure:
     """Return the failure that made the others fail: a lost machine or process, else the first
     one."""
     in_order = sorted(failures, key=lambda failure: failure.finished)
-    causes = [failure for kind in _CAUSES for failure in in_order if failure.kind is kind]
+    causes = [failure for kind in LOSSES for failure in in_order if failure.kind is kind]
     return (causes or in_order)[0]
 
 

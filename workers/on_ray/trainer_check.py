@@ -12,11 +12,16 @@ from workers.on_ray.trainers import group_for_trainers
 
 try:
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+    from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
     from ray.train.v2._internal.execution.worker_group import WorkerGroup
     from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
 
-    _REPLACED = ((WorkerGroup, "_create_placement_group"), (PlacementGroupCleanerCallback, "after_worker_group_start"))
+    _REPLACED = (
+        (WorkerGroup, "_create_placement_group"),
+        # they start an actor that outlives the trainer, to remove its group
+        (PlacementGroupCleanerCallback, "after_controller_start"),
+        (PlacementGroupCleanerCallback, "after_worker_group_start"),
+    )
     for owner, name in _REPLACED:
         getattr(owner, name)
 except (ImportError, AttributeError) as error:
@@ -30,7 +35,7 @@ class _OwnGroup(DefaultPlacementGroupHandle):
         """Leave it to the evaluation's worker."""
 
 
-class TrainerCheck(WorkerGroupCallback):
+class TrainerCheck(ControllerCallback, WorkerGroupCallback):
     """Lets the workers of a trainer run in the placement group of its evaluation.
 
     Raises RuntimeError in an evaluation that may not start a trainer.
@@ -46,9 +51,15 @@ class TrainerCheck(WorkerGroupCallback):
             )
         self._group = group
 
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Give the trainer, in whose process this runs, the evaluation's group."""
+        handle = _OwnGroup(self._group)
+        methods = (lambda *_: handle, lambda *_: None, lambda *_: None)
+        for (owner, name), method in zip(_REPLACED, methods, strict=True):
+            setattr(owner, name, method)
+
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Give the trainer, in whose process this runs, the evaluation's group. Raises ValueError
-        when that is too small."""
+        """Raise ValueError when the evaluation's group is too small."""
         workers, amounts = worker_group_context.num_workers, worker_group_context.resources_per_worker
         bundles = self._group.bundle_specs
         if workers > len(bundles) or any(amount > bundles[0].get(name, 0.0) for name, amount in amounts.items()):
@@ -57,7 +68,3 @@ class TrainerCheck(WorkerGroupCallback):
                 f"{bundles[0]} each, got {workers} workers with {amounts}: raise workers.machines, cpus or gpus, or "
                 "lower num_workers or resources_per_worker"
             )
-        handle = _OwnGroup(self._group)
-        methods = (lambda *_: handle, lambda *_: None)  # what the second one replaces would remove the group
-        for (owner, name), method in zip(_REPLACED, methods, strict=True):
-            setattr(owner, name, method)

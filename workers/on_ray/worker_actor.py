@@ -27,7 +27,7 @@ from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
-from workers.on_ray.trainers import admit_trainers, refuse_trainers
+from workers.on_ray.trainers import admit_trainers, kind_of_trainers_error, refuse_trainers
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
@@ -72,6 +72,10 @@ class WorkerActor:
             if attempt.share is not None and attempt.share.machines > 1 and not self._is_train:
                 last_words = functools.partial(self._write, attempt)
                 outcome = self._gang.evaluate(boxed_objective, attempt, limits, attempt.share, sender, last_words)
+            elif self._is_train:
+                outcome = evaluate(
+                    objective, attempt, limits, is_expendable=True, publish=sender, kind_of=kind_of_trainers_error
+                )
             else:
                 outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
         self._last = ((attempt.trial, attempt.attempt), outcome)

@@ -30,8 +30,9 @@ def settings_of(store: str = "sqlite", **workers: Any) -> Settings:
     return from_mapping({**TREE, "store": store, "workers": workers})
 
 
-def manifests(run: str = "first", store: str = "sqlite", pods: Pods | None = None) -> dict[str, Any]:
-    made = manifests_for(pods or Pods(image="registry.example/bbkb:1"), settings_of(store), TEXT, run, "a token")
+def manifests(run: str = "first", store: str = "sqlite", pods: Pods | None = None, **workers: Any) -> dict[str, Any]:
+    settings = settings_of(store, **workers)
+    made = manifests_for(pods or Pods(image="registry.example/bbkb:1"), settings, TEXT, run, "a token")
     return {one["kind"]: one for one in yaml.safe_load_all(as_yaml(made))}
 
 
@@ -44,6 +45,24 @@ def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> Non
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in head["volumes"]}
     assert claims["runs"] == {"claimName": made["PersistentVolumeClaim"]["metadata"]["name"]}
     assert made["ConfigMap"]["data"] == {"campaign.yaml": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("workers", "count", "least"),
+    [({}, 20, 1), ({"machines": 2, "cpus": 4}, 2, 2), ({"machines": 6, "cpus": 2, "ray_train": True}, 1, 3)],
+)
+def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any], count: int, least: int) -> None:
+    made = manifests(pods=Pods(image="registry.example/bbkb:1", pods=5, cpus=4, gpus=2), **workers)
+    check(made.values())
+    job = made["RayJob"]["spec"]
+    (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
+    assert f" --workers {count} " in job["entrypoint"]
+    assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (least, 5, 5)
+    assert group["rayStartParams"] == {"num-cpus": "4"}
+    (container,) = group["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "4", "memory": "4Gi", "nvidia.com/gpu": "2"}
+    head = job["rayClusterSpec"]["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0", "no machine of an evaluation is the head"
 
 
 def test_the_example_in_deploy_is_what_the_code_writes_without_its_token() -> None:

@@ -45,6 +45,7 @@ def general_script() -> str:
         arguments='--workers $((SLURM_JOB_NUM_NODES * ${SLURM_CPUS_PER_TASK:-1})) "$@"',
         cpus=cpus,
         head_cpus=cpus,
+        others='"$((SLURM_JOB_NUM_NODES - 1))"',
     )
 
 
@@ -74,6 +75,21 @@ def test_what_was_asked_for_stands_in_the_script() -> None:
     assert "--num-cpus=15 " in text  # one core of the head is the coordinator's
     assert "bbkb run /data/campaign.yaml --workers 32 " in text  # 4 for each node's GPUs
     check_shell(text)
+
+
+def test_campaign_waits_for_the_nodes_that_one_evaluation_takes_and_for_no_others() -> None:
+    job = JobResources(nodes=6, cpus=8)
+    text = script(job, machines=4, cpus=2).text
+    assert '"$job/workers.log")" -ge 3 ]' in text  # beside the first node
+    assert "--workers 5 " in text  # of 23 pairs of cores, four to an evaluation
+    check_shell(text)
+    assert "has_joined" not in script(job, cpus=2).text
+
+
+def test_core_of_the_coordinator_is_not_kept_from_evaluations_that_take_all() -> None:
+    text = script(JobResources(nodes=2, cpus=16), machines=2, cpus=16).text
+    assert "--num-cpus=16 " in text
+    assert "--workers 1 " in text
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

@@ -7,15 +7,21 @@ import pytest
 from orchestrator.errors import UserError
 from orchestrator.launchers.kubernetes import Pods, workers_on
 from orchestrator.launchers.slurm import JobResources, script_for
-from orchestrator.launchers.writing import places_of
+from orchestrator.launchers.writing import least_nodes, places_of
 from orchestrator.settings.model import Settings, from_mapping
 
 NODE = {"CPU": 4.0, "GPU": 2.0}
 
 
 def settings_of(**workers: object) -> Settings:
+    space = {
+        "nodes": {"choices": [1, 3, 2]},
+        "gpus": {"low": 0, "high": 4, "integer": True},
+        "x": {"low": 0, "high": 1},
+    }
+    objective = {"callable": "train.py:train"}
     return from_mapping(
-        {"name": "places", "objective": {"name": "branin"}, "budget": {"evaluations": 4}, "workers": workers}
+        {"name": "n", "objective": objective, "space": space, "budget": {"evaluations": 4}, "workers": workers}
     )
 
 
@@ -34,3 +40,26 @@ def test_too_few_nodes_for_one_evaluation_are_refused() -> None:
         workers_on(Pods(image="i", pods=2, cpus=4), settings_of(machines=3))
     with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
         script_for(JobResources(nodes=2, cpus=4), settings_of(machines=3), ["c.yaml"], "first", Path("/bin"))
+
+
+def test_largest_trial_must_fit_where_a_parameter_says_what_it_takes() -> None:
+    with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
+        places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 2, "nodes")
+    with pytest.raises(UserError, match=r"--gpus must be >= workers\.gpus_from = 4, which one evaluation needs, got 2"):
+        workers_on(Pods(image="i", cpus=4, gpus=2), settings_of(gpus_from={"parameter": "gpus"}))
+
+
+def test_smallest_trials_are_counted_where_trials_differ() -> None:
+    assert places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 3, "nodes") == 12
+
+
+def test_nodes_that_one_evaluation_needs_are_counted() -> None:
+    assert least_nodes(settings_of(), [NODE] * 3) == 1
+    assert least_nodes(settings_of(machines=2, cpus=3), [NODE] * 3) == 2
+    assert least_nodes(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 4) == 3
+    assert least_nodes(settings_of(machines=2, cpus=4), [{"CPU": 3.0}, *[NODE] * 3]) == 3
+
+
+def test_workers_of_a_trainer_may_share_a_node() -> None:
+    assert least_nodes(settings_of(machines=8, cpus=1, ray_train=True), [NODE] * 3) == 2
+    assert places_of(settings_of(machines=8, cpus=1, ray_train=True), [NODE] * 4, "nodes") == 2

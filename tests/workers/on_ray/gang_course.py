@@ -37,7 +37,8 @@ def main(folder: str, *names: str) -> None:
     nodes = [cluster.add_node(**NODE) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     for name in names:
-        say(name, lost_node(folder, cluster, nodes) if name == "lost_node" else globals()[name](folder))
+        part = globals()[name]
+        say(name, part(folder, cluster, nodes) if name.endswith("lost_node") else part(folder))
     ray.shutdown()
     cluster.shutdown()
 
@@ -112,6 +113,26 @@ def sums(folder: str) -> dict[str, Any]:
     return {"slots": executor.slots, "outcomes": found, "groups": made}
 
 
+def evaluated(objective: Objective, name: str) -> dict[str, Any]:
+    """The outcome of one evaluation with x = 4; its group is gone."""
+    executor = executor_of(objective, name)
+    executor.submit([Attempt(0, 0, {"x": 4.0}, 0)])
+    found = outcomes(executor)
+    executor.close()
+    wait_for(lambda: not groups())
+    return {"outcomes": found}
+
+
+def command(folder: str) -> dict[str, Any]:
+    run = f"{shlex.quote(sys.executable)} {HERE / 'gang_objectives.py'} {{x}}"
+    checked = f"test $(wc -l < $BBKB_HOSTFILE) = 2 && test $MASTER_PORT = {{port}} && {run}"
+    return evaluated(ShellCommand(checked), "command")
+
+
+def gloo(folder: str) -> dict[str, Any]:
+    return evaluated(function("total_by_gloo"), "gloo")
+
+
 def torchrun(folder: str) -> dict[str, Any]:
     script = Path(folder, "sum.py")
     script.write_text(
@@ -126,13 +147,7 @@ def torchrun(folder: str) -> dict[str, Any]:
     )
     run = f"{shlex.quote(sys.executable)} -m torch.distributed.run --nnodes {{machines}} --node-rank {{machine}}"
     run += f" --master-addr {{address}} --master-port {{port}} {script} {{x}}"
-    checked = f"test $(wc -l < $BBKB_HOSTFILE) = 2 && test $MASTER_PORT = {{port}} && {run}"
-    executor = executor_of(ShellCommand(checked), "torchrun")
-    executor.submit([Attempt(0, 0, {"x": 4.0}, 0)])
-    found = outcomes(executor)
-    executor.close()
-    wait_for(lambda: not groups())
-    return {"outcomes": found}
+    return evaluated(ShellCommand(run), "torchrun")
 
 
 def failure(folder: str) -> dict[str, Any]:
@@ -181,11 +196,11 @@ def killed_rank(folder: str) -> dict[str, Any]:
 
 def killed_command(folder: str) -> dict[str, Any]:
     """The programs that the ranks started are gone too."""
-    command = f"echo $$ > {folder}/.c{{machine}}; mv {folder}/.c{{machine}} {folder}/command-{{machine}}.pid; sleep 300"
-    executor = executor_of(ShellCommand(command), "command")
+    command = f"echo $$ > {folder}/.c{{machine}}; mv {folder}/.c{{machine}} {folder}/killed-{{machine}}.pid; sleep 300"
+    executor = executor_of(ShellCommand(command), "killed_command")
     executor.submit([Attempt(0, 0, {}, 0)])
-    os.kill(wait_for_pids(folder, "command")[1], signal.SIGKILL)
-    return closed(executor, folder, "command")
+    os.kill(wait_for_pids(folder, "killed")[1], signal.SIGKILL)
+    return closed(executor, folder, "killed")
 
 
 ABANDONS = """
@@ -234,34 +249,69 @@ def orphaned(folder: str) -> dict[str, Any]:
     return {"held": sorted(held), "before": before, "after": after}
 
 
-def train(executor: RayExecutor, folder: str, count: int = 1, **parameters: float) -> dict[str, Any]:
-    """Trainers of Ray Train whose workers have three CPUs each; their groups are gone at the end."""
-    whole = {"at": folder, "workers": 2, **parameters}
-    executor.submit([Attempt(i, i, {"x": float(i), **whole}, 0) for i in range(count)])
+def train(
+    folder: str,
+    name: str,
+    count: int = 1,
+    objective: str = "train_on_ray",
+    limits: Limits = Limits(),  # noqa: B008
+    is_train: bool = True,
+    then: Callable[[RayExecutor], None] = lambda executor: None,
+    **parameters: float,
+) -> dict[str, Any]:
+    """Trainers of Ray Train whose workers have three CPUs each; `then` is done while they run. Their
+    groups are gone at the end."""
+    executor = executor_of(function(objective), name, limits, is_train=is_train, is_spread=False)
+    whole = {"at": folder, "name": name, "workers": 2, **parameters}
+    executor.submit([Attempt(i, i, {"x": float(i + 1), **whole}, 0) for i in range(count)])
+    then(executor)
     found = outcomes(executor)
     executor.close()
     wait_for(lambda: not groups())
     return {"slots": executor.slots, "outcomes": found}
 
 
-def trainer_executor(name: str, limits: Limits = Limits(), is_train: bool = True) -> RayExecutor:  # noqa: B008
-    return executor_of(function("train_on_ray"), name, limits, is_train=is_train, is_spread=False)
-
-
 def trained(folder: str) -> dict[str, Any]:
-    return train(trainer_executor("trained"), folder, count=2)
+    return train(folder, "trained", count=2)
+
+
+def trained_by_torch(folder: str) -> dict[str, Any]:
+    return train(folder, "by_torch", is_torch=True)
+
+
+def trained_on_another_ray(folder: str) -> dict[str, Any]:
+    return train(folder, "another_ray", objective="train_on_another_ray")
 
 
 def trained_by_more(folder: str) -> dict[str, Any]:
-    return train(trainer_executor("by_more"), folder, workers=3)
+    return train(folder, "by_more", workers=3)
 
 
 def trained_unasked(folder: str) -> dict[str, Any]:
-    return train(trainer_executor("unasked", is_train=False), folder)
+    return train(folder, "unasked", is_train=False)
 
 
 def trained_too_long(folder: str) -> dict[str, Any]:
-    return train(trainer_executor("too_long", Limits(timeout_seconds=15.0)), folder, seconds=300.0)
+    return train(folder, "too_long", limits=Limits(timeout_seconds=15.0), seconds=300.0)
+
+
+def trained_until_killed(folder: str) -> dict[str, Any]:
+    """The process of one of the trainer's workers is killed."""
+
+    def kill(executor: RayExecutor) -> None:
+        os.kill(wait_for_pids(folder, "killed_trainer")[1], signal.SIGKILL)
+
+    return train(folder, "killed_trainer", then=kill, seconds=300.0)
+
+
+def trained_on_lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
+    """The node of one of the trainer's workers is killed, where the function does not run."""
+
+    def remove(executor: RayExecutor) -> None:
+        wait_for_pids(folder, "lost_trainer")
+        remove_other_node(executor, cluster, nodes)
+
+    return train(folder, "lost_trainer", then=remove, seconds=300.0)
 
 
 def mixed(folder: str) -> dict[str, Any]:
@@ -318,13 +368,18 @@ def turns(folder: str) -> dict[str, Any]:
     return {"order": [name for _, name in sorted(order)]}
 
 
+def remove_other_node(executor: RayExecutor, cluster: Cluster, nodes: list[Any]) -> None:
+    """Kill the node on which the worker of the first attempt is not."""
+    first = executor._pool.node_of(0, 1)
+    cluster.remove_node(next(node for node in nodes if node.node_id != first), allow_graceful=False)
+
+
 def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
     """The node of rank 1 is killed."""
     executor = executor_of(function("wait"), "lost")
     executor.submit(attempts(folder, "lost"))
     wait_for_pids(folder, "lost")
-    first = executor._pool.node_of(0, 1)
-    cluster.remove_node(next(node for node in nodes if node.node_id != first), allow_graceful=False)
+    remove_other_node(executor, cluster, nodes)
     found = closed(executor, folder, "lost")
     return {**found, "slots": executor.slots}
 

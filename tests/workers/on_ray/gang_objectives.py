@@ -3,9 +3,12 @@ the folder `at`."""
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from bbkb import Machine
 from objectives.objective import Report
@@ -14,13 +17,45 @@ LONG_SECONDS = 300.0
 
 
 def _begin(at: str, name: str, machine: Machine) -> None:
-    draft = Path(at, f".{name}-{machine.rank}")
+    _note_process(at, name, machine.rank)
+
+
+def _note_process(at: str, name: str, rank: int) -> None:
+    draft = Path(at, f".{name}-{rank}")
     draft.write_text(str(os.getpid()))
-    draft.rename(Path(at, f"{name}-{machine.rank}.pid"))
+    draft.rename(Path(at, f"{name}-{rank}.pid"))
+
+
+def add_up(x: float, rank: int, count: int, address: str, port: int) -> float:
+    """Add up `x` × (rank + 1) over all ranks, with the all-reduce of XGBoost."""
+    from xgboost import collective
+    from xgboost.tracker import RabitTracker
+
+    tracker = None
+    if rank == 0:
+        tracker = RabitTracker(n_workers=count, host_ip=address, port=port, sortby="task")
+        tracker.start()
+    with collective.CommunicatorContext(
+        dmlc_communicator="rabit",
+        dmlc_tracker_uri=address,
+        dmlc_tracker_port=port,
+        dmlc_task_id=str(rank),
+        dmlc_retry=9,
+    ):
+        total = float(collective.allreduce(numpy.array([x * (rank + 1)]), collective.Op.SUM)[0])
+    if tracker is not None:
+        tracker.wait_for()  # the others must have left before it goes
+    return total
 
 
 def total(x: float, machine: Machine) -> dict[str, float] | None:
-    """Add up `x` × (rank + 1) over all ranks, with gloo."""
+    """Add up over all machines."""
+    value = add_up(x, machine.rank, machine.count, machine.addresses[0], machine.port)
+    return {"value": value, "pid": os.getpid()} if machine.rank == 0 else None
+
+
+def total_by_gloo(x: float, machine: Machine) -> float | None:
+    """Add up `x` × (rank + 1) over all ranks, with PyTorch's gloo."""
     import torch
     import torch.distributed as dist
 
@@ -30,7 +65,7 @@ def total(x: float, machine: Machine) -> dict[str, float] | None:
         dist.all_reduce(tensor)
     finally:
         dist.destroy_process_group()
-    return {"value": tensor.item(), "pid": os.getpid()} if machine.rank == 0 else None
+    return tensor.item() if machine.rank == 0 else None
 
 
 def fail_on_second(at: str, name: str, machine: Machine) -> float:
@@ -76,27 +111,73 @@ def report_on(at: str, name: str, machine: Machine, report: Report) -> float:
 def _add_up(config: dict[Any, Any]) -> None:
     """Add up `x` × (rank + 1) over the workers of a trainer, into the file `total`; wait first, for
     `seconds`."""
-    import torch
-    import torch.distributed as dist
+    from ray.train import get_context
 
+    rank = get_context().get_world_rank()
+    _note_process(config["at"], config["name"], rank)
     time.sleep(config["seconds"])
-    tensor = torch.tensor([config["x"] * (dist.get_rank() + 1)])
-    dist.all_reduce(tensor)
-    if dist.get_rank() == 0:
-        Path(config["total"]).write_text(repr(tensor.item()))
+    part = config["x"] * (rank + 1)
+    if config["is_torch"]:
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.tensor([part])
+        dist.all_reduce(tensor)
+        total = tensor.item()
+    else:
+        from xgboost import collective
+
+        total = float(collective.allreduce(numpy.array([part]), collective.Op.SUM)[0])
+    if rank == 0:
+        Path(config["total"]).write_text(repr(total))
 
 
-def train_on_ray(x: float, workers: int, at: str, seconds: float = 0.0) -> float:
+def train_on_ray(x: float, workers: int, at: str, name: str, seconds: float = 0.0, is_torch: bool = False) -> float:
     """Let a trainer of Ray Train add up, on workers with three CPUs each."""
     from ray.train import RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
 
-    total = Path(at, f"total-{x}-{seconds}")
-    trainer = TorchTrainer(
+    trainer_class: Any
+    if is_torch:
+        from ray.train.torch import TorchTrainer
+
+        trainer_class = TorchTrainer
+    else:
+        from ray.train.xgboost import XGBoostTrainer
+
+        trainer_class = XGBoostTrainer
+    total = Path(at, f"{name}-{x}.total")
+    trainer = trainer_class(
         _add_up,
-        train_loop_config={"x": x, "seconds": seconds, "total": str(total)},
+        train_loop_config={
+            "x": x,
+            "at": at,
+            "name": name,
+            "seconds": seconds,
+            "is_torch": is_torch,
+            "total": str(total),
+        },
         scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 3}),
         run_config=RunConfig(storage_path=at),
     )
     trainer.fit()
     return float(total.read_text())
+
+
+def train_on_another_ray(x: float, workers: int, at: str, name: str) -> float:
+    """As `train_on_ray`, with a Ray Train that lacks an inner part."""
+    from ray.train.v2._internal.execution.worker_group import WorkerGroup
+
+    del WorkerGroup._create_placement_group
+    return train_on_ray(x, workers, at, name)
+
+
+if __name__ == "__main__":  # as a command, which finds the other machines by its environment
+    found = os.environ
+    sum_of_all = add_up(
+        float(sys.argv[1]),
+        int(found["RANK"]),
+        int(found["WORLD_SIZE"]),
+        found["MASTER_ADDR"],
+        int(found["MASTER_PORT"]),
+    )
+    print(sum_of_all)

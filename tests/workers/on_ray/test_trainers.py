@@ -1,28 +1,46 @@
 """Tests of workers/on_ray/trainers.py: evaluations with a trainer of Ray Train, on a cluster of two
 nodes."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from tests.workers.on_ray.test_gangs import only_failure, run_course
+from tests.workers.on_ray.test_gangs import HAS_TORCH, only_failure, run_course, with_torch
 
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch, which the trainer starts, is missing"),
-]
+pytestmark = pytest.mark.thorough
+PARTS = (
+    "trained_unasked",
+    "trained_on_another_ray",
+    "trained_too_long",
+    "trained",
+    *(["trained_by_torch"] if HAS_TORCH else []),
+    "trained_by_more",
+    "trained_until_killed",
+    "trained_on_lost_node",
+)
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run_course(tmp_path_factory.mktemp("t"), "trained_unasked", "trained_too_long", "trained", "trained_by_more")
+    return run_course(tmp_path_factory.mktemp("t"), *PARTS)
 
 
 def test_trainers_of_ray_train_run_one_after_the_other_where_one_fits(course: dict[str, Any]) -> None:
     part = course["trained"]
     assert part["slots"] == 1
-    assert [outcome["value"] for outcome in part["outcomes"]] == [0.0, 3.0]
+    assert [outcome["value"] for outcome in part["outcomes"]] == [3.0, 6.0]
+
+
+@with_torch
+def test_trainer_of_pytorch_sums_over_its_workers(course: dict[str, Any]) -> None:
+    assert [outcome["value"] for outcome in course["trained_by_torch"]["outcomes"]] == [3.0]
+
+
+def test_ray_without_the_inner_parts_of_ray_train_fails_with_the_version_that_has_them(course: dict[str, Any]) -> None:
+    kind, message = only_failure(course["trained_on_another_ray"])
+    assert kind == "error"
+    assert "workers.ray_train needs another version of Ray, got 2." in message
+    assert "try 2.60" in message
 
 
 def test_trainer_with_more_workers_than_the_evaluation_has_room_for_is_refused(course: dict[str, Any]) -> None:
@@ -39,3 +57,11 @@ def test_trainer_in_an_evaluation_that_holds_processors_is_refused(course: dict[
 
 def test_time_out_ends_a_trainer(course: dict[str, Any]) -> None:
     assert only_failure(course["trained_too_long"])[0] == "timeout"
+
+
+def test_killed_worker_of_a_trainer_is_a_lost_worker_and_no_error_of_the_function(course: dict[str, Any]) -> None:
+    assert only_failure(course["trained_until_killed"])[0] == "worker lost"
+
+
+def test_lost_node_of_a_trainers_worker_is_the_nodes_fault(course: dict[str, Any]) -> None:
+    assert only_failure(course["trained_on_lost_node"])[0] == "node lost"
