@@ -26,6 +26,7 @@ SHOWN_BY = {
         "test_a_closure_is_tuned_and_its_best_trial_is_the_least_value",
     ),
     "One trial trains on several machines": ("workers/on_ray/test_gangs.py", "*"),
+    "Trials on several machines cannot wait for each other without end": ("workers/on_ray/test_trainers.py", "*"),
     "A shell command or script of any language is tuned": ("objectives/test_command.py", "*"),
     "A campaign is a file, checked with file and line": ("orchestrator/settings/test_schema.py", "*"),
     "Check everything without running": (
