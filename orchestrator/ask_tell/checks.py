@@ -17,7 +17,6 @@ from objectives.parameters import Parameter
 from objectives.reference import did_you_mean
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Observation
-from orchestrator.settings.mistakes import hint
 
 T = TypeVar("T")
 Rewards = Sequence[float | None] | ArrayLike
@@ -79,6 +78,8 @@ def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]
 def check_direction(direction: object) -> None:
     """Raise ValueError for what is neither a direction nor None."""
     if direction not in ("minimize", "maximize", None):
+        from orchestrator.settings.mistakes import hint  # here: it loads pydantic and YAML
+
         meant = hint(str(direction), ("minimize", "maximize"))
         raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
 
