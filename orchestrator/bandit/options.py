@@ -8,13 +8,14 @@ strategies are declared here once; kernel, model and warm start are declared bes
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 _SHOWN = 80  # characters of a value in a message
 _LARGEST = 2.0**63  # whole numbers from here on are beyond NumPy's
+_NOUNS: Mapping[type, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
+# how a bound is written, when it holds, and the field that has it
+_BOUNDS: Mapping[type, tuple[str, Callable[[float, float], bool], str]] = {
+    Gt: (">", operator.gt, "gt"),
+    Ge: (">=", operator.ge, "ge"),
+    Lt: ("<", operator.lt, "lt"),
+    Le: ("<=", operator.le, "le"),
+}
 
 Regularization = Annotated[
     float,
@@ -80,15 +89,12 @@ class _RefusedError(ValueError):
     """A value is refused; the message follows "must be"."""
 
 
-class _Rule(Protocol):
+@dataclass(frozen=True, slots=True)
+class _Rule:
     """The rule of a field."""
 
-    @property
-    def noun(self) -> str:
-        """The rule in words that follow "must be"."""
-
-    def take(self, value: object) -> object:
-        """Return `value` as a plain value of the field's type. Raises _RefusedError."""
+    noun: str  # in words that follow "must be"
+    take: Callable[[object], object]  # returns a plain value of the field's type, or raises _RefusedError
 
 
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
@@ -139,70 +145,41 @@ def _rule(annotation: object) -> _Rule:
     base = get_args(annotation)[0] if metadata else annotation
     origin = get_origin(base) or base
     if origin in (Union, UnionType):
-        likes = [_Instance(entry.protocol) for entry in metadata if isinstance(entry, Like)]
-        return _Either((*(_rule(member) for member in get_args(base)), *likes))
+        likes = [_instance(entry.protocol) for entry in metadata if isinstance(entry, Like)]
+        return _either([*map(_rule, get_args(base)), *likes])
     if origin is Literal:
-        return _Choice(get_args(base))
+        return _choice(get_args(base))
     if base in (int, float):
-        return _Number(_Bound.among(metadata), base is int, AnyNumber() in metadata)
+        return _number(metadata, is_whole=base is int)
     if isinstance(base, type) and issubclass(base, Enum):
-        return _Choice(tuple(base))
-    if base is NoneType:
-        return _Nothing()
+        return _choice(tuple(base))
     if isinstance(origin, type):
-        return _Instance(origin)
+        return _instance(origin)
     raise TypeError(f"an option cannot be annotated with {annotation!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """One bound of a number: `sign` is how it is written, `limit` where it is."""
+def _number(metadata: tuple[object, ...], is_whole: bool) -> _Rule:
+    """Return the rule of a number with the bounds among `metadata`."""
+    bounds = [
+        (sign, holds, float(getattr(entry, name)))
+        for entry in metadata
+        for kind, (sign, holds, name) in _BOUNDS.items()
+        if type(entry) is kind
+    ]
+    interval = " and ".join(f"{sign} {limit:.12g}" for sign, _, limit in bounds)
+    noun = " ".join(filter(None, ("a whole number" if is_whole else "a number", interval)))
 
-    sign: str
-    holds: Callable[[float, float], bool]
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{self.sign} {self.limit:.12g}"
-
-    @staticmethod
-    def among(metadata: tuple[object, ...]) -> "tuple[_Bound, ...]":
-        """Return the bounds among the metadata of an annotation."""
-        kinds = {
-            Gt: (">", operator.gt, "gt"),
-            Ge: (">=", operator.ge, "ge"),
-            Lt: ("<", operator.lt, "lt"),
-            Le: ("<=", operator.le, "le"),
-        }
-        found = [(kinds[type(one)], one) for one in metadata if type(one) in kinds]
-        return tuple(_Bound(sign, holds, float(getattr(one, key))) for (sign, holds, key), one in found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """A number within `bounds`."""
-
-    bounds: tuple[_Bound, ...]
-    is_whole: bool
-    may_be_infinite: bool
-
-    @property
-    def noun(self) -> str:
-        return " ".join(filter(None, ("a whole number" if self.is_whole else "a number", self._range)))
-
-    @property
-    def _range(self) -> str:
-        return " and ".join(map(str, self.bounds))
-
-    def take(self, value: object) -> object:
-        number = _plain_number(value, self.is_whole)
+    def take(value: object) -> object:
+        number = _plain_number(value, is_whole)
         if number is None:
-            raise _RefusedError(self.noun)
-        if not all(bound.holds(number, bound.limit) for bound in self.bounds):
-            raise _RefusedError(self._range)
-        if not (self.may_be_infinite or math.isfinite(number)) or (self.is_whole and abs(number) >= _LARGEST):
-            raise _RefusedError(" and ".join(filter(None, (self._range, "finite"))))
+            raise _RefusedError(noun)
+        if not all(holds(number, limit) for _, holds, limit in bounds):
+            raise _RefusedError(interval)
+        if not (AnyNumber() in metadata or math.isfinite(number)) or (is_whole and abs(number) >= _LARGEST):
+            raise _RefusedError(" and ".join(filter(None, (interval, "finite"))))
         return number
+
+    return _Rule(noun, take)
 
 
 def _plain_number(value: object, is_whole: bool) -> float | None:
@@ -217,68 +194,39 @@ def _plain_number(value: object, is_whole: bool) -> float | None:
     return int(plain) if isinstance(plain, Integral) and is_whole and abs(number) < _LARGEST else number
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """One of `values`: texts, or the members of an enumeration."""
+def _choice(values: tuple[object, ...]) -> _Rule:
+    """Return the rule of one of `values`: texts, or the members of an enumeration."""
+    noun = f"one of {', '.join(map(str, values))}"
 
-    values: tuple[object, ...]
+    def take(value: object) -> object:
+        if not isinstance(value, str) or value not in values:
+            raise _RefusedError(noun)
+        return values[values.index(value)]
 
-    @property
-    def noun(self) -> str:
-        return f"one of {', '.join(str(value) for value in self.values)}"
-
-    def take(self, value: object) -> object:
-        found = [one for one in self.values if isinstance(value, str) and one == value]
-        if not found:
-            raise _RefusedError(self.noun)
-        return found[0]
+    return _Rule(noun, take)
 
 
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    """The rule of a value that must be None."""
+def _instance(cls: type) -> _Rule:
+    """Return the rule of an instance of a class or of a protocol."""
+    noun = _NOUNS.get(cls, f"a {cls.__name__}")
 
-    @property
-    def noun(self) -> str:
-        return "left out"
-
-    def take(self, value: object) -> object:
-        if value is not None:
-            raise _RefusedError(self.noun)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Instance:
-    """An instance of a class or of a protocol."""
-
-    cls: type
-
-    @property
-    def noun(self) -> str:
-        return {bool: "True or False", str: "a text", Mapping: "a mapping"}.get(self.cls, f"a {self.cls.__name__}")
-
-    def take(self, value: object) -> object:
+    def take(value: object) -> object:
         plain = bool(value) if isinstance(value, np.bool_) else value
-        if not isinstance(plain, self.cls) or isinstance(plain, type):
-            raise _RefusedError(self.noun)
+        if not isinstance(plain, cls) or isinstance(plain, type):
+            raise _RefusedError(noun)
         return plain
 
+    return _Rule(noun, take)
 
-@dataclass(frozen=True, slots=True)
-class _Either:
-    """A value that satisfies one of several rules."""
 
-    members: tuple[_Rule, ...]
+def _either(members: Sequence[_Rule]) -> _Rule:
+    """Return the rule of a value that satisfies one of several rules."""
+    noun = " or ".join(member.noun.removeprefix("one of ") for member in members)
 
-    @property
-    def noun(self) -> str:
-        return " or ".join(member.noun.removeprefix("one of ") for member in self.members)
-
-    def take(self, value: object) -> object:
-        for member in self.members:
-            try:
+    def take(value: object) -> object:
+        for member in members:
+            with suppress(_RefusedError):
                 return member.take(value)
-            except _RefusedError:
-                continue
-        raise _RefusedError(self.noun)
+        raise _RefusedError(noun)
+
+    return _Rule(noun, take)

@@ -225,10 +225,8 @@ class Audit:
                 yield from self._book_dispatch(event)
             case TrialSucceeded() | TrialFailed() | TrialStopped():
                 yield from self._book_end(event)
-            case TrialsReopened():
-                yield from self._book_reopening(event)
-            case TrialsContinued():
-                yield from self._book_continuation(event)
+            case TrialsReopened() | TrialsContinued():
+                yield from self._book_return(event)
             case CheckpointsRemoved():
                 yield from self._book_removal(event)
             case ModelRefreshed():
@@ -296,28 +294,21 @@ class Audit:
         is_over = not isinstance(event, TrialFailed) or event.is_final
         trial.state = "over" if is_over else "waiting"
 
-    def _book_reopening(self, event: TrialsReopened) -> Iterator[str]:
-        for reopened in event.trials:
-            trial = self.trials.get(reopened.trial)
-            if trial is None or trial.state not in ("over", "learned") or trial.has_succeeded or trial.is_stopped:
-                yield f"trial {reopened.trial} was reopened, and had not failed"
+    def _book_return(self, event: TrialsReopened | TrialsContinued) -> Iterator[str]:
+        """Let trials that had failed, or had been stopped, wait for another attempt."""
+        is_continued = isinstance(event, TrialsContinued)
+        verb, rule = ("continued", "been stopped") if is_continued else ("reopened", "failed")
+        for returned in event.trials:
+            trial = self.trials.get(returned.trial)
+            is_ended = trial is not None and trial.state in ("over", "learned") and not trial.has_succeeded
+            if trial is None or not is_ended or trial.is_stopped != is_continued:
+                yield f"trial {returned.trial} was {verb}, and had not {rule}"
                 continue
-            if (reopened.arm, reopened.attempt) != (trial.arm, trial.attempt):
-                place = f"arm {reopened.arm}, attempt {reopened.attempt}"
-                yield f"trial {reopened.trial} was reopened as {place}; it is another"
-            trial.state = "waiting"
-
-    def _book_continuation(self, event: TrialsContinued) -> Iterator[str]:
-        for continued in event.trials:
-            trial = self.trials.get(continued.trial)
-            if trial is None or trial.state not in ("over", "learned") or not trial.is_stopped:
-                yield f"trial {continued.trial} was continued, and had not been stopped"
-                continue
-            if (continued.arm, continued.attempt) != (trial.arm, trial.attempt):
-                place = f"arm {continued.arm}, attempt {continued.attempt}"
-                yield f"trial {continued.trial} was continued as {place}; it is another"
-            if trial.has_no_checkpoint:
-                yield f"trial {continued.trial} was continued after its checkpoint was removed"
+            if (returned.arm, returned.attempt) != (trial.arm, trial.attempt):
+                place = f"arm {returned.arm}, attempt {returned.attempt}"
+                yield f"trial {returned.trial} was {verb} as {place}; it is another"
+            if is_continued and trial.has_no_checkpoint:
+                yield f"trial {returned.trial} was continued after its checkpoint was removed"
             trial.state, trial.is_stopped = "waiting", False
 
     def _book_removal(self, event: CheckpointsRemoved) -> Iterator[str]:
