@@ -33,7 +33,7 @@ class Barrier(BBKB):
         for arm in pending:
             picking.pick(arm)
             picking.posterior.append(arm)
-        queue = picking.queue(state.set_aside, self.lazy)
+        queue = picking.queue(state.set_aside)
         picks: list[Pick] = []
         while len(picks) < min(limit, self.batch_size):
             pick = picking.pick(queue.top())

@@ -31,6 +31,7 @@ _ELSEWHERE = {
     "bohb": "write early_stopping: {rule: asha} beside any strategy",
 }
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
+_WITHOUT_EFFECT = ("lazy",)  # options of older versions that changed no decision
 
 
 def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
@@ -45,7 +46,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
-        fields = with_preset(cls, _drop_retired(fields))
+        fields = with_preset(cls, _drop_retired(cls, fields))
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
@@ -63,14 +64,16 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
         raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
 
 
-def _drop_retired(fields: Tree) -> Plain:
-    """Return `fields` without retired options that are off, as files of older runs have."""
+def _drop_retired(cls: type, fields: Tree) -> Plain:
+    """Return `fields` without retired options, which files of older runs have. Raises
+    ValidationError when one is on."""
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(
                 [Refusal((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
             )
-    return {key: value for key, value in fields.items() if key not in RETIRED}
+    retired = {*RETIRED, *_WITHOUT_EFFECT} - {field.name for field in dataclasses.fields(cls)}
+    return {key: value for key, value in fields.items() if key not in retired}
 
 
 def with_model_in_strategy(document: Document) -> Document:

@@ -2,8 +2,7 @@
 
 Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the
 order of their bounds, until the best score seen is above the bound of every other arm. Ties go to
-the lowest index; scores within the `ScoredArms.tie` of the best are ties. Both ways return the same
-arms; the eager one is the oracle.
+the lowest index; scores within the `ScoredArms.tie` of the best are ties.
 """
 
 from collections.abc import Callable
@@ -170,27 +169,8 @@ class ArgmaxQueue(Protocol):
         """Exclude `arm`, which was evaluated, from later results."""
 
 
-class EagerQueue:
-    """Evaluates every arm from the start. `blocked`: arms that are never returned although they are
-    evaluated."""
-
-    def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
-        self._scored, self._excluded = scored, _excluded(scored, blocked)
-        while remaining.top > -np.inf:
-            arms, _, _ = remaining.take(-np.inf, FIRST_NEAR)
-            scored.enter(arms[np.isin(arms, scored.arms, invert=True)])
-
-    def top(self) -> int:
-        """See `ArgmaxQueue`."""
-        return _best(self._scored, self._excluded)[0]
-
-    def block(self, arm: int) -> None:
-        """See `ArgmaxQueue`."""
-        self._excluded = np.append(self._excluded, arm)
-
-
 class LazyQueue:
-    """Looks at the arms whose bound reaches the top. `blocked`: see `EagerQueue`.
+    """Looks at the arms whose bound reaches the top, and never returns those `blocked`.
 
     The arms are in three groups: those looked at; those `near`, with the next largest bounds; and
     the remaining ones, of which only the largest bound is used. When more than `ScoredArms.most`

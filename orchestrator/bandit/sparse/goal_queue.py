@@ -58,11 +58,10 @@ def front_of(points: Floats) -> Floats:
 class GoalQueue:
     """An `ArgmaxQueue` whose score changes with each arm that it returns.
 
-    `number`: pulls before the first pick, which the directions are counted from. `is_lazy`: looking
-    at few arms.
+    `number`: pulls before the first pick, which the directions are counted from.
     """
 
-    def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int, is_lazy: bool) -> None:
+    def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
         self._goals, self._picking, self._blocked, self._number = state.goals, picking, blocked, number
         fit = state.posterior.fit
         offsets = np.array([fit.offset, *fit.further_offsets])  # means of blocks are less these
@@ -72,7 +71,6 @@ class GoalQueue:
         self._loadings = fit.further_loadings
         self._arms: Indices = np.empty(0, np.intp)  # looked at, with means of further outputs
         self._means = np.empty((len(self._loadings), 0))  # these means, (K, n)
-        self._is_lazy = is_lazy
 
     def top(self) -> int:
         """Return the arm with the largest score of the next scalarisation. Ties: the lowest index.
@@ -81,9 +79,8 @@ class GoalQueue:
         self._number += 1
         scalarising = Scalarising(self._floors, theta, self._limits)
         arm, best = self._best(scalarising)
-        if best == -np.inf or not self._is_lazy:
-            most = FIRST_SEEN if self._is_lazy else len(self._picking.posterior.posterior.model.arms)
-            self._picking.enter(self._outside(scalarising, -np.inf, most).arms)
+        if best == -np.inf:
+            self._picking.enter(self._outside(scalarising, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarising)
         return self._look_further(scalarising, arm, best)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue, EagerQueue, LazyQueue
+from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue, LazyQueue
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.scalarisation import bounds_of
@@ -36,9 +36,9 @@ class Picking:
         posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
         return Picking(posterior, bounds, width, state.prior_bonus)
 
-    def queue(self, blocked: Indices, is_lazy: bool = True) -> ArgmaxQueue:
-        """Return the arms but `blocked`, by u; `is_lazy`: looking at few of them."""
-        return (LazyQueue if is_lazy else EagerQueue)(self.bounds, self, blocked)
+    def queue(self, blocked: Indices) -> ArgmaxQueue:
+        """Return the arms but `blocked`, by u, looking at few of them."""
+        return LazyQueue(self.bounds, self, blocked)
 
     @property
     def arms(self) -> Indices:

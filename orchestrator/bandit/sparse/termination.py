@@ -99,17 +99,14 @@ class LocalDrift:
     (`paper`) does not bound the ratio of the approximate variances, the larger of the two does, and
     stays below Lemma 1's bound.
 
-    With `is_lazy` three cheaper brackets of the maximum are tried before a sweep over all arms:
+    Three cheaper brackets of the maximum are tried before a sweep over all arms:
     `_from_summands`, `_from_pulls` and `_from_spectral_radius`. A later sweep of a batch looks only
     at the arms that can have come above C̃ since the last one. The verdicts are those of sweeps
     over all arms at every pull.
     """
 
-    def __init__(
-        self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance, is_lazy: bool = True
-    ) -> None:
-        self._batch, self._threshold = batch, ratio_threshold
-        self._covariance, self._is_lazy = covariance, is_lazy
+    def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
+        self._batch, self._threshold, self._covariance = batch, ratio_threshold, covariance
         self._global = GlobalDrift(batch, ratio_threshold)
         self._sums = np.zeros(len(batch.posterior.model.arms))  # Σ c(x, x_s)/σ̃²_fb(x) (A,) over the pulls swept
         self._largest_sum = 0.0  # of `_sums`
@@ -138,10 +135,6 @@ class LocalDrift:
     def _brackets(self) -> Iterator[Bracket]:
         """Yield brackets of the maximum, each at a higher price than the one before; the last one
         is on one side of C̃."""
-        if not self._is_lazy:
-            yield Bracket(1.0, self._global.bound)
-            yield self._from_sweep(np.inf)
-            return
         yield self._from_summands()
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)

@@ -118,9 +118,6 @@ class BBKB(SparseStrategy[SparseState]):
         LocalCovariance,
         Doc("Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed."),
     ] = "embedded"
-    lazy: Annotated[
-        bool, Doc("Whether picks are made by lazy evaluation; False scores every arm at every pick and picks the same.")
-    ] = True
     warm_start: WarmStartOption = FIRST_BATCH
     resampling: ResamplingOption = "arms"
     dictionary_limit: DictionaryLimit = None
@@ -272,9 +269,9 @@ class BBKB(SparseStrategy[SparseState]):
         workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=explores_places)
         workspace.begin(pending)
         if state.goals.is_single:
-            workspace.queue = picking.queue(blocked, self.lazy)
+            workspace.queue = picking.queue(blocked)
         else:
-            workspace.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending), self.lazy)
+            workspace.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending))
         return workspace
 
     @cached_property
@@ -293,7 +290,7 @@ class BBKB(SparseStrategy[SparseState]):
         if self.termination == "product":
             return ProductDrift(self.ratio_threshold)
         if self.termination == "global_then_local":
-            return LocalDrift(batch, self.ratio_threshold, self.local_covariance, self.lazy)
+            return LocalDrift(batch, self.ratio_threshold, self.local_covariance)
         return GlobalDrift(batch, self.ratio_threshold)
 
     def gain(self, variance: Floats) -> float:

@@ -75,6 +75,7 @@ def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_wh
     assert build_strategy({"name": "bbkb", "fillers": 0.0}) == build_strategy({"name": "bbkb"})
     with pytest.raises(ValidationError, match=r"is not an option any longer.*remove it"):
         build_strategy({"name": "bbkb", "fillers": 0.1})
+    assert build_strategy({"name": "bbkb", "lazy": False}) == build_strategy({"name": "bbkb"})
 
 
 @dataclass(frozen=True)

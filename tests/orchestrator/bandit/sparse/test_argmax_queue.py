@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.sparse import argmax_queue
-from orchestrator.bandit.sparse.argmax_queue import EagerQueue, LazyQueue, RemainingInArray
+from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
+from tests.orchestrator.bandit.eager import EagerQueue
 
 NONE = np.empty(0, np.intp)
 

@@ -23,6 +23,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.examples import examples
+from tests.orchestrator.bandit.eager import eager
 
 POINTS = np.random.default_rng(3).random((160, 2))
 
@@ -107,9 +108,9 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     repeats=st.booleans(),
 )
 def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed: int, goals: Goals, repeats: bool) -> None:
-    eager = strategy(lazy=False)
+    oracle = eager(strategy())
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
-        decision = eager.ask(state, pending, 9)
+        decision = oracle.ask(state, pending, 9)
         assert isinstance(decision, Choose)
         assert [pick.arm for pick in decision.picks] == picks
 

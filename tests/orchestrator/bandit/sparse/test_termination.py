@@ -27,6 +27,7 @@ from orchestrator.bandit.sparse.termination import (
 )
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
+from tests.orchestrator.bandit.eager import EagerDrift
 
 SEEDS = st.integers(0, 10**6)
 COVARIANCES = ["embedded", "paper"]
@@ -56,7 +57,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
     rules: dict[str, Any] = {
         "global": GlobalDrift(updated, threshold),
         "product": ProductDrift(threshold),
-        "local": LocalDrift(updated, threshold, "embedded", is_lazy=False),
+        "local": EagerDrift(updated, threshold, "embedded"),
     }
     known = updated.start_variance > 1e-6  # below that a ratio is one of rounding errors
     for arm in problem.batch:
@@ -99,7 +100,7 @@ def test_the_lazy_local_rule_decides_like_the_eager_one(
     problem = make_problem(seed)
     posterior = problem.posterior
     lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
-    eager = LocalDrift(BatchPosterior(posterior), threshold, covariance, is_lazy=False)
+    eager = EagerDrift(BatchPosterior(posterior), threshold, covariance)
     for arm in problem.batch:
         lazy.append(arm, np.nan)
         eager.append(arm, np.nan)
@@ -151,7 +152,7 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
         posterior = posterior_of_many_pulls(seed, (0.15, 0.3, 0.08)[seed % 3])
         threshold = (2.0, 3.0, 4.5)[seed % 3]
         lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
-        eager = LocalDrift(BatchPosterior(posterior), threshold, covariance, is_lazy=False)
+        eager = EagerDrift(BatchPosterior(posterior), threshold, covariance)
         # a few arms again and again, then others: the maximum need not be at a pull
         for number, arm in enumerate(np.random.default_rng(seed).integers(400, size=150).tolist()):
             for rule in (lazy, eager):
@@ -209,7 +210,7 @@ def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
     # or they would hold and save nothing
     posterior = posterior_of_many_pulls(1, lengthscale)
     rule = LocalDrift(BatchPosterior(posterior), 1.0, "embedded")
-    eager = LocalDrift(BatchPosterior(posterior), 1.0, "embedded", is_lazy=False)
+    eager = EagerDrift(BatchPosterior(posterior), 1.0, "embedded")
     sizes = []
     for arm in np.random.default_rng(2).integers(400, size=40).tolist():
         rule.append(arm, np.nan)
@@ -288,7 +289,7 @@ def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as
         variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
         bounds = {}
         for name, square in squares.items():
-            rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, name, is_lazy=False)
+            rule = EagerDrift(BatchPosterior(problem.posterior), 1.0, name)
             for arm in problem.batch:
                 rule.append(arm, np.nan)
             rule.decide()

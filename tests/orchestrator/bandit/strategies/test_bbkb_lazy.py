@@ -23,6 +23,7 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import array, choice
+from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table, value
 
 
@@ -34,16 +35,16 @@ def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_di
 ) -> None:
     lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
     rounds, limit = 12, 40
-    eager = batches(replace(lazy, lazy=False), arms, rounds, limit=limit)
-    assert batches(lazy, arms, rounds, limit=limit) == eager
-    assert max(map(len, eager)) > 1
+    oracle = batches(eager(lazy), arms, rounds, limit=limit)
+    assert batches(lazy, arms, rounds, limit=limit) == oracle
+    assert max(map(len, oracle)) > 1
 
 
 @given(seed=st.integers(0, 10**6))
 def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
     arms = np.random.default_rng(seed).random((30, 2))
     lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
-    assert batches(lazy, arms, 5, seed=seed) == batches(replace(lazy, lazy=False), arms, 5, seed=seed)
+    assert batches(lazy, arms, 5, seed=seed) == batches(eager(lazy), arms, 5, seed=seed)
 
 
 class Work:
@@ -115,7 +116,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
         SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(30), regularization=0.1, delta=0.5
     )
     arms, games = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2)))), []
-    for strategy in (replace(lazily, lazy=False), lazily):
+    for strategy in (eager(lazily), lazily):
         work.sweeps = work.looked_at = 0
         state = strategy.init(arms, np.random.default_rng(0))
         games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
@@ -150,7 +151,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
         ):
             patch.setattr(module, name, number)
         games: list[Any] = []
-        for one in (strategy, replace(strategy, lazy=False)):
+        for one in (strategy, eager(strategy)):
             played = play(one, arms, 12, seed=seed, limit=20)
             games.append([decision for _, decision in played])
     assert games[0] == games[1]
@@ -177,11 +178,11 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
         termination=termination,
     )
     games: list[Any] = []
-    for one in (strategy, replace(strategy, lazy=False)):
+    for one in (strategy, eager(strategy)):
         work.sweeps = work.looked_at = 0
-        game = play(one, arms, 300 if one.lazy else len(games[0]), true=true, pulls=300)
+        game = play(one, arms, len(games[0]) if games else 300, true=true, pulls=300)
         games.append([decision for _, decision in game])
-        if one.lazy:
+        if one is strategy:
             work.check_little_work(len(arms), len(games[0]) - 1)
     assert games[0] == games[1]
     assert sum(len(decision.picks) for decision in games[0]) >= 300
@@ -226,7 +227,8 @@ def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(terminat
 @pytest.mark.parametrize("lazy_", [True, False])
 def test_one_by_one_with_what_is_pending_is_the_batch(termination: Termination, lazy_: bool) -> None:
     """What is kept between two asks at a state changes nothing, and neither does its absence."""
-    strategy = replace(SMOOTH, termination=termination, lazy=lazy_, ratio_threshold=3.0)
+    strategy = replace(SMOOTH, termination=termination, ratio_threshold=3.0)
+    strategy = strategy if lazy_ else eager(strategy)
     for state, decision in play(strategy, AWKWARD, rounds=6):
         if decision.reason == "warm start":
             continue

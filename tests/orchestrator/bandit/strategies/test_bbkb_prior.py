@@ -12,6 +12,7 @@ from orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
+from tests.orchestrator.bandit.eager import eager
 
 GRID = np.random.default_rng(0).random((400, 2))
 EXPECTED = -0.5 * ((GRID - 0.8) ** 2).sum(axis=1) / 0.25**2
@@ -50,7 +51,7 @@ def test_each_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
 def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
     state, _ = search(CHOOSER, EXPECTED, 20)
     picked = []
-    for chooser in (CHOOSER, replace(CHOOSER, lazy=False)):
+    for chooser in (CHOOSER, eager(CHOOSER)):
         decision = chooser.ask(state, [3, 5], 16)
         assert isinstance(decision, Choose)
         picked.append([pick.arm for pick in decision.picks])

@@ -13,9 +13,11 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.outputs import Outputs, score_pulls
 from orchestrator.bandit.sparse import argmax_queue
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.eager import eager
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.random((80, 2))
@@ -130,7 +132,9 @@ def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(argmax_queue, "MOST_NUMBERS", most)
-    assert run_campaign(build("bbkb"))[0] == run_campaign(build("bbkb", lazy=False))[0]
+    strategy = build("bbkb")
+    assert isinstance(strategy, BBKB)
+    assert run_campaign(strategy)[0] == run_campaign(eager(strategy))[0]
 
 
 def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
