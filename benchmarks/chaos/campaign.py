@@ -27,7 +27,12 @@ ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 print(json.dumps(list(groups_named("bbkb "))))
 """
 
-_KINDS = {"gang": "kind: actor, machines: 2", "train": "kind: actor, machines: 2, ray_train: true"}
+_SECONDS = 60.0  # of an evaluation, at most
+_TRAINER_SECONDS = 150.0  # a trainer starts five processes
+_KINDS = {
+    "gang": f"kind: actor, machines: 2, timeout_seconds: {_SECONDS}",
+    "train": f"kind: actor, machines: 2, ray_train: true, timeout_seconds: {_TRAINER_SECONDS}",
+}
 _FILE = """
 name: chaos
 seed: {seed}
@@ -36,7 +41,7 @@ space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 512}}
 strategy: {{name: bbkb, kernel: {{name: rbf, lengthscale: 0.5}}, regularization: 0.5, ratio_threshold: 3}}
 budget: {{evaluations: {evaluations}}}
-workers: {{count: {workers}, {kind}, timeout_seconds: 60}}
+workers: {{count: {workers}, {kind}}}
 store: {store}
 runs: {runs}
 """
@@ -80,7 +85,7 @@ class Campaign:
                 evaluations=plan.evaluations,
                 workers=plan.workers,
                 function="evaluate_with_trainer" if plan.kind == "train" else "evaluate",
-                kind=_KINDS.get(plan.kind, f"kind: {plan.kind}"),
+                kind=_KINDS.get(plan.kind, f"kind: {plan.kind}, timeout_seconds: {_SECONDS}"),
                 store=plan.store,
                 runs=runs,
             )

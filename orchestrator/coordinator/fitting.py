@@ -22,10 +22,13 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     from orchestrator.coordinator.cluster import connect, disconnect, named_cluster, node_here
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.places import check_feasible, check_fits, largest_need
+    from workers.on_ray.trainers import check_ray_train
 
     workers, limits = settings.workers, limits_of(settings)
     placement = placement_of(settings, settings.name, resources)
     try:
+        if workers.ray_train:
+            check_ray_train()
         if named_cluster(address) is not None:
             cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:

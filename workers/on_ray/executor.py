@@ -31,6 +31,7 @@ from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_satur
 from workers.on_ray.ranks import OTHERS_SECONDS
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
+from workers.on_ray.trainers import check_ray_train
 from workers.surroundings import Streak
 
 _LOGGER = logging.getLogger("bbkb.executor")
@@ -83,6 +84,8 @@ class RayExecutor:
         executor ends them."""
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
+        if placement.is_train:
+            check_ray_train()
         check_feasible(placement, limits)
         box = put_objective(objective)
         allocation = allocation or allocate(slots, limits, placement)

@@ -25,7 +25,10 @@ try:
     for owner, name in _REPLACED:
         getattr(owner, name)
 except (ImportError, AttributeError) as error:
-    raise RuntimeError(f"workers.ray_train needs another version of Ray, got {ray.__version__}: try 2.60") from error
+    raise RuntimeError(
+        f"workers.ray_train needs the Ray Train of Ray 2.60, got {ray.__version__} ({error}): pip install "
+        "'ray[train]==2.60.*'"
+    ) from error
 
 
 class _OwnGroup(DefaultPlacementGroupHandle):

@@ -8,6 +8,7 @@ done by `workers.on_ray.trainer_check`, which Ray Train imports when a trainer b
 environment variable names it.
 """
 
+import importlib
 import os
 from collections.abc import Iterator
 
@@ -20,12 +21,21 @@ from objectives.objective import HasPreparation, Objective
 from objectives.reference import modules_of_files
 from objectives.with_metrics import WithMetrics
 from workers.evaluate import prepare
+from workers.executor import ExecutorError
 from workers.messages import FailureKind, Limits
 from workers.on_ray.failures import LOSSES, kind_of
 
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
 _CHECK = "workers.on_ray.trainer_check.TrainerCheck"
 _groups: list[PlacementGroup] = []  # the group of this process, where evaluations may start trainers
+
+
+def check_ray_train() -> None:
+    """Raise ExecutorError when the installed Ray Train cannot be given a placement group."""
+    try:
+        importlib.import_module(_CHECK.rpartition(".")[0])
+    except RuntimeError as error:
+        raise ExecutorError(str(error)) from error
 
 
 def refuse_trainers(objective: Objective) -> None:

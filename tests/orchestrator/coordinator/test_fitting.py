@@ -2,6 +2,7 @@
 starts."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,12 @@ def test_validate_without_a_cluster_checks_no_nodes(tmp_path: Path) -> None:
 
 def test_fraction_of_several_graphics_processors_is_refused(tmp_path: Path) -> None:
     assert "must be a whole number above 1" in refusal(tmp_path, "validate", gpus=1.5)
+
+
+def test_ray_train_that_lacks_what_is_replaced_is_refused_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refusal(tmp_path, "validate", ray_train=True) == ""
+    monkeypatch.delitem(sys.modules, "workers.on_ray.trainer_check")
+    monkeypatch.setitem(sys.modules, "ray.train.v2._internal.execution.worker_group", None)
+    assert "workers.ray_train needs the Ray Train of Ray 2.60, got" in refusal(tmp_path, "validate", ray_train=True)

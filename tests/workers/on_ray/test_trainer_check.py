@@ -1,6 +1,5 @@
 """Tests of workers/on_ray/trainer_check.py, and of which evaluations it reaches."""
 
-import importlib
 import os
 import sys
 
@@ -9,7 +8,8 @@ import pytest
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.with_metrics import WithMetrics
-from workers.on_ray.trainers import refuse_trainers
+from workers.executor import ExecutorError
+from workers.on_ray.trainers import check_ray_train, refuse_trainers
 
 CHECK = "workers.on_ray.trainer_check"
 VARIABLE = "RAY_TRAIN_CALLBACKS"
@@ -34,5 +34,7 @@ def test_ray_without_the_inner_parts_is_answered_with_the_version_that_has_them(
     pytest.importorskip("ray.train.v2")
     monkeypatch.delitem(sys.modules, CHECK, raising=False)
     monkeypatch.setitem(sys.modules, f"ray.train.v2._internal.{part}", None)
-    with pytest.raises(RuntimeError, match=r"workers\.ray_train needs another version of Ray, got .*: try 2\.60"):
-        importlib.import_module(CHECK)
+    with pytest.raises(
+        ExecutorError, match=r"^workers\.ray_train needs the Ray Train of Ray 2\.60, got .*: pip install"
+    ):
+        check_ray_train()
