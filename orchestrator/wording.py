@@ -89,6 +89,11 @@ def plural(count: int, noun: str, ending: str = "s") -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Return `trial 25`, `trials 0, 7`: the noun and the numbers of what it names."""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
 def short_text(value: object) -> str:
     """Return a parameter's value, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -64,7 +64,7 @@ FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
 def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
     done = bbkb(folder, "objectives/mine.py:loss", executor, python_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4, 0 of them failed" in done.stdout
+    assert "4: 4 succeeded, 0 failed" in done.stdout
 
 
 def test_ray_beside_such_packages_is_refused_where_it_would_start_no_worker(

@@ -38,6 +38,8 @@ class TrialResult:
             all of them.
         seconds: the duration of its last attempt.
         error: why it failed; empty for one that succeeded at a later attempt.
+        is_feasible: whether the result satisfies all constraints; None without constraints or
+            result.
     """
 
     trial: int | None
@@ -47,6 +49,7 @@ class TrialResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
     error: str = ""
+    is_feasible: bool | None = None
 
     @classmethod
     def of(cls, row: TrialRow, metric: str | None = None) -> "TrialResult":
@@ -66,6 +69,7 @@ class TrialResult:
             metrics={**named, **row.metrics},
             seconds=row.seconds,
             error="" if row.status == "succeeded" else row.error,
+            is_feasible=row.is_feasible,
         )
 
 
@@ -219,12 +223,12 @@ class Result:
         history, now = self._history, self._history.status()
         facts = [
             ("outcome", self.outcome),
-            ("trials", f"{now.done} finished, {now.failed} of them failed"),
+            ("trials", f"{now.done}: {now.outcomes}"),
         ]
         if (best := history.best_known) is not None:
             named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
             origin = f" ({best.origin})" if best.trial is None else ""
-            facts += [("best value", f"{best.value:.6g}, {now.direction}{origin}"), ("best parameters", named)]
+            facts += [("best value", f"{now.best_text}{origin}"), ("best parameters", named)]
         if now.goals is not None:
             facts.append(("goals", goals_text(now.goals)))
         return [*facts, ("folder", str(self.folder))]

@@ -28,6 +28,7 @@ class Best:
     value: float
     parameters: Mapping[str, object] = field(default_factory=dict)
     source: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of further objectives and of constraints
 
     @property
     def origin(self) -> str:

@@ -45,10 +45,14 @@ class ConstraintGoal:
         margins = [] if self.at_most is None else [self.at_most - value]
         return min([*margins, value - self.at_least] if self.at_least is not None else margins)
 
-    def __str__(self) -> str:
+    @property
+    def bounds(self) -> str:
+        """The bounds in words, such as `at most 4`."""
         bounds = (("at least", self.at_least), ("at most", self.at_most))
-        named = (f"{words} {bound:.6g}" for words, bound in bounds if bound is not None)
-        return f"{self.metric} {' and '.join(named)}"
+        return " and ".join(f"{words} {bound:.6g}" for words, bound in bounds if bound is not None)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.bounds}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Status:
     succeeded: int
     failed: int
     stopped: int
+    paused: int  # those of them that may go on while the session is open
     in_flight: int  # at most `slots`; none once the session is closed: a resume evaluates again what was running
     waiting: int  # chosen, not running: in the campaign's backlog or in the queue of the executor
     running: tuple[RunningTrial, ...]  # those that have run longest, at most 8 of them
@@ -70,6 +71,7 @@ class Status:
     best_trial: int | None
     best_arm: int | None
     best_parameters: Mapping[str, object]  # empty while there is no value
+    best_metrics: Mapping[str, float]  # of further objectives and of constraints
     best_origin: str  # "trial 12", or "existing data: earlier.csv"; then `best_trial` is None
     recommended: Recommendation | None  # when values are so noisy that the best one may be due to noise
     slots: int
@@ -96,6 +98,21 @@ class Status:
         return self.succeeded + self.failed + self.stopped
 
     @property
+    def outcomes(self) -> str:
+        """How the trials ended, for a person."""
+        paused = f" ({self.paused:,} may go on)" if self.paused else ""
+        stopped = f"{self.stopped:,} stopped early{paused}, " if self.stopped else ""
+        return f"{self.succeeded:,} succeeded, {stopped}{self.failed:,} failed"
+
+    @property
+    def best_text(self) -> str:
+        """The best value with its direction, and its further metrics, for a person; empty: none."""
+        if self.best_value is None:
+            return ""
+        metrics = (f", {name} {number:.6g}" for name, number in self.best_metrics.items())
+        return f"{self.best_value:.6g}, {self.direction}{''.join(metrics)}"
+
+    @property
     def spent(self) -> tuple[int, int, str]:
         """How much is spent of which budget, and its unit: steps or evaluations, the nearer end."""
         counts = [(self.done, max(1, self.evaluations), "evaluations")]
@@ -104,10 +121,14 @@ class Status:
         return max(counts, key=lambda count: count[0] / count[1])
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the number of trials ends the campaign, not that of steps alone."""
+        return self.step_budget is None or self.evaluations < self.step_budget
+
+    @property
     def trials_text(self) -> str:
         """How many trials have ended, of how many where their number ends the campaign."""
-        is_bounded = self.step_budget is None or self.evaluations < self.step_budget
-        return f"{self.done}/{self.evaluations}" if is_bounded else str(self.done)
+        return f"{self.done}/{self.evaluations}" if self.is_counted else str(self.done)
 
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
@@ -136,6 +157,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         succeeded=state.totals.succeeded,
         failed=state.totals.failed,
         stopped=state.totals.stopped,
+        paused=len(state.training.paused) if is_open else 0,
         in_flight=running,
         waiting=len(state.backlog) + len(state.running) - running,
         running=_longest_running(state, state.clock.last_time + since) if is_open else (),
@@ -148,6 +170,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_trial=None if best is None else best.trial,
         best_arm=None if best is None else best.arm,
         best_parameters={} if best is None else best.parameters,
+        best_metrics={} if best is None else best.metrics,
         best_origin="" if best is None else best.origin,
         recommended=state.refresh.recommended,
         steps_reliability=() if state.refresh.learned is None else state.refresh.learned.steps,
@@ -249,6 +272,7 @@ def as_plain(status: Status) -> dict[str, object]:
         "last_time": iso(status.last_time),
         "done": status.done,
         "spent": status.spent,
+        "outcomes": status.outcomes,
     }
 
 
@@ -256,13 +280,14 @@ def headline(status: Status) -> str:
     """Return one plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
+    stopped = f" ({status.stopped} stopped early)" if status.stopped else ""
     time_left = (
         ""
         if status.left_seconds is None or status.phase == "stopping"
         else f", about {duration(status.left_seconds)} left"
     )
     return (
-        f"{status.trials_text} done, {best}, {progress(status)}, "
+        f"{status.trials_text} done{stopped}, {best}, {progress(status)}, "
         f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{time_left}"
     )
 
@@ -284,7 +309,7 @@ def goals_text(goals: GoalsStatus) -> str:
         volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
         parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
     if goals.constraints and goals.feasible is not None:
-        parts.append(f"{goals.feasible:.0%} of the results feasible")
+        parts.append(f"{goals.feasible:.0%} of the results feasible ({', '.join(goals.constraints)})")
     return ", ".join(parts) or "no result yet"
 
 

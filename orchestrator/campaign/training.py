@@ -32,6 +32,12 @@ def cause_at_rung(rule: StoppingRule, rungs: Rungs, trial: int) -> StopCause | N
     return StopCause.WORSE_THAN_OTHERS if rule.share else StopCause.PAUSE
 
 
+def stop_words(cause: str) -> tuple[str, str]:
+    """Return what a stop for `cause` is called, and the cause after a colon; nothing without one."""
+    word = "paused" if cause == StopCause.PAUSE else "stopped early"
+    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRule:
     """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps."""

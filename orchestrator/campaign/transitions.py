@@ -257,7 +257,8 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     front, is_single = state.front, goals.is_single
     further: tuple[float, ...] = ()
     if is_better and (is_single or goals.is_feasible(event.value, event.metrics)):
-        best = Best(event.trial, arm, event.value, run.parameters)
+        metrics = {name: event.metrics[name] for name in goals.further_metrics}
+        best = Best(event.trial, arm, event.value, run.parameters, metrics=metrics)
     if not is_single:
         further = goals.further(event.value, event.metrics)
         front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)

@@ -31,7 +31,7 @@ def summarize(
     virtual = " of virtual time" if history.settings.workers.executor == "simulated" else ""
     if best is not None:
         lines += [
-            ("best value", f"{best.value:.6g}, {now.direction} ({best.origin})"),
+            ("best value", f"{now.best_text} ({best.origin})"),
             ("best parameters", assignments(best.parameters)),
         ]
     if now.recommended is not None:
@@ -39,7 +39,7 @@ def summarize(
     lines += [
         *([("gain", gains)] if (gains := gains_text(now)) else []),
         *([] if now.goals is None else [("goals", goals_text(now.goals))]),
-        ("evaluations", f"{now.done}, {now.failed} of them failed"),
+        ("evaluations", f"{now.done}: {now.outcomes}"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}{virtual}"),
         *([] if waited_seconds is None else [("duration", f"{duration(waited_seconds)}, start and end included")]),

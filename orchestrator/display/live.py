@@ -16,7 +16,7 @@ from orchestrator.campaign.status import Status, as_plain, gains_text, goals_tex
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.failures import FailureGroups
-from orchestrator.wording import duration, one_line, short_text
+from orchestrator.wording import duration, numbered, one_line, plural, short_text
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -237,9 +237,7 @@ def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     failures = FailureGroups(attempt for attempt in status.recent if attempt.failure)
     lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
     for number, group in enumerate(failures.newest_first()[:_FAILURES_SHOWN]):
-        trials = ", ".join(map(str, sorted(group.trials)))
-        which = f"trial {trials}" if len(group.trials) == 1 else f"trials {trials}"
-        text = one_line(f"{which}, {group.kind}: {group.message}", _LINE)
+        text = one_line(f"{numbered('trial', sorted(group.trials))}, {group.kind}: {group.message}", _LINE)
         lines.append(("last failures" if not number else "", Text(text, style="red")))
     return lines
 
@@ -260,8 +258,8 @@ def _best(status: Status) -> Text:
     if status.best_value is None:
         return Text("no value yet", style="dim")
     origin = f"  ({status.best_origin})" if status.best_trial is None else ""
-    told = f" ({status.direction})  {assignments(status.best_parameters)}{origin}"
-    return Text.assemble((f"{status.best_value:.6g}", "bold green"), told)
+    value, _, further = status.best_text.partition(", ")
+    return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best_parameters)}{origin}")
 
 
 def recommendation(recommended: Recommendation) -> str:
@@ -282,7 +280,8 @@ def _existing(status: Status) -> str:
 def _now(status: Status) -> str:
     if status.phase == "stopping":
         return (
-            f"stopping ({status.reason}): {status.in_flight} running evaluations end first; Ctrl-C again stops at once"
+            f"stopping ({status.reason}): {plural(status.in_flight, 'running evaluation')} "
+            f"{'ends' if status.in_flight == 1 else 'end'} first; Ctrl-C again stops at once"
         )
     if status.phase == "closed":
         return f"{status.outcome}: {status.reason}"

@@ -1,9 +1,12 @@
 """One row for each trial, or for each reported step, as CSV, JSON or Parquet.
 
 Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name,
-`LAST_COLUMNS`, one column `metric.<name>` for each metric, and `trial.tags` and `trial.note` when
-there are notes on trials. A parameter whose name is taken already (a fixed column, or anything
-beginning with `metric.`) is prefixed with `parameter.`.
+`LAST_COLUMNS`, one column `metric.<name>` for each metric, and where some trial has one:
+`trial.step` (the last step that it reported; the value of a trial that was stopped early is that of
+this step), `trial.remark` (why it was stopped, which constraints it breaks), `trial.feasible`
+(whether its result satisfies all constraints), `trial.tags` and `trial.note`. A parameter whose
+name is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with
+`parameter.`.
 
 `started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in
 Parquet; the virtual seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown
@@ -24,6 +27,7 @@ from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.remarks import remark
 from orchestrator.store.notes import Note
 from orchestrator.wording import iso
 
@@ -36,15 +40,17 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
-TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only when some trial has one
+TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # these columns only when some trial has one
+STEP_COLUMN, REMARK_COLUMN, FEASIBLE_COLUMN = _OPTIONAL_COLUMNS = ("trial.step", "trial.remark", "trial.feasible")
 _PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types need no conversion for CSV
 _EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these none for JSON
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
-    **dict.fromkeys(("trial", "arm", "attempts", "batch", "step"), "int64"),
+    **dict.fromkeys(("trial", "arm", "attempts", "batch", "step", STEP_COLUMN), "int64"),
     **dict.fromkeys(("value", "reward", "seconds"), "float64"),
-    **dict.fromkeys(("status", "worker", "error", TAGS_COLUMN, NOTE_COLUMN), "string"),
+    **dict.fromkeys(("status", "worker", "error", TAGS_COLUMN, NOTE_COLUMN, REMARK_COLUMN), "string"),
+    FEASIBLE_COLUMN: "bool",
 }
 
 
@@ -76,6 +82,14 @@ def trial_columns(history: History) -> Columns:
     columns |= {name: [None if time is None else iso(time) for time in columns[name]] for name in TIME_COLUMNS}
     for name in _first_seen(row.metrics for row in rows):
         columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
+    columns |= {
+        STEP_COLUMN: [max(row.reports, default=row.stopped_at) for row in rows],
+        REMARK_COLUMN: [remark(history, row) or None for row in rows],
+        FEASIBLE_COLUMN: [row.is_feasible for row in rows],
+    }
+    for name in _OPTIONAL_COLUMNS:
+        if all(cell is None for cell in columns[name]):
+            del columns[name]
     return columns | _note_columns(history)
 
 
@@ -126,7 +140,7 @@ def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
 
 def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
     """Return parameter → column name: injective, and distinct from fixed and metric columns."""
-    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN}
+    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN, *_OPTIONAL_COLUMNS}
     columns = {}
     for name in names:
         column = name

@@ -12,6 +12,7 @@ the whole log. Time is the executor's clock.
 
 import functools
 import itertools
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -73,10 +74,12 @@ class TrialRow:
     stopped_at: int | None = None  # the step at which the campaign stopped it early
     stop_cause: str = ""  # why, for a person
     continuations: int = 0  # how often it was continued after a stop
+    has_restarted: bool = False  # whether it then reported its first step once more
     has_no_checkpoint: bool = False  # whether its checkpoint was removed after it was stopped
     reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
     report_metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further numbers by name
     error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
+    is_feasible: bool | None = None  # whether its result satisfies all constraints; None without either
 
     @property
     def trial(self) -> int:
@@ -193,6 +196,11 @@ class History:
         if len(self.goals.objectives) == 1:
             return [] if self.best is None else [self.best]
         return [self.trials[member.trial] for member in self.campaign.front.ordered]
+
+    def worth(self, row: TrialRow) -> float:
+        """Return what orders trials, the best last: their rewards, those of infeasible results
+        below all others."""
+        return -math.inf if row.is_feasible is False else self.sign * (row.value or 0.0)
 
     @property
     def is_virtual(self) -> bool:
@@ -327,9 +335,7 @@ def _update(history: History, event: Event) -> None:
             _change_places(history.sessions[-1], event)
         case ReportsArrived():
             for trial, _attempt, step, value in event.reports:
-                row = history.reporting.setdefault(trial, history.trials[trial])
-                row.reports[step] = value
-                row.report_metrics.pop(step, None)  # of an attempt before
+                _take_reports(history, history.trials[trial], ((step, value),))
             for trial, step, metrics in event.metrics:
                 history.trials[trial].report_metrics[step] = metrics
         case ExistingTaken():
@@ -385,6 +391,15 @@ def _choose(history: History, event: BatchChosen) -> None:
     history.trials.extend(TrialRow(pick, number, place) for place, pick in enumerate(event.picks, start=1))
 
 
+def _take_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
+    for step, value in reports:
+        if row.continuations and len(row.reports) > 1 and step <= min(row.reports):
+            row.has_restarted = True
+        row.reports[step] = value
+        row.report_metrics.pop(step, None)  # of an attempt before
+    history.reporting.setdefault(row.trial, row)
+
+
 def _end_attempt(history: History, event: AttemptEnded) -> None:
     row = history.trials[event.trial]
     history.running.discard(event.trial)
@@ -392,8 +407,10 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
     failure, message = "", ""
     if isinstance(event, TrialSucceeded):
         row.status, row.value, row.metrics, row.error = "succeeded", event.value, event.metrics, ""
+        if history.goals.constraints:
+            row.is_feasible = history.goals.is_feasible(event.value, event.metrics)
         history.succeeded.append(row)
-        history.trace.add(history.campaign.rules.sign * event.value, row)
+        history.trace.add(history.campaign.rules.sign * event.value, row, row.is_feasible is not False)
     elif isinstance(event, TrialStopped):
         row.status, row.value, row.stopped_at, row.stop_cause = "stopped", event.value, event.step, event.cause
         row.error = ""
@@ -402,11 +419,8 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         failure, message = event.failure, event.message
         row.error = f"{failure}: {message}"
     if not isinstance(event, TrialFailed) and event.reports:
-        row.reports.update(event.reports)
-        for step, _ in event.reports:
-            row.report_metrics.pop(step, None)  # of an attempt before
+        _take_reports(history, row, event.reports)
         row.report_metrics.update(event.report_metrics)
-        history.reporting.setdefault(row.trial, row)
     stopped_at = event.step if isinstance(event, TrialStopped) else None
     value = None if isinstance(event, TrialFailed) else event.value
     attempt = (event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)

@@ -6,6 +6,7 @@ from typing import Any
 from objectives.parameters import has_prior
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.remarks import broken_constraints, training
 from orchestrator.wording import duration, iso
 
 Plain = dict[str, Any]  # a value for JSON
@@ -29,6 +30,8 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "value": strict_json(row.value),
         "reason": reason(history, row),
         "training": training(history, row),
+        "feasible": row.is_feasible,
+        "broken_constraints": broken_constraints(history, row),
         "parameters": strict_json(dict(row.parameters)),
         "metrics": strict_json(dict(row.metrics)),
         "reports": [[step, strict_json(value)] for step, value in reports],
@@ -52,24 +55,6 @@ def describe_trial(history: History, number: int) -> Plain | None:
 
 def _when(history: History, at: float) -> str:
     return f"{at:.2f} s (virtual)" if history.is_virtual else iso(at)
-
-
-def training(history: History, row: TrialRow) -> str:
-    """Return whether and why this trial was stopped, continued or spared; empty: nothing."""
-    facts = []
-    if row.status == "stopped":
-        why = f": {row.stop_cause}" if row.stop_cause else ""
-        facts.append(f"stopped at step {row.stopped_at}{why}")
-    if row.continuations:
-        facts.append("continued after a stop" + (f", {row.continuations} times" if row.continuations > 1 else ""))
-    if row.has_no_checkpoint:
-        facts.append("its checkpoint was removed")
-    rule = history.campaign.rules.training
-    if rule is not None and rule.is_witness(row.trial) and row.reports and row.status != "stopped":
-        facts.append("a witness: no comparison and no forecast stops it")
-    if rule is not None and rule.continues and row.trial in history.campaign.training.restarted:
-        facts.append("it began again at the first step when it was continued")
-    return "; ".join(facts)
 
 
 def reason(history: History, row: TrialRow) -> str:

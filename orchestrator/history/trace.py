@@ -35,14 +35,15 @@ class Trace(Generic[T]):
     improvements: list[Point[T]] = field(default_factory=list)
     _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)  # the worst and the best of each
 
-    def add(self, reward: float, item: T) -> None:
-        """The next result."""
+    def add(self, reward: float, item: T, is_feasible: bool = True) -> None:
+        """The next result. One that is not feasible is no improvement."""
         self.count += 1
+        is_better = is_feasible and (not self.improvements or reward > self.improvements[-1].reward)
         is_in_last = len(self._buckets) * self.width >= self.count
-        if is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
+        if not is_better and is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
             return  # neither the worst nor the best of its bucket; true for most results of a long campaign
         point = Point(self.count, reward, item)
-        if not self.improvements or reward > self.improvements[-1].reward:
+        if is_better:
             self.improvements.append(point)
         if not is_in_last:
             self._buckets.append((point,))

@@ -48,11 +48,13 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
         # a file of its own for each export: its name has only the second otherwise
         with SummaryWriter(str(folder / "campaign"), filename_suffix=f".after-{len(exported)}") as parent:
             for place, row in enumerate(history.succeeded, start=1):
-                best = _better(history, best, row.value)
+                if row.is_feasible is not False:
+                    best = _better(history, best, row.value)
                 if row.trial not in exported:
                     at = row.finished
                     parent.add_scalar("value", row.value, place, walltime=at)
-                    parent.add_scalar("best", best, place, walltime=at)
+                    if best is not None:
+                        parent.add_scalar("best", best, place, walltime=at)
         for row in _ended_trials(history):
             if row.trial in exported:
                 continue

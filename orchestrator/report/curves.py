@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.history.one_trial import training
+from orchestrator.history.remarks import training
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
-from orchestrator.wording import one_line, plural, printable
+from orchestrator.wording import numbered, one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
@@ -75,7 +75,7 @@ def _metric_curves(history: History, rows: list[TrialRow], name: str, place: int
 
 def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     valued = [row for row in rows if row.value is not None]
-    best = sorted(valued, key=lambda row: -history.sign * (row.value or 0.0))[:_BEST_CURVES]
+    best = sorted(valued, key=history.worth, reverse=True)[:_BEST_CURVES]
     newest = rows[-(_MOST_CURVES - len(best)) :]
     return list({row.trial: row for row in [*best, *newest]}.values())
 
@@ -155,7 +155,7 @@ def _decisions(history: History) -> str:
     parts += [f"{continued} continued after a stop"] if continued else []
     rule = history.campaign.rules.training
     spared = [row.trial for row in history.reporting.values() if rule is not None and rule.is_witness(row.trial)]
-    parts += [f"spared as witnesses: {', '.join(map(str, spared[:5]))}"] if spared else []
+    parts += [f"{numbered('trial', spared[:5])} spared as witness{'es' if len(spared) > 1 else ''}"] if spared else []
     return f" {'; '.join(parts)}."
 
 

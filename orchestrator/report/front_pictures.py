@@ -9,7 +9,7 @@ from orchestrator.campaign.front import Front
 from orchestrator.campaign.hypervolume import hypervolume
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, round_values
-from orchestrator.report.progress import step_figure
+from orchestrator.report.progress import INFEASIBLE, step_figure
 from orchestrator.wording import plural
 
 _MOST_PAIRS = 3  # pictures of the front
@@ -26,11 +26,11 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
     goals, members = history.goals, {member.trial for member in history.campaign.front.members}
     shown = history.succeeded[-MANY_POINTS:]
     others = [row for row in shown if row.trial not in members]
-    inside = [row for row in others if goals.is_feasible(row.value or 0.0, row.metrics)]
-    outside = [row for row in others if not goals.is_feasible(row.value or 0.0, row.metrics)]
+    inside = [row for row in others if row.is_feasible is not False]
+    outside = [row for row in others if row.is_feasible is False]
     traces = [_points(history, inside, pair, "evaluations", {"color": "--point", "size": 6, "opacity": 0.6})]
     if outside:
-        traces.append(_points(history, outside, pair, "infeasible", {"color": "--muted", "size": 5, "symbol": "x"}))
+        traces.append(_points(history, outside, pair, "infeasible", INFEASIBLE))
     on_front = sorted((history.trials[trial] for trial in members), key=lambda row: _values(history, row)[pair[0]])
     traces.append(_points(history, on_front, pair, "front", {"color": "--accent", "size": 9}))
     if len(goals.objectives) == 2:
@@ -93,7 +93,7 @@ def feasible_share(history: History) -> Figure | None:
     """Return the share of results so far that satisfy every constraint; None without any."""
     if not history.goals.constraints or not history.succeeded:
         return None
-    feasible = [history.goals.is_feasible(row.value or 0.0, row.metrics) for row in history.succeeded]
+    feasible = [row.is_feasible is not False for row in history.succeeded]
     shares = np.cumsum(feasible) / np.arange(1, len(feasible) + 1)
     caption = f"The share of all results so far that satisfy {' and '.join(map(str, history.goals.constraints))}."
     return step_figure("feasible", "Feasible results", caption, shares, axis("share", range=[0, 1.02]))

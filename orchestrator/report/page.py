@@ -24,6 +24,7 @@ from plotly.offline import get_plotlyjs
 from orchestrator import files
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.remarks import remark
 from orchestrator.report.figure import Spec
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import (
@@ -138,6 +139,7 @@ def trial_table(history: History) -> Spec:
     rows = listed_rows(history)
     names, metrics = parameter_names(rows), history.goals.further_metrics
     before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
+    remarks = [remark(history, row) for row in rows]
     workers = history.settings.workers
     shares = [workers.share_of(row.parameters) for row in rows]
     least = {"machines": 1, "GPUs": 0}
@@ -152,14 +154,22 @@ def trial_table(history: History) -> Spec:
         *({"name": printable(name), "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
         *({"name": name, "kind": "number"} for name in after),
         {"name": "worker", "kind": "text"},
+        *([{"name": "remark", "kind": "text"}] if any(remarks) else []),
         {"name": "error", "kind": "message"},
     ]
     times = clock([math.nan if row.started is None else row.started for row in rows]).round(3).tolist()
     return {
         "columns": columns,
         "rows": [
-            _table_row(row, names, metrics, [numbers[place] for numbers in amounts.values()], time)
-            for place, (row, time) in enumerate(zip(rows, times, strict=True))
+            _table_row(
+                row,
+                names,
+                metrics,
+                [numbers[place] for numbers in amounts.values()],
+                time,
+                [text] if any(remarks) else [],
+            )
+            for place, (row, time, text) in enumerate(zip(rows, times, remarks, strict=True))
         ],
     }
 
@@ -168,7 +178,7 @@ def listed_rows(history: History) -> list[TrialRow]:
     """Return the trials of the table: all if they are few, else the best and the newest."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials
-    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=lambda row: history.sign * (row.value or 0.0))
+    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
     newest = history.trials[-_MOST_LISTED // 2 :]
     return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
 
@@ -179,14 +189,20 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
 
 
 def _table_row(
-    row: TrialRow, names: list[str], metrics: Sequence[str], amounts: Sequence[float], started: float
+    row: TrialRow,
+    names: list[str],
+    metrics: Sequence[str],
+    amounts: Sequence[float],
+    started: float,
+    remarks: list[str],
 ) -> list[object]:
-    """Return a trial's cells. `amounts`: what it takes; `started`: seconds in session, or NaN."""
+    """Return a trial's cells. `amounts`: what it takes; `started`: seconds in session, or NaN;
+    `remarks`: its remark, none where the table has no such column."""
     parameters = [row.parameters.get(name) for name in names]
     values = [row.metrics.get(name) for name in metrics]
     after = [row.batch, row.attempts, started, row.seconds]
     cells = [row.trial, row.status, row.value, *values, *parameters, *amounts, *after]
-    return [_cell(value) for value in [*cells, row.worker, row.error]]
+    return [_cell(value) for value in [*cells, row.worker, *remarks, row.error]]
 
 
 def _cell(value: object) -> object:

@@ -25,13 +25,15 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 def parallel_coordinates(history: History) -> Figure | None:
     """Return all successful trials over their parameters, the best last; None without any."""
     sign = history.sign
-    rows = sorted(sample_results(history, _MOST_LINES, 4), key=lambda row: sign * (row.value or 0.0))
+    rows = sorted(sample_results(history, _MOST_LINES, 4), key=history.worth)
     names = parameter_names(rows)
     if not names:
         return None
     space = history.settings.space
     axes = [parameter_axis(name, [row.parameters.get(name) for row in rows], space.get(name)) for name in names]
     values = [float(row.value or 0.0) for row in rows]
+    if history.goals.constraints:
+        axes.append(parameter_axis("feasible", ["no" if row.is_feasible is False else "yes" for row in rows]))
     axes.append(parameter_axis("value", values))
     low, high = (float(quantile) for quantile in np.quantile(values, (0.02, 1.0) if sign > 0 else (0.0, 0.98)))
     if low == high:  # a single value is the best one
@@ -78,8 +80,8 @@ def sample_results(history: History, most: int, share: int) -> list[TrialRow]:
     rows = history.succeeded
     if len(rows) <= most:
         return rows
-    rewards = history.sign * np.array([row.value for row in rows], dtype=float)
-    best = np.argpartition(-rewards, most // share)[: most // share]
+    worths = np.array([history.worth(row) for row in rows])
+    best = np.argpartition(-worths, most // share)[: most // share]
     evenly = np.linspace(0, len(rows) - 1, most - len(best)).astype(np.intp)
     return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
 

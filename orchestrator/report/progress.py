@@ -25,6 +25,7 @@ from orchestrator.report.figure import (
 )
 from orchestrator.wording import plural
 
+INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # the mark of a result that breaks a constraint
 _FEW_POINTS = 60  # up to here every step gets a marker
 
 
@@ -37,6 +38,12 @@ def best_so_far(history: History) -> Figure | None:
     visible = visible_range(values, history.is_maximized)
     hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
     caption = "Each point is one finished evaluation; the line is the best value so far."
+    infeasible = [point for point in points if point.item.is_feasible is False]
+    if infeasible:
+        caption = (
+            "Each point is one finished evaluation, a cross one that breaks a constraint; the line is the best value "
+            "so far of those that satisfy all constraints."
+        )
     if history.campaign.totals.stopped:
         caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
     if history.trace.width > 1:
@@ -52,20 +59,25 @@ def best_so_far(history: History) -> Figure | None:
         name="best",
         title="Best so far",
         caption=caption,
-        traces=[_points(points, values), _best_line(history, visible)],
+        traces=[
+            _points([point for point in points if point.item.is_feasible is not False], "evaluations", len(points)),
+            *([_points(infeasible, "infeasible", len(points)) | {"marker": INFEASIBLE}] if infeasible else []),
+            *([_best_line(history, visible)] if history.trace.improvements else []),
+        ],
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )
 
 
-def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> Spec:
-    few = len(points) <= _FEW_POINTS * 5
+def _points(points: list[Point[TrialRow]], name: str, drawn: int) -> Spec:
+    """Return the marks of `points`; `drawn`: how many the picture has in all."""
+    few = drawn <= _FEW_POINTS * 5
     rows = [point.item for point in points]
     return {
-        "type": "scatter" if len(rows) <= MANY_POINTS else "scattergl",
+        "type": "scatter" if drawn <= MANY_POINTS else "scattergl",
         "mode": "markers",
-        "name": "evaluations",
+        "name": name,
         "x": [point.place for point in points],
-        "y": round_values(values),
+        "y": round_values(row.value or 0.0 for row in rows),
         "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
         "marker": {"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5},

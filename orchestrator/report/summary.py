@@ -43,6 +43,9 @@ def summary_cards(history: History) -> list[Card]:
     best, batches, now = history.best_known, history.batches, history.status()
     retried = sum(1 for attempt in history.attempts if attempt.failure) - now.failed
     open_trials = now.chosen - now.done
+    steps = f", {now.steps:,} of {now.step_budget:,} steps" if now.step_budget is not None else ""
+    budget = f", budget {now.evaluations:,}" if now.is_counted else ""
+    waiting = f", {open_trials:,} open" if open_trials else ""
     mean_size = f"mean size {now.chosen / len(batches):.3g}" if batches else ""
     idle = idle_text(now.idle_seconds)
     refits = len(history.refreshes)
@@ -55,12 +58,8 @@ def summary_cards(history: History) -> list[Card]:
         *goal_cards(history),
         Card(
             "Evaluations done",
-            f"{now.succeeded:,}",
-            ", ".join(
-                [f"budget {now.evaluations:,}"]
-                + [f"{open_trials:,} open"] * (open_trials > 0)
-                + [f"{now.stopped:,} stopped early"] * (now.stopped > 0)
-            ),
+            f"{now.done:,}",
+            f"{now.outcomes}{waiting}{budget}{steps}",
         ),
         Card("Failed", f"{now.failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
         Card("Refits", f"{refits:,}", per_refit)
@@ -142,7 +141,8 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
         where = [("from", best.origin), ("candidate", str(best.arm))]
     else:
         where = [("trial", str(best_trial.trial)), ("candidate", str(best_trial.arm)), ("batch", str(best_trial.batch))]
-    return [(name, str(short(value))) for name, value in best.parameters.items()] + where
+    named = [*best.parameters.items(), *best.metrics.items()]
+    return [(name, str(short(value))) for name, value in named] + where
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:

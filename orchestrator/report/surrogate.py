@@ -154,6 +154,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dtype=float,
     ).T
     values = np.array([row.value for row in rows], dtype=float)
+    worths = [history.worth(row) for row in rows]
     centre, spread, scores = _standardise(values)
     if spread <= 0.0:
         return None
@@ -176,7 +177,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dimensions=dimensions,
         positions=positions,
         values=values,
-        best=positions[int(np.argmax(sign * values))],
+        best=positions[int(np.argmax(worths))],
         fitted=fitted,
         results=len(rows),
         left_out=history.campaign.totals.stopped,

@@ -161,11 +161,14 @@ function drawBest() {
   const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
   const line = [...improvements, ...last];
   const few = points.length <= 300;
+  const [feasible, infeasible] = [points.filter((point) => point[3]), points.filter((point) => !point[3])];
+  const marks = (name, some, marker) => ({ type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name, x: some.map((point) => point[0]), y: some.map((point) => point[1]), text: some.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker });
   const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, ...more });
   const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: "--ink" };
   const spec = {
     data: [
-      { type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name: "evaluations", x: points.map((point) => point[0]), y: points.map((point) => point[1]), text: points.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker: { color: "--point", size: few ? 7 : 4, opacity: few ? 0.75 : 0.5 } },
+      marks("evaluations", feasible, { color: "--point", size: few ? 7 : 4, opacity: few ? 0.75 : 0.5 }),
+      ...(infeasible.length ? [marks("infeasible", infeasible, { color: "--muted", size: 5, symbol: "x" })] : []),
       { type: "scatter", mode: "lines", name: "best so far", x: line.map((point) => point[0]), y: line.map((point) => point[1]), line: { color: "--accent", width: 2.5, shape: "hv" }, hovertemplate: "best after %{x} evaluations: <b>%{y}</b><extra></extra>" },
     ],
     layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis("evaluations, in the order they finished", { rangemode: "tozero" }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`, results.range ? { range: results.range } : {}), uirevision: "best" },
@@ -191,7 +194,7 @@ function showSummary(update) {
     card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), "lead"),
     ...update.goals.map((one) => card(one.name, one.value, one.remark)),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
-    card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
+    card("Evaluations done", String(status.done), status.outcomes),
     card("Failed", String(status.failed)),
     card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
     ...(update.checkpoints.length ? [card("Checkpoints", update.checkpoints[0], update.checkpoints[1])] : []),
@@ -364,7 +367,7 @@ async function showTrial(number) {
   byId("trial-title").textContent = `Trial ${number}`;
   try {
     const trial = await ask(`${base}/trials/${number}`);
-    const parts = [element("p", trial.reason), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
+    const parts = [element("p", trial.reason), ...(trial.broken_constraints ? [element("p", `${trial.broken_constraints}.`)] : []), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
     parts.push(element("h3", "Attempts"));
     for (const attempt of trial.attempts) {
       parts.push(element("p", `${attempt.attempt}: ${attempt.ended} after ${attempt.seconds} on ${attempt.worker || "an unknown worker"}, begun ${attempt.started}`));

@@ -4,19 +4,20 @@ one trial."""
 import heapq
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import AttemptRow, History, TrialRow
-from orchestrator.history.one_trial import Plain, describe_trial, training
+from orchestrator.history.one_trial import Plain, describe_trial
+from orchestrator.history.remarks import remark
 from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure, visible_range
 from orchestrator.report.pictures import figures, internal_figures
@@ -100,7 +101,9 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "failures": [_failure_group(group) for group in feed.failures.newest_first()],
         "results": _results(feed, history, cursor),
-        "best": None if history.best_known is None else _plain_parameters(history.best_known),
+        "best": None
+        if history.best_known is None
+        else {**_shortened(history.best_known.metrics), **_shortened(history.best_known.parameters)},
         "recommended": recommended_parameters(history),
     }
     return message
@@ -122,7 +125,7 @@ def _running(history: History, now: float) -> list[Plain]:
             "attempt": run.attempt,
             "seconds": max(0.0, now - run.since),
             "age": duration(max(0.0, now - run.since)),
-            "parameters": _plain_parameters(history.trials[trial]),
+            "parameters": _shortened(history.trials[trial].parameters),
             "reported": _last_report(history.trials[trial]),
         }
         for trial, run in longest
@@ -147,7 +150,7 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
         "message": attempt.message[:_MESSAGE],
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
         "worker": attempt.worker,
-        "parameters": _plain_parameters(row),
+        "parameters": _shortened(row.parameters),
     }
 
 
@@ -161,9 +164,9 @@ def _failure_group(group: FailureGroup) -> Plain:
     }
 
 
-def _plain_parameters(row: TrialRow | Best) -> Plain:
-    """Return parameters in short: numbers to six digits, anything long cut."""
-    return {name: _short(value) for name, value in row.parameters.items()}
+def _shortened(values: Mapping[str, object]) -> Plain:
+    """Return parameters or metrics in short: numbers to six digits, anything long cut."""
+    return {name: _short(value) for name, value in values.items()}
 
 
 def _short(value: object) -> object:
@@ -183,12 +186,16 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     visible = visible_range(values, history.is_maximized) if len(values) else None
     whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible}
     if shown and new is not None:
-        points = [[shown + place, _number(row.value), row.trial] for place, row in enumerate(new, start=1)]
+        points = [_point(shown + place, row) for place, row in enumerate(new, start=1)]
         return {"from": shown, "points": points, **whole}
-    points = [[point.place, _number(point.item.value), point.item.trial] for point in history.trace.points()]
+    points = [_point(point.place, point.item) for point in history.trace.points()]
     if len(points) > 1000:
         points = points[:: math.ceil(len(points) / 1000)]
     return {"from": 0, "points": points, **whole}
+
+
+def _point(place: int, row: TrialRow) -> list[object]:
+    return [place, _number(row.value), row.trial, row.is_feasible is not False]
 
 
 def _number(value: float | None) -> float | None:
@@ -267,7 +274,7 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
 
 def _searched_text(history: History, row: TrialRow) -> str:
     named = " ".join(f"{name}={value}" for name, value in row.parameters.items())
-    return f"{row.trial} {row.status} {named} {row.error} {training(history, row)}".lower()
+    return f"{row.trial} {row.status} {named} {row.error} {remark(history, row)}".lower()
 
 
 def _cell(row: TrialRow, order: str) -> object:
@@ -293,8 +300,8 @@ def _table_row(history: History, row: TrialRow) -> Plain:
         "status": row.status,
         "value": strict_json(_number(row.value)),
         "seconds": "" if row.seconds is None else duration(max(0.0, row.seconds)),
-        "parameters": _plain_parameters(row),
-        "remark": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else training(history, row),
+        "parameters": _shortened(row.parameters),
+        "remark": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else remark(history, row),
     }
 
 

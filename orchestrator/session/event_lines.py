@@ -18,7 +18,8 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.wording import duration, plural
+from orchestrator.campaign.training import stop_words
+from orchestrator.wording import duration, numbered, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
 _ENDS = {  # why a choice had no more trials, in the words of an operator
@@ -52,8 +53,8 @@ def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
         if event.remark:
             _of_attempt(logging.WARNING, event.trial, event.attempt, event.remark)
     elif isinstance(event, TrialStopped):
-        why = f": {event.cause}" if event.cause else ""
-        _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}{why}")
+        word, why = stop_words(event.cause)
+        _of_attempt(logging.INFO, event.trial, event.attempt, f"{word} {took}, at step {event.step}{why}")
     else:
         then = "the trial has ended" if event.is_final else "it will be tried again"
         text = f"failed ({event.failure}) {took}, {then}: {event.message}"
@@ -81,11 +82,10 @@ def _text(event: Event) -> str:
         case CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case TrialsContinued():
-            numbers = ", ".join(str(reopened.trial) for reopened in event.trials)
-            return f"continued {plural(len(event.trials), 'stopped trial')}, {event.reason}: {numbers}"
+            why = "to complete the best ones" if event.reason == "finish" else "the model expects much of them"
+            return f"continued {numbered('trial', [again.trial for again in event.trials])}: {why}"
         case CheckpointsRemoved():
-            removed = ", ".join(map(str, event.trials))
-            return f"removed the checkpoints of {plural(len(event.trials), 'stopped trial')}: {removed}"
+            return f"removed the checkpoints of stopped {numbered('trial', event.trials)}"
         case StopRequested():
             return f"stop requested: {event.reason}; running evaluations are drained"
         case _:

@@ -15,9 +15,15 @@ from orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_o
 from orchestrator.cli.main import app
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError
+from orchestrator.report.comparison import best_steps
+from orchestrator.report.figure import Spec
+from orchestrator.report.page import trial_table
 from orchestrator.report.pictures import figures
-from orchestrator.report.summary import summary_cards
-from orchestrator.serve.views import pictures
+from orchestrator.report.progress import best_so_far
+from orchestrator.report.summary import best_parameters, summary_cards
+from orchestrator.serve.feed import Feed
+from orchestrator.serve.sources import Sources
+from orchestrator.serve.views import pictures, trials, update
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import from_mapping
@@ -116,6 +122,63 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
     assert volumes == sorted(volumes)
     assert volumes[-1] == pytest.approx(result.hypervolume, rel=1e-5)
     assert {"Front", "Feasible"} <= {card.name for card in summary_cards(result._history)}
+
+
+def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result) -> None:
+    rows, history = result.rows(), result._history
+    assert [row["trial.feasible"] for row in rows] == [row["metric.memory"] <= 1.2 for row in rows]
+    assert [one.is_feasible for one in result.trials()] == [row["trial.feasible"] for row in rows]
+    infeasible = next(row for row in history.trials if row.is_feasible is False)
+    memory = infeasible.metrics["memory"]
+    why = f"infeasible: memory is {memory:.6g} and must be at most 1.2"
+    assert rows[infeasible.trial]["trial.remark"] == why
+    table = trial_table(history)
+    place = [column["name"] for column in table["columns"]].index("remark")
+    assert [row[place] != "" for row in table["rows"]] == [not row["trial.feasible"] for row in rows]
+    assert why in output_of("status", str(result.folder), "--trial", str(infeasible.trial))
+    assert {row["trial"]: row["remark"] for row in trials(history, "trial", False, "", 0)["rows"]}[
+        infeasible.trial
+    ] == why
+    parallel = next(figure for figure in figures(history) if figure.name == "parameters")
+    assert "feasible" in [dimension["label"] for dimension in parallel.traces[0]["dimensions"]]
+
+
+def drawn_course(result: Result) -> list[Spec]:
+    figure = best_so_far(result._history)
+    assert figure is not None
+    return figure.traces
+
+
+def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
+    history = result._history
+    course = drawn_course(result)
+    best, _, line = course
+    assert [trace["name"] for trace in course] == ["evaluations", "infeasible", "best so far"]
+    assert len(best["x"]) == sum(row.is_feasible is True for row in history.trials)
+    assert line["y"][-1] == pytest.approx(result.best.value, rel=1e-5)
+    assert max(row["value"] for row in result.rows()) > line["y"][-1] + 1e-3
+    assert best_steps(history)[1][-1] == result.best.value
+    (source,) = Sources(str(result.folder)).find()
+    feed = Feed(source)
+    feed.catch_up()
+    sent = update(feed, None, 0.0)["results"]
+    feed.close()
+    assert sent["improvements"][-1][1] == pytest.approx(result.best.value, rel=1e-5)
+    assert sum(is_feasible for *_, is_feasible in sent["points"]) == len(best["x"])
+    never = [{"metric": "memory", "at_most": -1.0}]
+    nothing = run_campaign(tmp_path, evaluations=8, objectives=OBJECTIVES[:1], constraints=never)
+    assert [trace["name"] for trace in drawn_course(nothing)] == ["evaluations", "infeasible"]
+
+
+def test_the_best_configuration_has_its_further_metrics(result: Result) -> None:
+    status, memory = result._history.status(), result.best.metrics["memory"]
+    assert status.best_metrics == {"size": result.best.metrics["size"], "memory": memory}
+    assert f"memory {memory:.6g}" in status.best_text
+    assert f"memory {memory:.6g}" in dict(rows(status))["best"].plain
+    assert ("memory", f"{memory:.6g}") in best_parameters(result._history)
+    assert f"memory {memory:.6g}" in output_of("status", str(result.folder))
+    assert f"memory {memory:.6g}" in repr(result)
+    assert "(memory at most 1.2)" in dict(rows(status))["goals"].plain
 
 
 def test_commands_show_it(result: Result) -> None:

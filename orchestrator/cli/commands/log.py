@@ -106,6 +106,8 @@ def _lines_of(trial: Plain) -> Iterator[str]:
     value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
     yield f"trial {trial['trial']}: {trial['status']}{value}"
     yield trial["reason"]
+    if trial["feasible"] is not None:
+        yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
     if trial["training"]:
         yield f"training: {trial['training']}"
     for title in ("parameters", "metrics"):

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import status_of
 from orchestrator.cli.arguments import RunFolder, find_run
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_file, write_output
@@ -77,8 +78,8 @@ def best(
     is_single = len(state.rules.goals.objectives) == 1
     if is_single:
         direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
-        value = f"{taken.value:.6g}" if taken is best else str(taken)
-        say(SafeConsole(stderr=True), f"value {value}, {direction}")
+        text = status_of(run.name, state).best_text if taken is best else f"{taken}, {direction}"
+        say(SafeConsole(stderr=True), f"value {text}")
     if taken is not best and best.parameters != taken.parameters:
         say(
             SafeConsole(stderr=True),

@@ -41,7 +41,8 @@ def test_status_and_report_cannot_disagree_on_the_same_log(log: SyntheticLog) ->
     events = log.events()
     status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
     cards = {card.name: card for card in summary_cards(fold(events))}
-    assert cards["Evaluations done"].value == f"{status.succeeded:,}"
+    assert cards["Evaluations done"].value == f"{status.done:,}"
+    assert cards["Evaluations done"].remark.startswith(status.outcomes)
     assert cards["Failed"].value == f"{status.failed:,}"
     assert cards["Utilisation"].value == f"{100 * status.utilization:.0f} %"
     assert cards["Elapsed"].value == duration(status.elapsed_seconds)

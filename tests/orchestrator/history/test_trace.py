@@ -1,5 +1,7 @@
 """The thinned trace: bounded, with every improvement and the extremes of all neighbours."""
 
+import math
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,20 @@ def test_a_short_trace_keeps_everything_in_order(rewards: list[float]) -> None:
 def test_improvements_are_the_running_maximum(rewards: list[float]) -> None:
     best = [place for place, reward in enumerate(rewards) if all(reward > before for before in rewards[:place])]
     assert [point.item for point in trace_of(rewards).improvements] == best
+
+
+@given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.booleans()), max_size=300))
+@settings(max_examples=60, deadline=None)
+def test_infeasible_results_are_points_and_no_improvements(results: list[tuple[float, bool]]) -> None:
+    trace: Trace[int] = Trace()
+    best, improvements = -math.inf, []
+    for item, (reward, is_feasible) in enumerate(results):
+        trace.add(reward, item, is_feasible)
+        if is_feasible and reward > best:
+            best = reward
+            improvements.append(item)
+    assert [point.item for point in trace.improvements] == improvements
+    assert [point.item for point in trace.points()] == list(range(len(results)))
 
 
 @given(st.integers(MOST_BUCKETS, 5 * MOST_BUCKETS), st.integers(0, 9))

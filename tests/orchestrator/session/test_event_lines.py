@@ -9,19 +9,25 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
+    ContinuedTrial,
     Event,
     ModelRefreshed,
     SessionClosed,
     SessionOpened,
     StopRequested,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.training import StopCause
 from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
+
+
+AGAIN = ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,11 @@ ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, 
             "failed (timeout) after 4 s on host:7, it will be tried again: no result",
         ),
         (TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
+        (
+            TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE),
+            "INFO",
+            "paused after 4 s on host:7, at step 7: the model chooses which trial goes on",
+        ),
     ],
 )
 def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
@@ -65,6 +76,8 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
             "INFO",
             "after 1 refit, as many as were asked for",
         ),
+        (TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
+        (TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"), "INFO", "trials 25, 25: the model"),
         (
             ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
             "INFO",
