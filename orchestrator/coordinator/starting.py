@@ -84,7 +84,7 @@ def _update(session: Session, metrics: Metrics) -> None:
 
 
 def ended_since(events: Sequence[Event], length: int) -> End | None:
-    """Return how the last session ended; None if it did not, or before the log's `length`."""
+    """Return how a session ended after the first `length` events; None if none did."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 

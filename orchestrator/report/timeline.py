@@ -261,7 +261,7 @@ def _running(history: History) -> list[AttemptRow]:
 
 
 def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return worker seconds in `attempts` until each of `times` (n,): Σ (t − s)⁺ − (t − f)⁺."""
+    """Return the worker seconds spent in `attempts` until each of `times` (n,)."""
 
     def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:
         moments = np.sort(moments)

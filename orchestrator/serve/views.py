@@ -110,7 +110,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 
 
 def _checkpoints(feed: Feed) -> list[str]:
-    """Return the size of what how many trials keep in their folders; empty if nothing."""
+    """Return the size of what trials keep in their folders, and their number, as text."""
     checkpoints = feed.checkpoints
     if not checkpoints.trials:
         return []

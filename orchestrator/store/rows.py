@@ -49,7 +49,7 @@ class Snapshot:
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
 ) -> tuple[list[dict[str, object]], int]:
-    """Return rows from `position` on, chained to the checksum `previous`, and the last one."""
+    """Return rows from `position` on, chained to the checksum `previous`, and their last checksum."""
     rows = []
     for index, event in enumerate(events, start=position):
         row = Row(index, epoch, event.kind, body_of(event), None, EVENT_VERSION)
