@@ -56,7 +56,7 @@ def _in_utc(time: float) -> datetime:
 
 
 def printable(text: str) -> str:
-    """Return `text` for a terminal or a log: control characters are escaped (`\x1b`)."""
+    """Return `text` for a terminal or a log: control characters are escaped (`\\x1b`)."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
