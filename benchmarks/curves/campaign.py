@@ -20,7 +20,7 @@ from benchmarks.curves.simulate import Record, Setting, make_record
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
-from orchestrator.campaign.events import Forecast, ModelRefreshed, SessionOpened
+from orchestrator.campaign.events import Forecast, ModelRefreshed, SessionOpened, TrialStopped
 from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import build, create_run
 from orchestrator.session.driver import Driver
@@ -254,7 +254,8 @@ def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -
 
 
 def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
-    """Run the campaign; the first forecast of each trial that had one before its end."""
+    """Run the campaign; the forecast of each trial when it was first decided whether it goes on:
+    the first one after its first stop."""
     parts = build(settings)
     settings = with_training(settings, parts.objective)
     run = create_run(settings, parts, None)
@@ -277,9 +278,13 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     if closed.outcome != "finished":
         raise CampaignError(f"the campaign {settings.name} {closed.outcome}: {closed.reason}")
     forecasts: dict[int, Forecast] = {}
+    stopped: set[int] = set()
     for event in log:
-        if isinstance(event, ModelRefreshed):
-            forecasts = {**{forecast.trial: forecast for forecast in event.forecasts}, **forecasts}
+        if isinstance(event, TrialStopped):
+            stopped.add(event.trial)
+        elif isinstance(event, ModelRefreshed):
+            decided = {forecast.trial: forecast for forecast in event.forecasts if forecast.trial in stopped}
+            forecasts = {**decided, **forecasts}
     return forecasts
 
 

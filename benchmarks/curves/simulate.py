@@ -98,8 +98,9 @@ class Record:
         continuations: how many times a paused trial was continued.
         finished: how many trials reached the last step.
         seconds: CPU seconds of the method.
-        forecasts: how many trials had an end that a model forecast before it was known.
-        held: how many of these ends were within the first forecast's band μ ± 2σ.
+        forecasts: how many trials had an end that a model forecast when it was first decided
+            whether they go on.
+        held: how many of these ends were within that forecast's band μ ± 2σ.
     """
 
     problem: str

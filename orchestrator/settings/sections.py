@@ -431,8 +431,8 @@ class ModelStoppingSettings(Section):
         default=None,
         alias="continue",
         description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
-        "folder, which implies workers.trial_folders; anew, from its first step; false, never. null: true if the "
-        "function has an argument `folder`, or the command names BBKB_FOLDER, else anew.",
+        "folder, which implies workers.trial_folders; anew, from its first step, at the end of the budget; false, "
+        "never. null: true if the function has an argument `folder`, or the command names BBKB_FOLDER, else anew.",
     )
     first_trials: Annotated[int, Field(ge=0)] | None = Field(
         default=None,

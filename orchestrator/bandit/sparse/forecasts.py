@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
 FORECAST_WIDTH = 2.0  # standard deviations of the band
+UNSEEN_VARIANCE = 2.0  # of a final score, for what all curves may do after the furthest step seen, per unit of t
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
@@ -19,21 +20,36 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     evidence = state.curve_evidence
     if evidence is None:
         return ()
+    unseen_variance = _unseen_variance(state, evidence)
     numbers, paused = np.array(sorted(trials), np.intp), state.paused
     parts = [(state.predictions(np.setdiff1d(numbers, paused).tolist()), None), (state.paused_predictions, numbers)]
     return tuple(
         forecast
         for predictions, only in parts
         if predictions is not None
-        for forecast in _of(predictions, evidence, only)
+        for forecast in _of(predictions, evidence, only, unseen_variance)
     )
 
 
-def _of(predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None) -> Iterator[TrialForecast]:
+def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
+    """Return the variance that all forecasts share until a trial has reached the last step: curves
+    say nothing of how far they rise after the furthest step of any of them.
+
+    No choice depends on it.
+    """
+    numbers = curve_kernel(state.model).numbers
+    furthest = float(numbers.times(evidence.values.steps).max(initial=0.0))
+    return UNSEEN_VARIANCE * (1.0 - furthest)
+
+
+def _of(
+    predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None, unseen_variance: float
+) -> Iterator[TrialForecast]:
     """Yield the forecasts that follow from `predictions`; `only`: of these trials."""
-    half = FORECAST_WIDTH * predictions.deviations
+    deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
+    half = FORECAST_WIDTH * deviations
     bands = [evidence.scale.rewards(predictions.means + shift) for shift in (0.0, -half, half)]
-    columns = np.array([*bands, predictions.means, predictions.deviations])
+    columns = np.array([*bands, predictions.means, deviations])
     is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)
     for trial, numbers in zip(predictions.trials[is_wanted].tolist(), columns[:, is_wanted].T.tolist(), strict=True):
         yield TrialForecast(trial, *numbers)

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.curves import TrialCurve
-from orchestrator.bandit.sparse.forecasts import PausedTrials
+from orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
@@ -80,3 +80,21 @@ def test_the_stopped_trials_compete_in_the_order_of_their_bounds(features: np.nd
     expected = [trial for trial in predictions.trials[np.argsort(-bounds)].tolist() if trial not in running]
     assert taken == expected
     assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
+
+
+def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: np.ndarray) -> None:
+    """Trial 0 is at step 4, or has ended; all others were stopped at step 4."""
+    bbkb, widths = strategy(), []
+    for is_ended in (False, True):
+        stopped = [curve_of(features, 2 * trial + 1, trial) for trial in range(1, 12)]
+        first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
+        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
+        seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in (first, *stopped)]
+        state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), seen, np.random.default_rng(0))
+        trials = [one.trial for one in stopped]
+        predictions = state.predictions(trials)
+        assert predictions is not None
+        deviations = np.array([one.deviation for one in bbkb.predict_trials(state, trials)])
+        widths.append(deviations**2 - predictions.deviations**2)
+    assert widths[0] == pytest.approx(UNSEEN_VARIANCE / 2)  # log 4 is half of log 16
+    assert widths[1] == pytest.approx(0.0)
