@@ -154,7 +154,7 @@ class Training:
         after = replace(self._with_curves({trial: curve.end(reward)}), largest_step=max(self.largest_step, curve.step))
         if trial in self.continued:
             return after  # its last attempt made a part of its steps
-        return replace(after, seconds_per_step=seconds / curve.step)
+        return replace(after, seconds_per_step=seconds / max(1, curve.step))  # a first step may be 0
 
     def pause(self, trial: int, run: RunningAttempt, step: int) -> "Training":
         """Return the new state after a stop of `trial`, which can be continued."""

@@ -115,6 +115,20 @@ def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -
     assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
 
 
+@pytest.mark.parametrize("steps", [(None,), (0,), (-3, -2), (0, 0), (5, 3), (2**62,)])
+@pytest.mark.parametrize("rule", [None, "median", "asha", "model"])
+def test_trials_may_report_at_any_steps(tmp_path: Path, steps: tuple[int | None, ...], rule: str | None) -> None:
+    def report_at(x: float, report: Callable[..., None]) -> float:
+        for step in steps:
+            report(x, step)
+        return x
+
+    made = settings(tmp_path, early_stopping=rule and {"rule": rule}, strategy={"name": "bbkb"})
+    result = tune(report_at, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, progress=False, settings=made)
+    assert result.outcome == "finished"
+    assert {row["status"] for row in result.rows()} <= {"succeeded", "stopped"}
+
+
 def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
     def report_very_often(x: float, report: Callable[..., None]) -> float:
         for _ in range(20_000):
