@@ -58,38 +58,22 @@ run: bench
 
 @dataclass(frozen=True)
 class Measurement:
-    """A short measurement.
+    """A short measurement."""
 
-    Attributes:
-        what: words for the page.
-        name: key of `benchmarks.speed.measure.MEASUREMENTS`.
-        options: arguments of the measurement.
-        data_set: folder of the data that it needs; None if it needs none.
-
-    """
-
-    what: str
-    name: str
-    options: dict[str, object]
-    data_set: str | None = None
+    what: str  # words for the page
+    name: str  # key of `benchmarks.speed.measure.MEASUREMENTS`
+    options: dict[str, object]  # arguments of the measurement
+    data_set: str | None = None  # folder of the data that it needs; None if it needs none
 
 
 @dataclass(frozen=True)
 class CommandMeasurement:
-    """The processor seconds of `bbkb` commands on a simulated campaign, imports included.
+    """The processor seconds of `bbkb` commands on a simulated campaign, imports included."""
 
-    Attributes:
-        what: words for the page.
-        strategy: of the campaign.
-        trials: evaluations of the campaign.
-        command: arguments of `bbkb`; the campaign is run first, unless this is its run.
-
-    """
-
-    what: str
-    strategy: str
-    trials: int
-    command: tuple[str, ...]
+    what: str  # words for the page
+    strategy: str  # of the campaign
+    trials: int  # evaluations of the campaign
+    command: tuple[str, ...]  # arguments of `bbkb`; the campaign is run first, unless this is its run
 
 
 @dataclass(frozen=True)

@@ -55,20 +55,17 @@ def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """The course of a campaign. `slots`: the number of places after each change; `gaps`: seconds
-    between two evaluations of a worker; `least_in_flight`: the smallest number of evaluations in
-    flight after a dispatch in the steady state.
-    """
+    """The course of a campaign."""
 
     first: int
-    slots: tuple[int, ...]
+    slots: tuple[int, ...]  # the number of places after each change
     succeeded: int
     failures: tuple[str, ...]
     processes: int
     numbers: tuple[int, ...]
     utilisation: float
-    gaps: tuple[float, ...]
-    least_in_flight: int
+    gaps: tuple[float, ...]  # seconds between two evaluations of a worker
+    least_in_flight: int  # the smallest number of evaluations in flight after a dispatch in the steady state
     reason: str
 
 

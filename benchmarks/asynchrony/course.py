@@ -19,31 +19,19 @@ from orchestrator.history.fold import fold
 
 @dataclass(frozen=True)
 class Course:
-    """One campaign without failures. Arrays are (n,), in the order in which the evaluations ended.
+    """One campaign without failures. Arrays are (n,), in the order in which the evaluations
+    ended."""
 
-    Attributes:
-        slots: the number of workers.
-        optimum: the largest value of any arm.
-        arms: the arms evaluated.
-        started: when each evaluation began, in virtual seconds.
-        finished: when each evaluation ended, in virtual seconds.
-        values: without noise.
-        rewards: with noise.
-        refreshes: the number of refits.
-        idle_seconds: worker-seconds without an evaluation, by cause.
-        strategy_seconds: wall-clock seconds of the choices and refits.
-    """
-
-    slots: int
-    optimum: float
-    arms: Indices
-    started: Floats
-    finished: Floats
-    values: Floats
-    rewards: Floats
-    refreshes: int
-    idle_seconds: Mapping[str, float]
-    strategy_seconds: float
+    slots: int  # the number of workers
+    optimum: float  # the largest value of any arm
+    arms: Indices  # the arms evaluated
+    started: Floats  # when each evaluation began, in virtual seconds
+    finished: Floats  # when each evaluation ended, in virtual seconds
+    values: Floats  # without noise
+    rewards: Floats  # with noise
+    refreshes: int  # the number of refits
+    idle_seconds: Mapping[str, float]  # worker-seconds without an evaluation, by cause
+    strategy_seconds: float  # wall-clock seconds of the choices and refits
 
     @property
     def makespan(self) -> float:

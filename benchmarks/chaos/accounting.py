@@ -36,23 +36,14 @@ _HARMLESS = ("worker lost", "node lost")  # failures that a kill may cause
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL.
+    """One SIGKILL."""
 
-    Attributes:
-        strike: the number of the strike; kills of one strike were simultaneous.
-        time: seconds since 1970.
-        victim: what was killed.
-        pid: the process that was killed.
-        node: the node that was killed, empty for a process.
-        has_coordinator: whether the coordinator ran on that node, and so died with it.
-    """
-
-    strike: int
-    time: float
-    victim: Victim
-    pid: int
-    node: str = ""
-    has_coordinator: bool = False
+    strike: int  # the number of the strike; kills of one strike were simultaneous
+    time: float  # seconds since 1970
+    victim: Victim  # what was killed
+    pid: int  # the process that was killed
+    node: str = ""  # the node that was killed, empty for a process
+    has_coordinator: bool = False  # whether the coordinator ran on that node, and so died with it
 
     def has_killed(self, execution: Execution) -> bool:
         """Whether the execution was running in the process, or on the node, when it was killed."""
@@ -86,39 +77,23 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account of one campaign.
+    """The account of one campaign."""
 
-    Attributes:
-        lost: results that were computed and are not in the log.
-        twice: results that are in the log twice.
-        broken: the promises that were not kept, in words; it should be empty.
-        results: results in the log.
-        executions: executions that the objective itself recorded.
-        evaluation_seconds: their time together.
-        repeated: by kind of victim, the executions that were started and are not in the log.
-        repeated_seconds: the time that they had run.
-        recoveries: by kind of victim, the seconds from a strike until work continued.
-        strikes: by kind of victim, how many there were.
-        kills: by kind of victim, the processes that were killed.
-        failures: recorded failures, by kind.
-        set_aside: trials that failed because attempts with their arm had ended too many workers.
-        sessions: sessions of the campaign.
-    """
-
-    lost: int
-    twice: int
-    broken: tuple[str, ...]
-    results: int
-    executions: int
-    evaluation_seconds: float
-    repeated: Mapping[str, int]
-    repeated_seconds: float
+    lost: int  # results that were computed and are not in the log
+    twice: int  # results that are in the log twice
+    broken: tuple[str, ...]  # the promises that were not kept, in words; it should be empty
+    results: int  # results in the log
+    executions: int  # executions that the objective itself recorded
+    evaluation_seconds: float  # their time together
+    repeated: Mapping[str, int]  # by kind of victim, the executions that were started and are not in the log
+    repeated_seconds: float  # the time that they had run
+    # by kind of victim, the seconds from a strike until work continued
     recoveries: Mapping[str, tuple[float, ...]]
-    strikes: Mapping[str, int]
-    kills: Mapping[str, int]
-    failures: Mapping[str, int]
-    set_aside: int
-    sessions: int
+    strikes: Mapping[str, int]  # by kind of victim, how many there were
+    kills: Mapping[str, int]  # by kind of victim, the processes that were killed
+    failures: Mapping[str, int]  # recorded failures, by kind
+    set_aside: int  # trials that failed because attempts with their arm had ended too many workers
+    sessions: int  # sessions of the campaign
 
 
 def account(

@@ -27,23 +27,21 @@ _PATIENCE_SECONDS = 45.0  # of normal work before the next strike; without it a 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a campaign is struck. `pause`: the shortest and the longest time between two strikes, in
-    seconds; `kills`: no strike starts after this number of kills."""
+    """How a campaign is struck."""
 
     plan: Plan
-    pause: tuple[float, float]
-    kills: int
+    pause: tuple[float, float]  # the shortest and the longest time between two strikes, in seconds
+    kills: int  # no strike starts after this number of kills
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one campaign. `complaints`: a sentence for each promise that was broken.
-    `is_hung`: the campaign and its cluster did not continue and were ended."""
+    """The result of one campaign."""
 
     plan: Plan
     account: Account
-    complaints: tuple[str, ...]
-    is_hung: bool
+    complaints: tuple[str, ...]  # a sentence for each promise that was broken
+    is_hung: bool  # the campaign and its cluster did not continue and were ended
     seconds: float
     attaches: int
     resumes: int

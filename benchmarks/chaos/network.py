@@ -36,18 +36,14 @@ _FOUND_SECONDS = 300.0  # for the campaign to end, for any duration of the cut
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The result of one cut.
-
-    `healed_after`: seconds until the link was connected again, None: never; `elsewhere`: seconds
-    from the cut until the evaluations on the cut node ran again on another one; `late`: executions
-    that ended on the cut node and are not in the log.
-    """
+    """The result of one cut."""
 
     kind: str
-    healed_after: float | None
+    healed_after: float | None  # seconds until the link was connected again, None: never
     behind: int
+    # seconds from the cut until the evaluations on the cut node ran again on another one
     elsewhere: tuple[float, ...]
-    late: int
+    late: int  # executions that ended on the cut node and are not in the log
     complaints: tuple[str, ...]
 
 

@@ -29,16 +29,15 @@ CHILD = "sleep"  # the program that each rank of an evaluation on several machin
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of the objective, from its record; times are wall-clock seconds. `ended`: None
-    when killed. `others`: process and node of each rank after the first."""
+    """One execution of the objective, from its record; times are wall-clock seconds."""
 
     seed: int
     pid: int
     node: str
     place: str  # actor or task
     began: float
-    ended: float | None = None
-    others: tuple[tuple[int, str], ...] = ()
+    ended: float | None = None  # None when killed
+    others: tuple[tuple[int, str], ...] = ()  # process and node of each rank after the first
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -52,13 +52,13 @@ Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with
 
 @dataclass(frozen=True)
 class Task:
-    """One search to run. `own`: the folder of the curves own-…."""
+    """One search to run."""
 
     problem: str
     method: str
     setting: Setting
     source: DataSource
-    own: Path
+    own: Path  # the folder of the curves own-…
 
 
 def main(

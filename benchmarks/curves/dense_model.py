@@ -50,15 +50,12 @@ class Observations:
 @dataclass(frozen=True, eq=False)
 class Dense:
     """The fitted numbers: `log_scales` (p,) of the parameters; `log_other` (7,), in the order of
-    the priors.
-
-    `terms`: those of the kernel that exist, a subset of g, h, m, r.
-    """
+    the priors."""
 
     log_scales: Floats
     log_other: Floats
     parameter_of: Indices
-    terms: str = "ghmr"
+    terms: str = "ghmr"  # those of the kernel that exist, a subset of g, h, m, r
 
     @classmethod
     def prior(cls, parameter_of: Indices, terms: str = "ghmr") -> "Dense":

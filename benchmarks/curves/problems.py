@@ -23,34 +23,21 @@ WORST = 2.0  # regret: diverged trainings have unbounded values
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CurveProblem:
-    """Learning curves of one training task.
+    """Learning curves of one training task."""
 
-    Attributes:
-        name: the problem's name on the command line.
-        family: the source of its data; problems of a family are averaged together.
-        space: the parameters.
-        arms: the configurations that have a curve; None: all of the space have one.
-        steps: the steps at which a training reports, ascending.
-        costs: what each of these steps costs after the one before, in the unit of the budget.
-        whole_cost: what a training to the last step costs that reports nothing on the way.
-        curve: the values (R,) of a configuration at `steps`; larger is better.
-        durations: the seconds (R,) that a configuration takes for each step after the one before.
-        best: the largest value at the last step.
-        median: the median of the values at the last step.
-
-    """
-
-    name: str
-    family: str
-    space: Space
-    arms: Candidates | None
-    steps: tuple[int, ...]
-    costs: tuple[int, ...]
-    whole_cost: int
+    name: str  # the problem's name on the command line
+    family: str  # the source of its data; problems of a family are averaged together
+    space: Space  # the parameters
+    arms: Candidates | None  # the configurations that have a curve; None: all of the space have one
+    steps: tuple[int, ...]  # the steps at which a training reports, ascending
+    costs: tuple[int, ...]  # what each of these steps costs after the one before, in the unit of the budget
+    whole_cost: int  # what a training to the last step costs that reports nothing on the way
+    # the values (R,) of a configuration at `steps`; larger is better
     curve: Callable[[Configuration], Floats]
+    # the seconds (R,) that a configuration takes for each step after the one before
     durations: Callable[[Configuration], Floats]
-    best: float
-    median: float
+    best: float  # the largest value at the last step
+    median: float  # the median of the values at the last step
 
     def regret(self, value: float) -> float:
         """The regret of a value at the last step, in units of (best − median), at most `WORST`."""

@@ -31,15 +31,12 @@ PROBLEMS = (*TABLES, *(f"{name}{LIMITED}" for name in TABLES))
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A `table` of configurations, whose rewards are accuracies, and their `costs` (A,).
-
-    `limit`: the cost that is allowed; None for two objectives.
-    """
+    """A `table` of configurations, whose rewards are accuracies, and their `costs` (A,)."""
 
     name: str
     table: Recorded
     costs: Floats
-    limit: float | None = None
+    limit: float | None = None  # the cost that is allowed; None for two objectives
 
     @cached_property
     def candidates(self) -> Candidates:

@@ -15,28 +15,17 @@ MARKS = (50, 100, 200)  # results after which the loss is computed
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A finished search.
+    """A finished search."""
 
-    Attributes:
-        problem: the name of the problem.
-        method: the name of the optimiser.
-        workers: how many evaluate at the same time.
-        seed: of the search.
-        losses: the loss after each of MARKS results.
-        feasible: the number of results until the first feasible one; 0 when there is none, or no
-            constraint.
-        best: the number of results until the best feasible one of this search; 0 likewise.
-        milliseconds: CPU time of `ask` and `tell` for each suggestion.
-    """
-
-    problem: str
-    method: str
-    workers: int
-    seed: int
-    losses: Sequence[float]
+    problem: str  # the name of the problem
+    method: str  # the name of the optimiser
+    workers: int  # how many evaluate at the same time
+    seed: int  # of the search
+    losses: Sequence[float]  # the loss after each of MARKS results
+    # the number of results until the first feasible one; 0 when there is none, or no constraint
     feasible: int
-    best: int
-    milliseconds: float
+    best: int  # the number of results until the best feasible one of this search; 0 likewise
+    milliseconds: float  # CPU time of `ask` and `tell` for each suggestion
 
 
 def search(problem: Table, method: Method, name: str, workers: int, seed: int) -> Record:

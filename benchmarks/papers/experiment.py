@@ -11,46 +11,27 @@ from orchestrator.errors import UserError
 
 @dataclass(frozen=True)
 class Request:
-    """The options of one command line.
+    """The options of one command line."""
 
-    Attributes:
-        seeds: the number of seeds, which are 0 … `seeds` − 1.
-        evaluations: the horizon T.
-        methods: the names of the methods to run, some of the experiment's.
-        out: the folder for runs and results.
-        jobs: the number of campaigns at the same time.
-        data: the folder with data sets, if one is given.
-        authors: a folder with the code of a paper's authors, if one is given.
-    """
-
-    seeds: int
-    evaluations: int
-    methods: tuple[str, ...]
-    out: Path
-    jobs: int = 1
-    data: Path | None = None
-    authors: Path | None = None
+    seeds: int  # the number of seeds, which are 0 … `seeds` − 1
+    evaluations: int  # the horizon T
+    methods: tuple[str, ...]  # the names of the methods to run, some of the experiment's
+    out: Path  # the folder for runs and results
+    jobs: int = 1  # the number of campaigns at the same time
+    data: Path | None = None  # the folder with data sets, if one is given
+    authors: Path | None = None  # a folder with the code of a paper's authors, if one is given
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of a paper.
+    """An experiment of a paper."""
 
-    Attributes:
-        source: paper, section and figures.
-        summary: one line.
-        methods: all names that `--methods` allows.
-        evaluations: the paper's horizon T.
-        run: runs the experiment.
-        default_methods: the methods that run when none is given; all if empty.
-    """
-
-    source: str
-    summary: str
-    methods: tuple[str, ...]
-    evaluations: int
-    run: Callable[[Request], Findings]
-    default_methods: tuple[str, ...] = ()
+    source: str  # paper, section and figures
+    summary: str  # one line
+    methods: tuple[str, ...]  # all names that `--methods` allows
+    evaluations: int  # the paper's horizon T
+    run: Callable[[Request], Findings]  # runs the experiment
+    default_methods: tuple[str, ...] = ()  # the methods that run when none is given; all if empty
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """`names` in the experiment's order; the default ones when empty. Raises UserError on an

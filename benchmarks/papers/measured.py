@@ -21,30 +21,18 @@ WARM_START = "warm start"  # the reasons of batches that a strategy did not choo
 @dataclass(frozen=True)
 class Measured:
     """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised
-    scale.
+    scale."""
 
-    Attributes:
-        arms: the arms chosen.
-        values: noise-free when the objective has such values; NaN for a failed evaluation.
-        optimum: the largest value without noise; NaN when it is unknown.
-        strategy_seconds: for the choice of the pull and the refit with its reward; a batch's time
-            is divided evenly among its pulls.
-        evaluation_seconds: the duration of the evaluation.
-        batches: the number of the pull's batch, from 0.
-        dictionary_sizes: inducing points after the refit with the pull; 0 for a strategy without
-            them.
-        warm_start_batches: the number of batches before the first one that the strategy chose by
-            its rule.
-    """
-
-    arms: Indices
-    values: Floats
-    optimum: float
+    arms: Indices  # the arms chosen
+    values: Floats  # noise-free when the objective has such values; NaN for a failed evaluation
+    optimum: float  # the largest value without noise; NaN when it is unknown
+    # for the choice of the pull and the refit with its reward; a batch's time is divided evenly
+    # among its pulls
     strategy_seconds: Floats
-    evaluation_seconds: Floats
-    batches: Indices
-    dictionary_sizes: Indices
-    warm_start_batches: int
+    evaluation_seconds: Floats  # the duration of the evaluation
+    batches: Indices  # the number of the pull's batch, from 0
+    dictionary_sizes: Indices  # inducing points after the refit with the pull; 0 for a strategy without them
+    warm_start_batches: int  # the number of batches before the first one that the strategy chose by its rule
 
     def __len__(self) -> int:
         return len(self.values)

@@ -90,12 +90,11 @@ def main(
 
 @dataclass(frozen=True)
 class Searches:
-    """The problems and seeds of the searches. `own`: settings of strategies of this project by
-    label."""
+    """The problems and seeds of the searches."""
 
     problems: tuple[str, ...]
     seeds: range
-    own: Mapping[str, Options]
+    own: Mapping[str, Options]  # settings of strategies of this project by label
     source: DataSource
 
 

@@ -22,11 +22,11 @@ SUFFIXES = ("expected", "misled")
 
 @dataclass(frozen=True, eq=False)
 class Expected(WholeSpace):
-    """`inner` with priors. `is_misled`: whether they are wrong."""
+    """`inner` with priors."""
 
     inner: Problem
     seed: int
-    is_misled: bool
+    is_misled: bool  # whether they are wrong
 
     @property
     def group(self) -> Group:

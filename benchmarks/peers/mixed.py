@@ -31,12 +31,11 @@ _OWN = ("rate", "decay", "momentum")  # parameters of each optimiser
 
 @dataclass(frozen=True)
 class Level:
-    """Values of one level of the choice. `width`: s of its hill, whose `peak` is above the
-    `floor`."""
+    """Values of one level of the choice."""
 
     peak: float
     floor: float
-    width: float
+    width: float  # s of its hill, whose `peak` is above the `floor`
     fails: bool = False
 
 

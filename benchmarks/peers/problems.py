@@ -31,20 +31,13 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Attributes:
-        reward: passed to the method; maximised, in the problem's own units; None when the
-            evaluation failed.
-        expected: the reward without its noise.
-        regret: the same from the best one, in units of (best − median).
-        duration: relative, with a mean of 1 over the problem; None when the problem has no recorded
-            durations.
-    """
-
+    # passed to the method; maximised, in the problem's own units; None when the evaluation failed
     reward: float | None
-    expected: float
-    regret: float
+    expected: float  # the reward without its noise
+    regret: float  # the same from the best one, in units of (best − median)
+    # relative, with a mean of 1 over the problem; None when the problem has no recorded durations
     duration: float | None = None
 
 

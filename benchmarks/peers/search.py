@@ -43,34 +43,20 @@ class Method(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A finished search of T evaluations, with all data for the measures.
+    """A finished search of T evaluations, with all data for the measures."""
 
-    Attributes:
-        problem: the name of the problem.
-        method: the name of the optimiser.
-        workers: how many evaluate at the same time.
-        evaluations: T.
-        seed: of the search.
-        order: (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its
-            `tell`.
-        regrets: (T,), of each suggestion.
-        durations: (T,), of each evaluation.
-        ask_seconds: (T,), CPU seconds of `ask`.
-        tell_seconds: (T,), CPU seconds of `tell`.
-        recommended: (MARKS,), regret of the recommendation after T/MARKS, 2T/MARKS, … results.
-    """
-
-    problem: str
-    method: str
-    workers: int
-    evaluations: int
-    seed: int
+    problem: str  # the name of the problem
+    method: str  # the name of the optimiser
+    workers: int  # how many evaluate at the same time
+    evaluations: int  # T
+    seed: int  # of the search
+    # (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`
     order: Sequence[int]
-    regrets: Sequence[float]
-    durations: Sequence[float]
-    ask_seconds: Sequence[float]
-    tell_seconds: Sequence[float]
-    recommended: Sequence[float]
+    regrets: Sequence[float]  # (T,), of each suggestion
+    durations: Sequence[float]  # (T,), of each evaluation
+    ask_seconds: Sequence[float]  # (T,), CPU seconds of `ask`
+    tell_seconds: Sequence[float]  # (T,), CPU seconds of `tell`
+    recommended: Sequence[float]  # (MARKS,), regret of the recommendation after T/MARKS, 2T/MARKS, … results
 
     @property
     def key(self) -> tuple[str | int, ...]:

@@ -38,21 +38,14 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # encoded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A table of recorded configurations.
+    """A table of recorded configurations."""
 
-    Attributes:
-        space: its p parameters.
-        levels: (A, p), indices of their values.
-        rewards: (A, repeats), NaN where one is missing.
-        durations: (A,), with a mean of 1; None where none were recorded.
-        is_whole: whether the rows are the whole space; else `evaluate` takes the nearest row, by
-            the number of parameters that differ, the first of them on a tie.
-    """
-
-    space: Space
-    levels: NDArray[np.intp]
-    rewards: Floats
-    durations: Floats | None = None
+    space: Space  # its p parameters
+    levels: NDArray[np.intp]  # (A, p), indices of their values
+    rewards: Floats  # (A, repeats), NaN where one is missing
+    durations: Floats | None = None  # (A,), with a mean of 1; None where none were recorded
+    # whether the rows are the whole space; else `evaluate` takes the nearest row, by the number of
+    # parameters that differ, the first of them on a tie
     is_whole: bool = True
 
     @property

@@ -20,9 +20,9 @@ NAMES = tuple(f"lcbench-{task}" for task in TASKS)
 
 @dataclass(frozen=True, eq=False)
 class Training(WholeSpace):
-    """One task of LCBench. `curves`: its learning curves, of which the last value counts."""
+    """One task of LCBench."""
 
-    curves: CurveProblem
+    curves: CurveProblem  # its learning curves, of which the last value counts
 
     @property
     def group(self) -> Group:

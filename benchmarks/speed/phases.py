@@ -37,37 +37,22 @@ EXPONENTIAL = 20  # operations that count for one exponential function
 
 @dataclass
 class Phase:
-    """What the calls of one phase took and needed.
+    """What the calls of one phase took and needed."""
 
-    Attributes:
-        calls: number of calls.
-        seconds: processor seconds, without those of other phases that it calls.
-        operations: floating-point operations.
-        moved: bytes that are read or written.
-
-    """
-
-    calls: int = 0
-    seconds: float = 0.0
-    operations: float = 0.0
-    moved: float = 0.0
+    calls: int = 0  # number of calls
+    seconds: float = 0.0  # processor seconds, without those of other phases that it calls
+    operations: float = 0.0  # floating-point operations
+    moved: float = 0.0  # bytes that are read or written
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A method whose calls are a phase.
+    """A method whose calls are a phase."""
 
-    Attributes:
-        phase: name of the phase.
-        owner: class of the method.
-        method: its name.
-        work: operations and bytes of one call, from its object, its arguments and its result.
-
-    """
-
-    phase: str
-    owner: type
-    method: str
+    phase: str  # name of the phase
+    owner: type  # class of the method
+    method: str  # its name
+    # operations and bytes of one call, from its object, its arguments and its result
     work: Callable[..., tuple[float, float]]
 
 

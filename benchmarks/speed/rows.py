@@ -42,19 +42,12 @@ class Bench:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        what: what was measured.
-        found: the result, in words.
-        goal: what it should be.
-        numbers: all measured numbers.
-    """
-
-    what: str
-    found: str
-    goal: str
-    numbers: Mapping[str, object]
+    what: str  # what was measured
+    found: str  # the result, in words
+    goal: str  # what it should be
+    numbers: Mapping[str, object]  # all measured numbers
 
 
 def compare_with_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:

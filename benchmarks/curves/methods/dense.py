@@ -22,35 +22,21 @@ LEAST_FIRST = 8  # short first trainings
 
 @dataclass(frozen=True, kw_only=True)
 class DenseOptions:
-    """How the dense model searches.
+    """How the dense model searches."""
 
-    Attributes:
-        first: configurations that are trained before the model is used; 0: as many as cost
-            `first_share`.
-        first_steps: steps of each of them, then it is paused: the recorded step nearest to it.
-        first_share: the share of the budget for them where their number is not given.
-        stop: `median`, `bounds` (μ + bound_width σ at the end below the best mean) or `none`.
-        continues: whether paused trials compete with new configurations.
-        scores: how values become scores.
-        terms: the terms of the kernel.
-        growth: a fit is made when the trials have grown by this factor.
-        width: of the upper bound, in standard deviations.
-        bound_width: of the bound that stops.
-        finish: this many trials are completed with the last part of the budget.
-
-    """
-
+    # configurations that are trained before the model is used; 0: as many as cost `first_share`
     first: int = 0
-    first_steps: int = 6
-    first_share: float = 0.12
+    first_steps: int = 6  # steps of each of them, then it is paused: the recorded step nearest to it
+    first_share: float = 0.12  # the share of the budget for them where their number is not given
+    # `median`, `bounds` (μ + bound_width σ at the end below the best mean) or `none`
     stop: Literal["median", "bounds", "none"] = "median"
-    continues: bool = True
-    scores: Scores = Scores.REFERENCE
-    terms: str = "ghmr"
-    growth: float = 1.2
-    width: float = 2.0
-    bound_width: float = 1.0
-    finish: int = 0
+    continues: bool = True  # whether paused trials compete with new configurations
+    scores: Scores = Scores.REFERENCE  # how values become scores
+    terms: str = "ghmr"  # the terms of the kernel
+    growth: float = 1.2  # a fit is made when the trials have grown by this factor
+    width: float = 2.0  # of the upper bound, in standard deviations
+    bound_width: float = 1.0  # of the bound that stops
+    finish: int = 0  # this many trials are completed with the last part of the budget
 
 
 class DenseSearch:

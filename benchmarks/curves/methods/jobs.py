@@ -15,12 +15,11 @@ from benchmarks.curves.simulate import Continue, Start, Suggestion
 
 @dataclass(frozen=True)
 class Job:
-    """A training of `configuration` to the recorded step nearest to `step`. `origin`: the
-    optimiser's own object."""
+    """A training of `configuration` to the recorded step nearest to `step`."""
 
     configuration: Configuration
     step: float
-    origin: Any
+    origin: Any  # the optimiser's own object
 
 
 @dataclass
