@@ -36,19 +36,12 @@ Suggestion = Start | Continue
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The conditions of a search.
+    """The conditions of a search."""
 
-    Attributes:
-        workers: simulated workers.
-        trainings: the budget, in full trainings.
-        seed: of the method.
-        durations: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on
-            record.
-    """
-
-    workers: int
-    trainings: int
-    seed: int
+    workers: int  # simulated workers
+    trainings: int  # the budget, in full trainings
+    seed: int  # of the method
+    # `equal`, every unit of the budget takes as long, or `recorded`, the seconds on record
     durations: str = "equal"
 
 
@@ -81,44 +74,25 @@ class Method(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A finished search.
+    """A finished search."""
 
-    Attributes:
-        problem: its name.
-        method: its name.
-        workers: simulated workers.
-        trainings: the budget, in full trainings.
-        durations: see `Setting`.
-        seed: of the method.
-        used: for each change of the recommendation the share of the budget that was used.
-        times: the simulated time of each, in trainings where durations are equal, else seconds.
-        regrets: of each configuration recommended, at the last step.
-        finished_regret: of the best training that reached the last step; None when none did.
-        starts: how many trials were started.
-        continuations: how many times a paused trial was continued.
-        finished: how many trials reached the last step.
-        seconds: CPU seconds of the method.
-        forecasts: how many trials had an end that a model forecast when it was first decided
-            whether they go on.
-        held: how many of these ends were within that forecast's band μ ± 2σ.
-    """
-
-    problem: str
-    method: str
-    workers: int
-    trainings: int
-    durations: str
-    seed: int
-    used: Sequence[float]
-    times: Sequence[float]
-    regrets: Sequence[float]
-    finished_regret: float | None
-    starts: int
-    continuations: int
-    finished: int
-    seconds: float
+    problem: str  # its name
+    method: str  # its name
+    workers: int  # simulated workers
+    trainings: int  # the budget, in full trainings
+    durations: str  # see `Setting`
+    seed: int  # of the method
+    used: Sequence[float]  # for each change of the recommendation the share of the budget that was used
+    times: Sequence[float]  # the simulated time of each, in trainings where durations are equal, else seconds
+    regrets: Sequence[float]  # of each configuration recommended, at the last step
+    finished_regret: float | None  # of the best training that reached the last step; None when none did
+    starts: int  # how many trials were started
+    continuations: int  # how many times a paused trial was continued
+    finished: int  # how many trials reached the last step
+    seconds: float  # CPU seconds of the method
+    # how many trials had an end that a model forecast when it was first decided whether they go on
     forecasts: int = 0
-    held: int = 0
+    held: int = 0  # how many of these ends were within that forecast's band μ ± 2σ
 
     @property
     def key(self) -> tuple[str | int, ...]:
