@@ -20,6 +20,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.calibrated import Belief, is_noisy
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 
+VERIFICATION = "verification"  # the reason of such a pick
 OWN_PULLS = 4.0  # N: pulls of an arm after which its own rewards count as much as the model's mean
 WIDTH = 2.0  # standard deviations
 RESULTS = 50  # for each parameter: after so many the model alone chooses

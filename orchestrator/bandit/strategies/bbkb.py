@@ -61,7 +61,7 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
     Verdict,
 )
-from orchestrator.bandit.sparse.verification import Estimates, is_verification_due, places_left
+from orchestrator.bandit.sparse.verification import VERIFICATION, Estimates, is_verification_due, places_left
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
@@ -202,24 +202,21 @@ class BBKB(SparseStrategy[SparseState]):
         paused = self._paused(state, pending)
         while len(picks) < left and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            contender = self._contender(state, workspace)
-            lacking = self._lacking_arm(state, workspace) if contender is None else contender
-            top = workspace.queue.top() if lacking is None else lacking
+            other, reason = self._other_arm(state, workspace)
+            top = workspace.queue.top() if other is None else other
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             pick = workspace.append(top if continued is None else continued.arm)
-            if prospect is None and lacking is None and continued is None:
+            if prospect is None and other is None and continued is None:
                 bonus = state.prior_bonus
                 more = (
                     0.0 if bonus is None else float(bonus[pick.arm] - bonus.min())
                 )  # no other bound is larger by more
                 prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance) + more)
-            if lacking is not None and continued is None:
-                pick = replace(pick, reason="coverage" if contender is None else "verification")
-            picks.append(pick if continued is None else replace(pick, trial=continued.trial))
+            picks.append(replace(pick, reason=reason) if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
             verdict = workspace.drift.decide()
-            places -= contender is None
+            places -= reason != VERIFICATION
             if workspace.explores_places and not places:
                 break
         self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.explores_places), workspace)
@@ -229,22 +226,22 @@ class BBKB(SparseStrategy[SparseState]):
         rest = self._choose(state, (*pending, *(pick.arm for pick in picks)), left - len(picks))  # by the model alone
         return replace(rest, picks=(*picks, *rest.picks), prospect=prospect) if isinstance(rest, Choose) else chosen
 
-    def _lacking_arm(self, state: SparseState, workspace: "_Workspace") -> int | None:
-        """Return the arm that the next pick takes for the sake of coverage; None where it takes
-        that of the largest bound."""
-        if not state.goals.is_single or not is_coverage_due(state, len(workspace.pulls), self.coverage):
-            return None
-        if workspace.level_picker is None:
-            workspace.level_picker = LevelPicker(state, self.width_at(state))
-        return workspace.level_picker.lacking_arm(workspace.pulls)
-
-    def _contender(self, state: SparseState, workspace: "_Workspace") -> int | None:
-        """Return the arm that the next pick repeats to verify it; None where it repeats none."""
-        if not workspace.explores_places or not is_verification_due(state, len(workspace.pulls), self.verify):
-            return None
-        if workspace.estimates is None:
-            workspace.estimates = Estimates.of(state)
-        return workspace.estimates.contender(workspace.pulls)
+    def _other_arm(self, state: SparseState, workspace: "_Workspace") -> tuple[int | None, str]:
+        """Return the arm that the next pick takes in place of that of the largest bound, and the
+        reason: it is one of the best, which are repeated, or of a level that lacks evaluations.
+        None and an empty reason where it takes that of the largest bound."""
+        number = len(workspace.pulls)
+        if workspace.explores_places and is_verification_due(state, number, self.verify):
+            if workspace.estimates is None:
+                workspace.estimates = Estimates.of(state)
+            if (contender := workspace.estimates.contender(workspace.pulls)) is not None:
+                return contender, VERIFICATION
+        if state.goals.is_single and is_coverage_due(state, number, self.coverage):
+            if workspace.level_picker is None:
+                workspace.level_picker = LevelPicker(state, self.width_at(state))
+            if (lacking := workspace.level_picker.lacking_arm(workspace.pulls)) is not None:
+                return lacking, "coverage"
+        return None, ""
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
