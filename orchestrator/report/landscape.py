@@ -95,49 +95,31 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
     line = np.tile(surrogate.best, (len(grid), 1))
     line[:, place] = grid
     mean, deviation = surrogate.predict(line)
-    axes = {"xaxis": f"x{_suffix(number)}", "yaxis": f"y{_suffix(number)}", "hoverinfo": "skip"}
+    axes = {"xaxis": f"x{_suffix(number)}", "yaxis": f"y{_suffix(number)}"}
     some = _some(surrogate)
-    results = {
-        **axes,
-        "type": "scatter",
-        "mode": "markers",
-        "x": round_values(surrogate.positions[some, place]),
-        "y": round_values(surrogate.values[some]),
-        "marker": {"color": "--point", "size": 5, "opacity": 0.6},
-    }
+    point = {"color": "--point", "size": 5, "opacity": 0.6}
+    results = _scatter("markers", surrogate.positions[some, place], surrogate.values[some], marker=point)
     if dimension.is_choice:  # a line would show values between the choices, which do not exist
-        means = {
-            **axes,
-            "type": "scatter",
-            "mode": "markers",
-            "x": round_values(grid),
-            "y": round_values(mean),
-            "error_y": {"array": round_values(2 * deviation), "color": "--accent", "thickness": 2, "width": 8},
-            "marker": {"color": "--accent", "size": 9, "symbol": "diamond"},
-        }
-        return [results, means]
-    band = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
-    return [
-        {
-            **axes,
-            "type": "scatter",
-            "mode": "lines",
-            "x": round_values(np.concatenate((grid, grid[::-1]))),
-            "y": round_values(band),
-            "line": {"width": 0, "color": "--accent"},
-            "fill": "toself",
-            "fillcolor": "--fill",
-        },
-        results,
-        {
-            **axes,
-            "type": "scatter",
-            "mode": "lines",
-            "x": round_values(grid),
-            "y": round_values(mean),
-            "line": {"color": "--accent", "width": 2.5},
-        },
-    ]
+        bar = {"array": round_values(2 * deviation), "color": "--accent", "thickness": 2, "width": 8}
+        mark = {"color": "--accent", "size": 9, "symbol": "diamond"}
+        return [axes | results, axes | _scatter("markers", grid, mean, error_y=bar, marker=mark)]
+    across, edge = np.concatenate((grid, grid[::-1])), {"width": 0, "color": "--accent"}
+    around = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
+    band = _scatter("lines", across, around, line=edge, fill="toself", fillcolor="--fill")
+    curve = _scatter("lines", grid, mean, line={"color": "--accent", "width": 2.5})
+    return [axes | band, axes | results, axes | curve]
+
+
+def _scatter(mode: str, x: Floats, y: Floats, **options: object) -> Spec:
+    """Return points or a line (n,), of which nothing is shown under the mouse."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "x": round_values(x),
+        "y": round_values(y),
+        "hoverinfo": "skip",
+        **options,
+    }
 
 
 def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
@@ -222,14 +204,8 @@ def _heights(
 
 def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> Spec:
     some = _some(surrogate)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": round_values(surrogate.positions[some, pair[0]]),
-        "y": round_values(surrogate.positions[some, pair[1]]),
-        "marker": {"color": "--ink", "size": 3, "opacity": 0.35},
-        "hoverinfo": "skip",
-    }
+    x, y = (surrogate.positions[some, place] for place in pair)
+    return _scatter("markers", x, y, marker={"color": "--ink", "size": 3, "opacity": 0.35})
 
 
 def _some(surrogate: Surrogate) -> NDArray[np.intp]:
