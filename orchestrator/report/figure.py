@@ -7,7 +7,7 @@ from outside goes through `label`.
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,12 @@ def look(height: int) -> Spec:
     }
 
 
+def quantiles(values: Sequence[float] | NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
+    """Return two quantiles of finite values; the largest floats of both signs may be among them."""
+    lower, upper = np.quantile(np.divide(values, 4.0), (low, high))  # no difference of quarters overflows
+    return 4.0 * float(lower), 4.0 * float(upper)
+
+
 def visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
     """Return a range without far outliers on the bad side, so that one diverged trial does not
     flatten the curve; None: all.
@@ -102,7 +108,7 @@ def visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[floa
     Outliers are left out only when the range of all values is more than four times as wide.
     """
     low, high = float(values.min()), float(values.max())
-    first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))
+    first, third = quantiles(values, 0.25, 0.75)
     fence = 3 * (third - first)
     bottom, top = (max(low, first - fence), high) if is_maximized else (low, min(high, third + fence))
     width = top - bottom

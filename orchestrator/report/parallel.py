@@ -11,7 +11,7 @@ import numpy as np
 from objectives.parameters import Constant, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_values
+from orchestrator.report.figure import FONT, Figure, Spec, label, look, quantiles, round_values
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
@@ -35,7 +35,7 @@ def parallel_coordinates(history: History) -> Figure | None:
     if history.goals.constraints:
         axes.append(parameter_axis("feasible", ["no" if row.is_feasible is False else "yes" for row in rows]))
     axes.append(parameter_axis("value", values))
-    low, high = (float(quantile) for quantile in np.quantile(values, (0.02, 1.0) if sign > 0 else (0.0, 0.98)))
+    low, high = quantiles(values, *((0.02, 1.0) if sign > 0 else (0.0, 0.98)))
     if low == high:  # a single value is the best one
         low, high = low - (sign > 0), high + (sign < 0)
     line = {

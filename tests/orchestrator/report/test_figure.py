@@ -4,11 +4,14 @@ import html
 import json
 import sys
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.figure import label, round_values
+from orchestrator.report.figure import label, quantiles, round_values, visible_range
 from orchestrator.wording import printable
+
+LARGEST = sys.float_info.max
 
 
 @given(st.text(max_size=80))
@@ -32,6 +35,15 @@ def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
     for value, short in zip(values, result, strict=True):
         assert (short is None) == (value - value != 0)
         assert short is None or abs(short - value) <= 1e-5 * abs(value)
+
+
+@given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1, max_size=9))
+def test_quantiles_of_any_finite_values_lie_between_the_least_and_the_largest(values: list[float]) -> None:
+    low, high = quantiles(values, 0.0, 1.0)
+    np.testing.assert_allclose([low, high], [min(values), max(values)], atol=1e-300)
+    inner = quantiles(values, 0.25, 0.75)
+    assert low <= inner[0] <= inner[1] <= high
+    visible_range(np.array([-LARGEST, LARGEST, *values]), True)  # a warning would be an error
 
 
 def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
