@@ -66,6 +66,8 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         sa.event.listen(engine, "do_connect", _open_read_only)
         sa.event.listen(engine, "connect", _make_sqlite_tolerant if is_salvage else _make_sqlite_durable)
         sa.event.listen(engine, "connect", _make_sqlite_interruptible)
+    else:
+        sa.event.listen(engine, "handle_error", _leave_read_only_connection)
     return engine
 
 
@@ -147,10 +149,18 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
     cursor.close()
 
 
-# PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many
-# connections, rolled back in favour of another one, locked; read-only for the time of a failover or
-# maintenance (25006), a transaction that the server ended because it was idle (25P03)
-_TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", "25006", "25P03")
+_READ_ONLY = "25006"  # PostgreSQL's SQLSTATE for the time of a failover or maintenance
+# SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled
+# back in favour of another one, locked; a transaction that the server ended because it was idle
+# (25P03), a statement that it ended because it took too long (57014)
+_TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", _READ_ONLY, "25P03", "57014")
+
+
+def _leave_read_only_connection(context: sa.engine.ExceptionContext) -> None:
+    """Discard the connections after a refused write: they remain read-only, or at the server that is
+    no longer the primary, when others are not."""
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
 
 
 def _is_transient(error: DBAPIError) -> bool:
@@ -167,6 +177,7 @@ def _is_transient(error: DBAPIError) -> bool:
 _REMEDIES = {
     "unable to open database": "does the folder exist, and may it be written? A copy in another folder can be read",
     "read-only transaction": "the database takes no writes now: is it a standby, or in maintenance? Name the primary",
+    "statement timeout": "the server's statement_timeout is shorter than a statement takes",
     "idle-in-transaction": "the server's idle_in_transaction_session_timeout is shorter than a transaction takes",
     "readonly": "make the file and its folder writable",
     "read-only": "make the file and its folder writable",

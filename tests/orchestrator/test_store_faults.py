@@ -294,6 +294,27 @@ def test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and
     store.close()
 
 
+def test_a_database_that_was_read_only_for_a_while_is_written_to_again(postgresql_server: Server) -> None:
+    store = EventStore(postgresql_server.url)
+    store.create("c", [event(0)])
+    writer = take(store, "c")
+    with psycopg.connect(postgresql_server.url, autocommit=True) as admin:
+        default = f'ALTER DATABASE "{admin.info.dbname}" SET default_transaction_read_only ='
+        admin.execute(f"{default} on")  # for new connections
+        postgresql_server.kill()
+    postgresql_server.start()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="read-only transaction") as caught:
+            writer.append([event(1)])
+        assert caught.value.is_transient
+    with psycopg.connect(postgresql_server.url, autocommit=True) as admin:
+        admin.execute("SET default_transaction_read_only = off")
+        admin.execute(f"{default} off")
+    writer.append([event(1)])
+    assert list(store.read("c")) == [event(0), event(1)]
+    store.close()
+
+
 def test_a_zombie_writer_of_a_restarted_server_is_fenced_off(postgresql_server: Server) -> None:
     store = EventStore(postgresql_server.url)
     store.create("c", [event(0)])

@@ -27,6 +27,7 @@ def translated(error: Exception) -> StoreError:
             psycopg.errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout"),
             "idle_in_transaction_session_timeout",
         ),
+        (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), "statement_timeout"),
         (psycopg.errors.AdminShutdown("terminating connection due to administrator command"), ""),
     ],
 )
