@@ -22,7 +22,7 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, withou
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
-from orchestrator.coordinator.environment import RAY_SETTINGS, require_token
+from orchestrator.coordinator.environment import RAY_SETTINGS, named_cluster, require_token
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.wording import plural
@@ -77,12 +77,6 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     cluster = _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
     return cluster
-
-
-def named_cluster(address: str | None) -> str | None:
-    """Return what `connect` joins: `address`, else RAY_ADDRESS; None: it starts a cluster."""
-    named = address or os.environ.get("RAY_ADDRESS") or "local"
-    return None if named == "local" else named
 
 
 def is_connected() -> bool:

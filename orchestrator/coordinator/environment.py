@@ -31,6 +31,12 @@ RAY_SETTINGS = {
 }
 
 
+def named_cluster(address: str | None) -> str | None:
+    """Return the Ray cluster that is joined: `address`, else RAY_ADDRESS; None: one is started."""
+    named = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if named == "local" else named
+
+
 def require_token() -> Path | None:
     """Configure a Ray that is about to start to require a token. The file that contains it; None
     when the environment already names a token or another method."""

@@ -1,5 +1,6 @@
 """Checks, before a campaign starts, that some node can hold one of its evaluations."""
 
+from orchestrator.coordinator.environment import named_cluster
 from orchestrator.errors import UserError
 from orchestrator.session.resources import Resources, limits_of
 from orchestrator.settings.model import Settings
@@ -16,20 +17,21 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
         address: of the cluster; RAY_ADDRESS when None. It is joined and left again.
         or_here: where no cluster is named, check the Ray that would be started on this machine.
     """
-    if settings.workers.executor != "ray":
+    workers, is_named = settings.workers, named_cluster(address) is not None
+    if workers.executor != "ray" or not (is_named or or_here or workers.ray_train):
         return
-    # imported here so that campaigns without Ray do not need it
-    from orchestrator.coordinator.cluster import connect, disconnect, named_cluster, node_here
+    # imported here: Ray takes seconds, and campaigns without Ray do not need it
+    from orchestrator.coordinator.cluster import connect, disconnect, node_here
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.places import check_feasible, check_fits, largest_need
     from workers.on_ray.trainers import check_ray_train
 
-    workers, limits = settings.workers, limits_of(settings)
+    limits = limits_of(settings)
     placement = placement_of(settings, settings.name, resources)
     try:
         if workers.ray_train:
             check_ray_train()
-        if named_cluster(address) is not None:
+        if is_named:
             cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:
                 check_feasible(placement, limits)

@@ -98,7 +98,8 @@ def _launch_on_ray(
     run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None, keeps_ray: bool
 ) -> Outcome:
     # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.coordinator.cluster import connect, disconnect, is_connected, named_cluster
+    from orchestrator.coordinator.cluster import connect, disconnect, is_connected
+    from orchestrator.coordinator.environment import named_cluster
     from orchestrator.coordinator.remote import RemoteSession
 
     workers, log = settings.workers, settings.log

@@ -349,7 +349,9 @@ for command in ("status", "best", "export", "verify", "stop --help", "note"):
     name, *flags = command.split()
     assert loaded(name, *flags, *([] if flags else [run])) == [], command
 assert loaded("list", "runs") == []
-assert {"ray", "sklearn", "pandas"}.isdisjoint(loaded("validate", "campaign.yaml"))
+for executor in ("inline", "ray"):
+    chosen = "--set", f"workers.executor={executor}"
+    assert {"ray", "sklearn", "pandas"}.isdisjoint(loaded("validate", "campaign.yaml", *chosen)), executor
 """
 
 
