@@ -249,8 +249,7 @@ def tune(
 
     >>> from bbkb import Range, tune
     >>> result = tune(lambda x: (x - 0.3) ** 2, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize",
-    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest:
-    +SKIP
+    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest: +SKIP
     """
     campaign = Campaign(
         objective,

@@ -229,8 +229,8 @@ class Result:
             named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
             origin = f" ({best.origin})" if best.trial is None else ""
             facts += [("best value", f"{now.best_text}{origin}"), ("best parameters", named)]
-        if now.goals is not None:
-            facts.append(("goals", goals_text(now.goals)))
+        if now.goals is not None and (goals := goals_text(now.goals)):
+            facts.append(("goals", goals))
         return [*facts, ("folder", str(self.folder))]
 
 

@@ -196,6 +196,12 @@ class CampaignState:
         return last_step or self.training.largest_step or None
 
     @property
+    def steps_reliability(self) -> tuple[tuple[int, float], ...]:
+        """Steps before the last one, and the fitted correlation of a value there with the end."""
+        steps, end = () if self.refresh.learned is None else self.refresh.learned.steps, self.training_end
+        return tuple((step, correlation) for step, correlation in steps if end is None or step < end)
+
+    @property
     def pending(self) -> tuple[int, ...]:
         """Arms of trials that the strategy has not learned from, in the order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}

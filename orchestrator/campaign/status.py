@@ -173,7 +173,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_metrics={} if best is None else best.metrics,
         best_origin="" if best is None else best.origin,
         recommended=state.refresh.recommended,
-        steps_reliability=() if state.refresh.learned is None else state.refresh.learned.steps,
+        steps_reliability=state.steps_reliability,
         forecasts=tuple(state.training.forecasts.values()),
         slots=state.session.slots,
         epoch=state.session.epoch,
@@ -279,7 +279,7 @@ def as_plain(status: Status) -> dict[str, object]:
 def headline(status: Status) -> str:
     """Return one plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
-    best += "" if status.goals is None else f", {goals_text(status.goals)}"
+    best += f", {goals}" if status.goals is not None and (goals := goals_text(status.goals)) else ""
     stopped = f" ({status.stopped} stopped early)" if status.stopped else ""
     time_left = (
         ""
@@ -296,21 +296,22 @@ def gains_text(status: Status) -> str:
     """Return the largest gain by the model, and the last improvement's age; empty at first."""
     if status.last_gain is None:
         return ""
-    past = f"last gain {plural(status.last_gain, 'evaluation')} ago"
+    past = f"the last was {plural(status.last_gain, 'evaluation')} ago"
     return (
         past if status.possible_gain is None else f"at most about {status.possible_gain:.3g} left by the model, {past}"
     )
 
 
 def goals_text(goals: GoalsStatus) -> str:
-    """Return the goals in short: front and hypervolume, and the share of feasible results."""
+    """Return the goals in short: front and hypervolume, and the share of feasible results; empty
+    before the first result of a search with one objective."""
     parts = []
     if len(goals.objectives) > 1:
         volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
         parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
     if goals.constraints and goals.feasible is not None:
         parts.append(f"{goals.feasible:.0%} of the results feasible ({', '.join(goals.constraints)})")
-    return ", ".join(parts) or "no result yet"
+    return ", ".join(parts)
 
 
 def progress(status: Status) -> str:

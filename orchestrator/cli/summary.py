@@ -35,10 +35,10 @@ def summarize(
             ("best parameters", assignments(best.parameters)),
         ]
     if now.recommended is not None:
-        lines.append(("recommended", recommendation(now.recommended)))
+        lines.append(("recommended", recommendation(now.recommended, now)))
     lines += [
         *([("gain", gains)] if (gains := gains_text(now)) else []),
-        *([] if now.goals is None else [("goals", goals_text(now.goals))]),
+        *([("goals", goals)] if now.goals is not None and (goals := goals_text(now.goals)) else []),
         ("evaluations", f"{now.done}: {now.outcomes}"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}{virtual}"),

@@ -178,14 +178,14 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     """Return the table's rows: name and value."""
     return [
         ("best", _best(status)),
-        *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
+        *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended, status)))]),
         *([("gain", Text(gains))] if (gains := gains_text(status)) else []),
-        *([] if status.goals is None else [("goals", Text(goals_text(status.goals)))]),
+        *([("goals", Text(goals))] if status.goals is not None and (goals := goals_text(status.goals)) else []),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
         ("workers", Text(f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet")),
         *_running_rows(status),
         *_recent_rows(status),
-        ("failed", Text(str(status.failed), style="red" if status.failed else "")),
+        ("ended", Text(f"{status.done}: {status.outcomes}", style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("model", Text(f"{status.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
         *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
@@ -262,9 +262,11 @@ def _best(status: Status) -> Text:
     return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best_parameters)}{origin}")
 
 
-def recommendation(recommended: Recommendation) -> str:
+def recommendation(recommended: Recommendation, status: Status) -> str:
     """Return the recommended configuration, when the best value may be due to noise."""
-    return f"{recommended}  {assignments(recommended.parameters)} (best estimate: one best value may be noise)"
+    is_best = recommended.parameters == status.best_parameters
+    why = "it has the best value, too" if is_best else "best estimate: one best value may be noise"
+    return f"{recommended}  {assignments(recommended.parameters)} ({why})"
 
 
 def _set_aside(status: Status) -> str:

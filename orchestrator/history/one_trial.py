@@ -60,25 +60,25 @@ def _when(history: History, at: float) -> str:
 def reason(history: History, row: TrialRow) -> str:
     """Return why the strategy chose this trial's candidate, in one sentence."""
     batch = history.batches[row.batch - 1]
-    where = f"number {row.place} of the {len(batch.picks)} chosen together at step {row.batch}"
+    together = f", number {row.place} of {len(batch.picks)}" if len(batch.picks) > 1 else ""
+    where = f"in batch {row.batch}{together}"
     mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
     if mean is None or not math.isfinite(mean):
-        return f"Chosen as {where} ({batch.reason}), without a prediction by the strategy."
+        return f"Chosen {where} ({batch.reason}), without a prediction by the strategy."
     if row.pick.reason == "coverage":
         return (
-            f"Chosen as {where}, because a level of one of its choices lacked evaluations, as the most promising "
+            f"Chosen {where}, because a level of one of its choices lacked evaluations, as the most promising "
             f"candidate of that level: a predicted mean score of {mean:.4g}; {_SCORES}."
         )
     if row.pick.reason == "verification":
         return (
-            f"Chosen as {where}, to evaluate one of the best candidates again, because single values are noisy: a "
+            f"Chosen {where}, to evaluate one of the best candidates again, because single values are noisy: a "
             f"predicted mean score of {mean:.4g}; {_SCORES}."
         )
     if width is None or variance is None or not math.isfinite(width + variance):
-        return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
-    prior = ", with what the priors of the space add to each bound" if has_prior(history.settings.space) else ""
+        return f"Chosen {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
+    prior = ", with what the priors of the space add" if has_prior(history.settings.space) else ""
     return (
-        f"Chosen as {where}, for the highest upper bound that was left{prior}: a predicted mean score of {mean:.4g}, "
-        f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations; "
-        f"{_SCORES}."
+        f"Chosen {where}, because it could still be the best{prior}: a predicted mean score of {mean:.4g}, plus "
+        f"{width * math.sqrt(max(0.0, variance)):.4g} for what the model does not know there; {_SCORES}."
     )

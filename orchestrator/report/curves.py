@@ -4,6 +4,8 @@ for each trial."""
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
+
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.history.remarks import training
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
@@ -11,7 +13,7 @@ from orchestrator.wording import numbered, one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
-_MOST_BANDS = 8
+_MOST_BANDS = 3  # more would cover one another
 _MOST_METRICS = 8
 
 
@@ -34,21 +36,37 @@ def learning_curves(history: History) -> Figure | None:
             " Bands and bars at the last step: what the model expects of running trials and of the most promising "
             "stopped ones, ± 2 standard deviations."
         )
-    learned = history.campaign.refresh.learned
-    if learned is not None and learned.steps:
-        parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in learned.steps)
+    if reliability := history.campaign.steps_reliability:
+        parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in reliability)
         caption += f" Fitted correlation of a value with the final one: {parts}."
     if len(shown) < len(rows):
         caption += f" {plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest."
+    visible = _good_range(history, shown)
+    if visible is not None:
+        caption += " The axis shows the better values: double-click to see all."
     return Figure(
         name="curves",
         title="Learning curves",
         caption=caption,
         traces=lines,
         layout=layout(
-            axis("step", rangemode="tozero", **({"dtick": 1} if steps <= 12 else {})), axis("reported value")
+            axis("step", rangemode="tozero", **({"dtick": 1} if steps <= 12 else {})),
+            axis("reported value", **({} if visible is None else {"range": list(visible)})),
+            height=400,
         ),
     )
+
+
+def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
+    """Return a range from the first quartile of the reported values to the best one, so that good
+    trials can be told apart; None: all values, which it would not show twice as large."""
+    rewards = history.sign * np.array([value for row in shown for value in row.reports.values()], dtype=float)
+    low, quartile, high = (float(number) for number in np.quantile(rewards, (0.0, 0.25, 1.0)))
+    if high - low <= 2 * (high - quartile) or high <= quartile:
+        return None
+    margin = 0.05 * (high - quartile)
+    bounds = sorted(history.sign * reward for reward in (quartile - margin, high + margin))
+    return float(f"{bounds[0]:.6g}"), float(f"{bounds[1]:.6g}")
 
 
 def metric_curves(history: History) -> list[Figure]:

@@ -25,10 +25,11 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
         return []
     shares = surrogate.importance()
     order = [int(place) for place in np.argsort(-shares, kind="stable")]
-    contour = contours(surrogate, order, is_maximized)
+    through_best = [place for place in order if surrogate.dimensions[place].name not in surrogate.absent]
+    contour = contours(surrogate, through_best, is_maximized)
     return [
         importance(surrogate, shares, order),
-        slices(surrogate, order, is_maximized),
+        *([slices(surrogate, through_best, is_maximized)] if through_best else []),
         *([contour] if contour else []),
     ]
 
@@ -48,8 +49,8 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
         name="importance",
         title="Parameter importance",
         caption=(
-            "Total Sobol index: the share of the variance of the model's mean over the whole space that the parameter "
-            f"has a part in, alone or with others. {_model_text(surrogate)}"
+            "How much each parameter matters: the share of the differences between all configurations that it has a "
+            f"part in, alone or together with others (the total Sobol index). {_model_text(surrogate)}"
         ),
         traces=[trace],
         layout=layout(
@@ -75,6 +76,8 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
         frame[f"yaxis{_suffix(number + 1)}"] |= {} if visible is None else {"range": list(visible)}
     outside = "" if visible is None else " Outlying values lie outside: double-click to see all."
     remark = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
+    if surrogate.absent:
+        remark += f" The best configuration has no {', '.join(surrogate.absent)}."
     return Figure(
         name="slices",
         title="Slices",

@@ -67,6 +67,8 @@ def render(history: History, title: str) -> str:
         cards=summary_cards(history),
         best=best_parameters(history),
         recommended=recommended_parameters(history),
+        has_results=bool(history.succeeded),
+        missing=history.campaign.missing_best,
         figures=figures(history),
         internals=internal_figures(history),
         model=model_facts(history),

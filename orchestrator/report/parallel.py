@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from objectives.parameters import Constant, Parameter, Range
+from orchestrator.bandit.model.fitting import FIRST_FIT
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import FONT, Figure, Spec, label, look, quantiles, round_values
@@ -61,13 +62,19 @@ def parallel_coordinates(history: History) -> Figure | None:
         "rangefont": {**FONT, "size": 1, "color": "--card"},  # the ticks show it
         "unselected": {"line": {"color": "--grid", "opacity": 0.25}},
     }
+    caption = (
+        "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines that pass there, "
+        "click it to undo."
+    )
+    if len(rows) < FIRST_FIT:
+        caption += (
+            f" Importance, slices and contours of the parameters are drawn from {FIRST_FIT} trials on that ran to "
+            f"their end: {len(rows)} did."
+        )
     return Figure(
         name="parameters",
         title="Parallel coordinates",
-        caption=(
-            "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines that pass "
-            "there, click it to undo."
-        ),
+        caption=caption,
         traces=[trace],
         layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
         min_width=130 * len(axes),

@@ -49,7 +49,7 @@ def summary_cards(history: History) -> list[Card]:
     mean_size = f"mean size {now.chosen / len(batches):.3g}" if batches else ""
     idle = idle_text(now.idle_seconds)
     refits = len(history.refreshes)
-    per_refit = f"{now.done / refits:.3g} results each" if refits else ""
+    per_refit = f"one for each {now.done / refits:.2g} evaluations on average" if refits else ""
     first = history.goals.objectives[0]
     direction = str(first) if len(history.goals.objectives) > 1 else str(first).rpartition(" ")[2]
     origin = f"{direction}, {best.origin}" if best is not None and best.trial is None else direction
@@ -146,13 +146,15 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
-    """Return the recommended configuration when the best value may be due to noise; empty when it
-    is that of the best value."""
-    recommendation = history.campaign.refresh.recommended
+    """Return the recommended configuration when the best value may be due to noise; empty where
+    values are not noisy."""
+    recommendation, best = history.campaign.refresh.recommended, history.best_known
     if recommendation is None:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
     reason = "its estimate is the best: a better single value may be due to noise"
+    if best is not None and best.parameters == recommendation.parameters:
+        reason = "its estimate is the best, and so is its value"
     return [*named, ("value", str(recommendation)), ("why", reason)]
 
 

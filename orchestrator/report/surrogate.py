@@ -82,6 +82,7 @@ class Surrogate:
     positions: Floats
     values: Floats
     best: Floats  # positions (p,) of the best result
+    absent: tuple[str, ...]  # conditional parameters that the best result does not have
     fitted: Fitted
     results: int
     left_out: int  # trials that were stopped early, which have no result
@@ -154,7 +155,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dtype=float,
     ).T
     values = np.array([row.value for row in rows], dtype=float)
-    worths = [history.worth(row) for row in rows]
+    best = int(np.argmax([history.worth(row) for row in rows]))
     centre, spread, scores = _standardise(values)
     if spread <= 0.0:
         return None
@@ -177,7 +178,14 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dimensions=dimensions,
         positions=positions,
         values=values,
-        best=positions[int(np.argmax(worths))],
+        best=positions[best],
+        absent=tuple(
+            dimension.name
+            for dimension in dimensions
+            if (parameter := history.settings.space.get(dimension.name)) is not None
+            and parameter.when is not None
+            and rows[best].parameters.get(dimension.name) is None
+        ),
         fitted=fitted,
         results=len(rows),
         left_out=history.campaign.totals.stopped,

@@ -106,6 +106,12 @@ def gantt(history: History) -> Figure | None:
         caption += " Running evaluations get their bars when they end."
     if most > 1:
         caption += " A bar is as high as its trial has machines, in the lane of the first of them."
+    most_slots = max(session.slots for session in history.sessions)
+    if most == 1 and len(workers) > most_slots:
+        caption += (
+            f" There are more lanes than the {plural(most_slots, 'worker')} at a time, because each process has its "
+            "own: a later session or attempt may run in another process."
+        )
     if any(bar.count > 1 for bar in bars):
         caption += " Adjacent short attempts with the same outcome share a bar."
     return Figure(

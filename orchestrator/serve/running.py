@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from orchestrator.serve.access import Access, read_token
 from orchestrator.serve.app import Server
 from orchestrator.serve.connections import BACKLOG, Connections, CountedProtocol, SparseLog, most_connections
 from orchestrator.serve.sources import Sources, check_place
+from orchestrator.store.limited import looks_like_run
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -27,16 +29,23 @@ _START_SECONDS = 30.0
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot
     be opened."""
-    if "://" not in place:
-        check_place(place)  # raises its errors before the server starts
-    else:
-        Sources(place).find()
+    page = page_of(place)  # raises its errors before the server starts
     listening = bind(host, port)
     access = _access(listening, host)
-    for line in addresses(access, host, ""):
+    for line in addresses(access, host, page):
         say(line)
     say("Ctrl-C ends the server; campaigns continue")
     asyncio.run(run_until(Server(place), access, listening, asyncio.Event()))
+
+
+def page_of(place: str) -> str:
+    """Return the path of the page to begin with: that of a run, else the list. Raises as
+    `Sources.find` does."""
+    if "://" in place:
+        Sources(place).find()
+    elif looks_like_run(check_place(place)):
+        return f"campaign/{quote(Sources(place).find()[0].name)}"
+    return ""
 
 
 @contextmanager

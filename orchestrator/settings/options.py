@@ -92,7 +92,10 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     if field in values:
         raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if values.get(name) is None}
-    located = {name: join(folder, place) for name, place in {**values, **defaults}.items() if name in places}
+    located = {name: join(folder, place) for name, place in values.items() if name in places}
+    for name, place in defaults.items():
+        default = join(folder, place)
+        located[name] = list(dict.fromkeys(default)) if isinstance(default, list) else default
     external: External = build(cls, {**values, **located, field: value})
     return external
 

@@ -101,5 +101,7 @@ def test_one_choice_that_promises_more_begins_the_patience_again() -> None:
 def test_the_status_says_what_is_left_and_when_the_last_gain_was() -> None:
     state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
-    assert gains_text(status_of("run", state)) == "at most about 0.0312 left by the model, last gain 1 evaluation ago"
+    assert (
+        gains_text(status_of("run", state)) == "at most about 0.0312 left by the model, the last was 1 evaluation ago"
+    )
     assert gains_text(status_of("run", CampaignState())) == ""

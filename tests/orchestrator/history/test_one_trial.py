@@ -50,7 +50,7 @@ def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Resul
     assert "ValueError: x is too large" in shown
     assert "raise ValueError" in shown  # the line of the user's code
     assert "step 1: " in shown
-    assert "Chosen as number" in shown
+    assert "Chosen in batch" in shown
     assert f"bbkb logs {run.folder} --trial {failed.trial}" in " ".join(shown.split())
 
 
@@ -85,9 +85,9 @@ def test_a_run_is_found_by_its_name_below_runs(run: Result, tmp_path: Path, monk
 
 def test_the_reason_of_a_pick_names_the_priors_of_the_space(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
-    for prior, words in (({"prior": 0.3}, "left, with what the priors of the space add"), ({}, "left: a predicted")):
+    for prior, words in (({"prior": 0.3}, "best, with what the priors of the space add:"), ({}, "best: a predicted")):
         space = {"x": {"low": 0.0, "high": 1.0, **prior}}
         result = tune(tent, space, evaluations=12, direction="maximize", progress=False, settings=settings)
         described = describe_trial(result._history, 11)
         assert described is not None
-        assert f"for the highest upper bound that was {words}" in described["reason"]
+        assert f"because it could still be the {words}" in described["reason"]

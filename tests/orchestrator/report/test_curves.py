@@ -10,10 +10,14 @@ import pytest
 
 from objectives.parameters import Range
 from orchestrator.api import Result, tune
+from orchestrator.campaign.status import as_plain, headline
+from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
 from orchestrator.history.remarks import training
 from orchestrator.report.curves import learning_curves
+from orchestrator.report.page import trial_table
+from orchestrator.report.summary import summary_cards
 from orchestrator.serve import views
 
 STEPS = 27
@@ -88,6 +92,34 @@ def test_the_table_of_trials_shows_and_finds_the_causes(history: History) -> Non
     causes = [row.stop_cause for row in history.trials if row.status == "stopped"]
     assert shown["total"] == causes.count("short first training") > 0
     assert all("short first training" in row["remark"] for row in shown["rows"])
+
+
+def test_exports_and_the_reports_table_have_the_step_and_the_cause(history: History) -> None:
+    columns, stopped = trial_columns(history), next(row for row in history.trials if row.status == "stopped")
+    assert columns["trial.step"] == [max(row.reports) for row in history.trials]
+    assert columns["trial.remark"] == [training(history, row) or None for row in history.trials]
+    assert f"at step {stopped.stopped_at}" in columns["trial.remark"][stopped.trial]
+    assert "trial.feasible" not in columns
+    table = trial_table(history)
+    place = [column["name"] for column in table["columns"]].index("remark")
+    assert [row[place] or None for row in table["rows"]] == columns["trial.remark"]
+
+
+def test_trials_are_counted_in_the_same_words_and_a_budget_of_steps_is_called_one(history: History) -> None:
+    now = history.status()
+    ended = f"{now.succeeded} succeeded, {now.stopped} stopped early, 0 failed"
+    assert now.outcomes == ended
+    cards = {card.name: card for card in summary_cards(history)}
+    assert cards["Evaluations done"].value == str(now.done)
+    assert cards["Evaluations done"].remark == f"{ended}, budget 200, {now.steps} of {12 * STEPS} steps"
+    assert f"{now.done}/200 done ({now.stopped} stopped early)" in headline(now)
+    assert as_plain(now)["outcomes"] == ended
+
+
+def test_the_last_step_is_not_compared_with_itself(history: History) -> None:
+    learned = history.campaign.refresh.learned
+    assert learned is not None
+    assert history.status().steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
 
 
 def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:

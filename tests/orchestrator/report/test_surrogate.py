@@ -2,13 +2,17 @@
 was given."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from objectives.parameters import Choice, Parameter, Range
+from orchestrator.api import tune
 from orchestrator.campaign.state import Totals
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.landscape import contours, landscape, slices
+from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -54,7 +58,7 @@ def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_paramete
     assert list(pictures) == ["importance", "slices", "contours"]
     assert sorted(pictures["importance"].traces[0]["y"]) == ["activation", "batch_size", "dropout", "learning_rate"]
     assert len({trace["xaxis"] for trace in pictures["slices"].traces}) == 4
-    assert "Total Sobol index" in pictures["importance"].caption
+    assert "total Sobol index" in pictures["importance"].caption
 
 
 def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
@@ -89,6 +93,60 @@ def test_nothing_is_drawn_between_values_without_an_order() -> None:
     assert figure is not None
     kinds = [trace["type"] for trace in figure.traces if "z" in trace]
     assert kinds == ["heatmap", "heatmap", "contour"]  # the first two pairs have the choice
+
+
+def test_parameters_that_the_best_configuration_does_not_have_are_left_out(tmp_path: Path) -> None:
+    def value(kernel: str, c: float, gamma: float | None = None) -> float:
+        return c + (1.0 if gamma is None else gamma / 2.0)
+
+    space: dict[str, Parameter] = {
+        "kernel": Choice(("linear", "rbf")),
+        "gamma": Range(0.0, 1.0, when={"kernel": "rbf"}),
+        "c": Range(0.0, 1.0),
+    }
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    result = tune(value, space, evaluations=30, direction="maximize", progress=False, settings=settings)
+    surrogate = fit_surrogate(result._history)
+    assert surrogate is not None
+    assert surrogate.absent == ("gamma",)
+    pictures = {figure.name: figure for figure in landscape(surrogate, True)}
+    assert "gamma" in pictures["importance"].traces[0]["y"]
+    titles = [axis["title"]["text"] for name, axis in pictures["slices"].layout.items() if name.startswith("xaxis")]
+    assert sorted(titles) == ["c", "kernel"]
+    assert "The best configuration has no gamma." in pictures["slices"].caption
+    assert len([trace for trace in pictures["contours"].traces if "z" in trace]) == 1
+
+
+def test_slices_go_through_the_best_feasible_configuration() -> None:
+    history = SyntheticLog(trials=60, failure_share=0.0).history()
+    best = max(history.succeeded, key=history.worth)
+    best.is_feasible = False
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    place = history.succeeded.index(max(history.succeeded, key=history.worth))
+    assert surrogate.best.tolist() == surrogate.positions[place].tolist()
+    assert history.succeeded[place] is not best
+
+
+def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
+    history = SyntheticLog(trials=12, failure_share=0.0).history()
+    for row in history.trials:
+        row.reports.update({step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)})
+        history.reporting[row.trial] = row
+    figure = learning_curves(history)
+    assert figure is not None
+    low, high = figure.layout["yaxis"]["range"]
+    assert 0.85 < low < 0.905
+    assert 0.911 < high < 0.95
+    assert "double-click to see all" in figure.caption
+
+
+def test_few_finished_trials_are_given_as_the_reason_for_missing_pictures() -> None:
+    few, many = (parallel_coordinates(SyntheticLog(trials=trials, failure_share=0.0).history()) for trials in (3, 40))
+    assert few is not None
+    assert many is not None
+    assert "from 16 trials on that ran to their end: 3 did." in few.caption
+    assert "ran to their end" not in many.caption
 
 
 def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:

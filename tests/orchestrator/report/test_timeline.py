@@ -83,6 +83,17 @@ def test_bar_of_a_trial_on_several_machines_is_as_high_as_it_has_machines() -> N
     assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
 
 
+def test_more_lanes_than_workers_are_explained() -> None:
+    history = SyntheticLog(workers=4, sessions=1).history()
+    figure = gantt(history)
+    assert figure is not None
+    assert "more lanes" not in figure.caption
+    history.attempts[0] = history.attempts[0]._replace(worker="10.0.0.9:77")
+    figure = gantt(history)
+    assert figure is not None
+    assert "more lanes than the 4 workers at a time" in figure.caption
+
+
 def test_lanes_are_in_natural_order() -> None:
     figure = gantt(SyntheticLog(workers=11).history())
     assert figure is not None

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from objectives.parameters import Range
+from orchestrator.api import tune
 from orchestrator.errors import UserError
 from orchestrator.serve.access import read_token
 from orchestrator.serve.app import MOST_COMPARED, _to_json
+from orchestrator.serve.running import page_of
 from orchestrator.serve.sources import Sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -220,7 +223,7 @@ def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(begin_
         assert status_of_refusal(address, "/campaign/one/trials/99999") == 404
         best = ask(address, "/campaign/one/trials?order=value&descending=1")
     assert len(trial["attempts"]) == sum(attempt.trial == retried.trial for attempt in history.attempts)
-    assert trial["reason"].startswith(f"Chosen as number {retried.place} of the")
+    assert trial["reason"].startswith(f"Chosen in batch {retried.batch}, number {retried.place} of ")
     assert "highest upper bound" in trial["reason"]
     assert trial["parameters"] == dict(retried.parameters)
     assert history.best is not None
@@ -245,6 +248,14 @@ def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
         first_update_with(address, "two", len(SyntheticLog(trials=9).events()))
         ((_, sent),) = updates(address, "/events")
     assert {(one["name"], one["trials"]) for one in sent["campaigns"]} == {("one", "5/5"), ("two", "9/9")}
+
+
+def test_a_run_begins_with_its_own_page_and_a_folder_with_the_list(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
+    options: dict[str, Any] = {"evaluations": 2, "direction": "maximize", "progress": False, "settings": settings}
+    folder = tune(lambda x: x, {"x": Range(0.0, 1.0)}, **options).folder
+    assert page_of(str(folder)) == f"campaign/{folder.name}"
+    assert page_of(str(tmp_path)) == ""
 
 
 def test_a_place_that_is_not_there_is_a_users_mistake(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page
         link.focus()
         page.keyboard.press("Enter")
         page.wait_for_selector("#trial-dialog[open] h3")
-        assert "Chosen as number" in page.locator("#trial-body").inner_text()
+        assert "Chosen in batch" in page.locator("#trial-body").inner_text()
         page.keyboard.press("Escape")
         page.wait_for_selector("#trial-dialog:not([open])", state="attached")
         assert page.evaluate("window.harmed === undefined")

@@ -27,6 +27,17 @@ def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
     assert load(folder / "x.yaml", ["store=postgresql://h/db"]).store == "postgresql://h/db"
 
 
+def test_the_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\nspace: {a: {low: 0, high: 1}}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load(file).objective.options == PythonCallable("m:f", (str(tmp_path),))
+    twice = {"search_paths": [str(tmp_path)] * 2}  # as an older version wrote it
+    recorded = load(file, [f"objective.options={twice}"])
+    assert from_mapping(recorded.resolved()).resolved() == recorded.resolved()
+    assert recorded.objective.options == PythonCallable("m:f", (str(tmp_path),) * 2)
+
+
 def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         "name: x\nbudget: {evaluations: 5}\nobjective: {command: 'run {a}', options: {memory_bytes: 5}}\n"
