@@ -301,6 +301,14 @@ def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_and_documents_all_o
         assert "Arguments: see `tune`" in (inspect.getdoc(refers) or "")
 
 
+def test_a_result_has_pictures_as_plotly_figures(inline: dict[str, Any]) -> None:
+    space = {"x": Range(0, 1), "y": Range(0, 1)}
+    result = tune(lambda x, y: x - y, space, evaluations=20, direction="maximize", progress=False, settings=inline)
+    for figure in (result.plot(), result.plot_importance(), result.plot_parallel()):
+        assert figure.data
+        assert figure.layout.title.text
+
+
 def test_a_function_needs_a_direction(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline)
