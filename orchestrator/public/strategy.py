@@ -7,9 +7,10 @@ The guide "Choosing a strategy" has a complete example.
 """
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import read_only
 from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.kernels import RBF, Kernel, Matern52
+from orchestrator.bandit.kernels import RBF, Kernel, KernelOption, Linear, Matern32, Matern52
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, with_set_aside
 from orchestrator.bandit.pulls import Pulls
@@ -18,11 +19,13 @@ from orchestrator.bandit.strategy import (
     BeginsWithExisting,
     Choose,
     Decision,
+    EstimatesRewards,
     Mode,
     Multiobjective,
     Observation,
     Pick,
     Posterior,
+    Prospect,
     Recommends,
     Record,
     RefreshesByGrowth,
@@ -39,8 +42,12 @@ __all__ = [
     "BeginsWithExisting",
     "Choose",
     "Decision",
+    "EstimatesRewards",
     "Grows",
     "Kernel",
+    "KernelOption",
+    "Linear",
+    "Matern32",
     "Matern52",
     "Mode",
     "Model",
@@ -50,6 +57,7 @@ __all__ = [
     "Observation",
     "Pick",
     "Posterior",
+    "Prospect",
     "Pulls",
     "Recommends",
     "Record",
@@ -61,6 +69,7 @@ __all__ = [
     "Waits",
     "arms_and_rewards",
     "check_arms",
+    "read_only",
     "refusal",
     "with_set_aside",
 ]

@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
@@ -37,8 +38,26 @@ _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """Return pydantic's view of a dataclass."""
-    return TypeAdapter(cls)
+    """Return pydantic's view of a dataclass. Raises ValidationError where a file cannot give a value
+    of one of its fields."""
+    try:
+        return TypeAdapter(cls)
+    except PydanticSchemaGenerationError as error:
+        raise failure(_unwritable_fields(cls)) from error
+
+
+def _unwritable_fields(cls: type) -> list[Refusal]:
+    """Return a problem for each field whose type no plain value can be turned into."""
+    hints, problems = get_type_hints(cls, include_extras=True), []
+    for field in dataclasses.fields(cls):
+        try:
+            TypeAdapter(hints[field.name])
+        except PydanticSchemaGenerationError:
+            kind = getattr(hints[field.name], "__name__", hints[field.name])
+            rule = f"is a field of {cls.__name__} with the type {kind}, of which a campaign file cannot give a value"
+            remedy = "take plain values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
+            problems.append(Refusal((field.name,), f"{rule}; {remedy}"))
+    return problems
 
 
 def dump(options: object) -> Plain:
@@ -50,7 +69,7 @@ def dump(options: object) -> Plain:
 
 def build(cls: type, options: Tree) -> Any:
     """Return `cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
-    hints = get_type_hints(cls, include_extras=True)
+    whole, hints = adapter(cls), get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, names) for key in options if key not in names]
     values: Plain = {}
@@ -60,7 +79,7 @@ def build(cls: type, options: Tree) -> Any:
         except ValidationError as error:
             problems += [problem.below(key) for problem in describe(error, options[key])]
     try:
-        built = adapter(cls).validate_python(values)
+        built = whole.validate_python(values)
     except ValidationError as error:
         # a part that could not be built is missing here, and reported already
         named = set(options) - set(values)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
+from bbkb.strategy import Kernel
 from orchestrator.settings.mistakes import describe
 from orchestrator.settings.options import (
     alternatives,
@@ -62,6 +63,21 @@ def test_only_the_member_that_was_named_complains() -> None:
 def test_an_unknown_key_is_refused_whatever_the_class_allows() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
+    ]
+
+
+@dataclass(frozen=True)
+class Covered:
+    kernel: Kernel
+
+
+def test_a_field_that_no_file_can_give_is_named_with_the_type_to_take() -> None:
+    options = {"kernel": "rbf"}
+    with pytest.raises(ValidationError) as error:
+        build(Covered, options)
+    assert [str(problem) for problem in describe(error.value, options)] == [
+        "kernel is a field of Covered with the type Kernel, of which a campaign file cannot give a value; take plain "
+        "values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
     ]
 
 
