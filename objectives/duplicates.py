@@ -23,15 +23,17 @@ class Groups:
         """Rows that repeat an earlier one."""
         return len(self.of) - len(self.first)
 
-    def remark(self, table: object) -> str:
-        """Return a remark on the merged rows; empty when there are none."""
+    def remark(self, table: object, has_values: bool = False) -> str:
+        """Return a remark on the merged rows; empty when there are none. `has_values`: whether an
+        evaluation draws one of their values."""
         if not self.repeated:
             return ""
+        draws = "an evaluation draws one of the values of these rows; " if has_values else ""
         again = next(row for row, group in enumerate(self.of) if self.first[group] != row)
+        first = f"the first: row {again + 1} repeats row {self.first[self.of[again]] + 1}"
         return (
-            f"{self.repeated} rows of {table} repeat the parameters of an earlier row and were merged with it (the "
-            f"first: row {again + 1} repeats row {self.first[self.of[again]] + 1}); to keep each row as a candidate of "
-            "its own, set candidates.duplicates: keep"
+            f"{self.repeated} rows of {table} repeat the parameters of an earlier row and are one candidate with it "
+            f"({first}); {draws}to keep each row as a candidate of its own, set candidates.duplicates: keep"
         )
 
     def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -176,7 +176,7 @@ def table_objective(
     if duplicates == "merge" and arms:
         groups = group(arms)
         arms = {name: column[groups.first] for name, column in arms.items()}
-        values, remark = groups.repeats(values), groups.remark(path)
+        values, remark = groups.repeats(values), groups.remark(path, has_values=True)
         durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
     return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark=remark)
 

@@ -20,7 +20,6 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 class Layout:
     """What a strategy knows about the candidates besides their features.
 
-
     Raises:
         ValueError: when the parts do not fit together.
     """

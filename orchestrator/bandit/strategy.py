@@ -95,7 +95,8 @@ class Prospect:
     """What a strategy expects of further evaluations, in units of rewards.
 
     Attributes:
-        gain: how far the largest upper confidence bound is above the best mean reward; at least 0.
+        gain: how far the largest upper confidence bound is above the best mean reward, where
+            rewards are noisy above the best posterior mean; at least 0.
         noise: the standard deviation of a reward's noise.
     """
 

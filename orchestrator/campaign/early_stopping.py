@@ -31,7 +31,8 @@ _PAUSE_GROWTH = 2.0
 class StoppingRule:
     """At the rungs first_step · growth^k a trial continues when it is among the best `share`.
 
-    With fewer than `least` trials at a rung, all of them continue. With a share of 0 none does.
+    With fewer than `least` trials at a rung, all of them continue. With a share of 0 each trial is stopped there
+    (`pauses`).
     """
 
     first_step: float
@@ -51,8 +52,8 @@ class StoppingRule:
 
     @classmethod
     def pauses(cls, after: int, last_step: int | None) -> Self:
-        """Return the rule that stops every trial at ½, ¼, … of `last_step`, down to `after`; where
-        the last step is not known at `after`, and at each doubling of it."""
+        """Return the rule that stops every trial at ½, ¼, … of `last_step`, down to `after`. Where
+        the last step is not known, it stops them at `after` and at each doubling of it."""
         first = float(after)
         if last_step is not None:
             first = last_step / _PAUSE_GROWTH ** int(math.log(last_step / after, _PAUSE_GROWTH) + 1e-9)

@@ -131,8 +131,8 @@ class BatchChosen:
     is_enqueued: bool = False  # whether the campaign file chose, not the strategy
     # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
-    # how far the largest upper confidence bound was above the best value, on the user's scale; None
-    # where the strategy does not know it
+    # how far the largest upper confidence bound was above the best value, where values are noisy
+    # above the best posterior mean, on the user's scale; None where the strategy does not know it
     possible_gain: float | None = None
     # the standard deviation of a value's noise, on the user's scale; None likewise
     noise: float | None = None
@@ -298,12 +298,12 @@ class Recommendation:
     deviation: float | None = None  # the standard deviation of `estimate`
 
     def __str__(self) -> str:
-        """Return the value with its number and the estimate, such as `0.93 (mean of 4 evaluations,
-        estimate 0.921 ± 0.008)`."""
+        """Return the estimate with its standard deviation and what was measured, such as `0.921 ±
+        0.008 (estimate; mean of 4 evaluations: 0.93)`; without an estimate, what was measured."""
         count = "1 evaluation" if self.evaluations == 1 else f"mean of {self.evaluations} evaluations"
         if self.estimate is None or self.deviation is None:
             return f"{self.value:.6g} ({count})"
-        return f"{self.value:.6g} ({count}, estimate {self.estimate:.5g} ± {self.deviation:.2g})"
+        return f"{self.estimate:.5g} ± {self.deviation:.2g} (estimate; {count}: {self.value:.6g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from orchestrator.campaign.attempts import RunningAttempt
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import Forecast
 
-WITNESSES = 20  # of so many trials that a rule would stop, one is trained on, so that a wrong belief is noticed
+WITNESSES = 20  # every so many-th trial is trained on whatever a rule says, so that a wrong belief is noticed
 
 
 class StopCause(StrEnum):

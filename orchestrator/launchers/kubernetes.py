@@ -39,7 +39,6 @@ _RUNS, _CAMPAIGN = "/runs", "/campaign"
 class Pods:
     """The requested resources.
 
-
     Raises:
         UserError: when a value is not in Kubernetes' format.
     """

@@ -27,7 +27,6 @@ _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P
 class JobResources:
     """The requested resources.
 
-
     Raises:
         UserError: when a value is not in Slurm's format.
     """

@@ -40,6 +40,7 @@ def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path:
     assert {evaluation.metrics["seconds"] for evaluation in drawn} == {40.0}
     assert "2 rows of" in candidates.remark
     assert "row 3 repeats row 1" in candidates.remark
+    assert "an evaluation draws one of the values" in candidates.remark
 
 
 def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path: Path) -> None:

@@ -89,7 +89,6 @@ def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floa
 class CurveKernel:
     """cov(g(x, t), g(x', t')), see the module's text.
 
-
     Rows of d features are candidates at the last step; a row of d + 1 features has its step in the
     last one.
     """

@@ -252,7 +252,7 @@ def largest(bounds: Floats, count: int) -> Indices:
 
 
 def _excluded(scored: ScoredArms, blocked: Indices) -> Indices:
-    """Return the evaluated arms that are never returned: evaluated for another reason."""
+    """Return the blocked arms whose scores are known all the same."""
     return np.intersect1d(scored.arms, blocked)
 
 

@@ -71,8 +71,8 @@ def resparsify(
     largest probability.
 
     With `stable` an arm has the same random number at every draw: an atom leaves only when its
-    probability falls, so the posterior moves little from one draw to the next and the bounds of
-    `screening` stay good. `limit`: the expected size at most; where q̄ would give more, the largest
+    probability falls, so the posterior moves little from one draw to the next and `UpperBounds`
+    stay tight. `limit`: the expected size at most; where q̄ would give more, the largest
     smaller q̄ is taken that does not. Raises ValueError when nothing was pulled.
     """
     if pulls.total == 0:

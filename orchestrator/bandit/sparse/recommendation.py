@@ -16,7 +16,7 @@ NO_NOISE = 0.01  # variance of a score among the arms around the best one
 
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
     """Return the pulled arm to recommend if it may differ from that of largest mean reward; else
-    None. It is the arm of largest posterior mean if the fitted noise is large, unless repeated
+    None. It is the arm of largest estimate (`Estimates`) if the fitted noise is large, unless repeated
     pulls always gave the same reward, or no arm is pulled twice and the arms around the best one
     show no noise (`local_noise`). A mean reward that is implausibly far above all others is left
     out, and so is an arm of which every pull was stopped early. None with several objectives or

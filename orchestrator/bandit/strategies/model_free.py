@@ -17,13 +17,13 @@ _NOTHING = read_only((), np.intp)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelFreeState:
-    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones included;
-    rest: see `SparseState`."""
+    """State of a strategy without a model."""
 
-    seed: int
-    pulls: Pulls
-    over: int = 0
-    round: int = 0
+    seed: int  # drawn by `init`
+    pulls: Pulls  # those with a reward
+    over: int = 0  # pulls that have ended, failed ones included
+    round: int = 0  # how often `tell` was called
+    # (s,), arms that are not pulled any more because their evaluations failed, ascending
     set_aside: Indices = field(default_factory=lambda: _NOTHING)
 
     def __eq__(self, other: object) -> bool:

@@ -83,7 +83,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert found.estimate is not None
     assert found.deviation is not None
     assert abs(found.estimate - found.value) < 4 * found.deviation
-    shown = f"{found.value:.6g} ({count_of(found)}, estimate {found.estimate:.5g} ± {found.deviation:.2g})"
+    shown = f"{found.estimate:.5g} ± {found.deviation:.2g} (estimate; {count_of(found)}: {found.value:.6g})"
     assert shown in screen.getvalue()
     assert f"value {shown}, minimised" in printed.stderr
     assert dict(recommended_parameters(noisy_result._history))["value"] == shown

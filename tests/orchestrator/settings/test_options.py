@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from bbkb.strategy import Kernel
+from orchestrator.bandit.kernels import Kernel
 from orchestrator.settings.mistakes import describe
 from orchestrator.settings.options import (
     alternatives,
