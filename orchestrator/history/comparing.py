@@ -1,6 +1,8 @@
 """Runs side by side: what they found, and where their campaign files differ. For `bbkb compare` and
 the live page."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
 from orchestrator.campaign.attempts import Best
@@ -11,6 +13,7 @@ from orchestrator.wording import duration, one_line, short_text
 
 MOST_SETTINGS = 40
 _PLACES = ("run", "runs", "store")  # differ without a meaning
+_OF_ONE_RUN = (*_PLACES, "name", "seed", "note", "tags")  # differ between repetitions of a campaign
 _LONGEST = 60  # characters of a setting
 
 
@@ -23,6 +26,7 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
         ("state", [str(history.state) for history in histories]),
         ("trials", [trials_text(status) for status in now]),
         ("best value", [best_text(history) for history in histories]),
+        *_means_over_seeds(histories),
         ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
         ("time", [duration(status.elapsed_seconds) for status in now]),
         ("utilisation", [f"{status.utilization:.0%}" for status in now]),
@@ -30,6 +34,30 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
     rows += [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
     return rows + _different_settings(histories)
+
+
+def _means_over_seeds(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    """Return a row with the mean best value of the runs that differ in their seed only, with its
+    standard error; no row where no two runs do."""
+    alike: dict[object, list[float]] = {}
+    keys = [_without_seed(history) for history in histories]
+    for key, history in zip(keys, histories, strict=True):
+        if history.best_known is not None and len(history.campaign.rules.goals.objectives) == 1:
+            alike.setdefault(key, []).append(history.best_known.value)
+    cells = [_mean_text(alike.get(key, [])) for key in keys]
+    return [("mean over seeds", cells)] if any(cells) else []
+
+
+def _without_seed(history: History) -> frozenset[tuple[str, str]]:
+    settings = leaves(history.settings.shown)
+    return frozenset((key, str(value)) for key, value in settings if key.partition(".")[0] not in _OF_ONE_RUN)
+
+
+def _mean_text(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return ""
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.fmean(values):.6g} ± {error:.2g} ({len(values)} runs)"
 
 
 def trials_text(status: Status) -> str:

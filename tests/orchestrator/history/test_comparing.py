@@ -45,3 +45,11 @@ def test_a_setting_that_an_older_version_did_not_have_is_no_difference_while_it_
     assert not {"earlier", "careful"} & rows.keys()
     assert dict(side_by_side([old, history_with(retries=0)]))["retries"] == ["", "0"]
     assert dict(side_by_side([history_with(careful=True), history_with(careful=False)]))["careful"] == ["True", "off"]
+
+
+def test_runs_that_differ_in_their_seed_only_have_a_mean() -> None:
+    one, two, other = history_with(seed=1), history_with(seed=2), history_with(seed=3, retries=9)
+    rows = dict(side_by_side([one, two, other]))
+    assert one.best is not None
+    assert rows["mean over seeds"] == [f"{one.best.value:.6g} ± 0 (2 runs)"] * 2 + [""]
+    assert "mean over seeds" not in dict(side_by_side([one, other]))
