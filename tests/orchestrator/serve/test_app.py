@@ -224,7 +224,7 @@ def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(begin_
         best = ask(address, "/campaign/one/trials?order=value&descending=1")
     assert len(trial["attempts"]) == sum(attempt.trial == retried.trial for attempt in history.attempts)
     assert trial["reason"].startswith(f"Chosen in batch {retried.batch}, number {retried.place} of ")
-    assert "highest upper bound" in trial["reason"]
+    assert "it could still be the best" in trial["reason"]
     assert trial["parameters"] == dict(retried.parameters)
     assert history.best is not None
     assert best["rows"][0]["trial"] == history.best.trial
@@ -248,6 +248,25 @@ def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
         first_update_with(address, "two", len(SyntheticLog(trials=9).events()))
         ((_, sent),) = updates(address, "/events")
     assert {(one["name"], one["trials"]) for one in sent["campaigns"]} == {("one", "5/5"), ("two", "9/9")}
+    for campaign in sent["campaigns"]:
+        assert campaign["strategy"]
+        assert campaign["began"]
+        assert campaign["direction"] in ("maximised", "minimised")
+        assert "tags" in campaign
+
+
+def test_trials_have_a_column_for_each_parameter_are_sorted_by_it_and_filtered_by_a_text(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=9).events())
+    with running_server(log.url) as address:
+        first_update_with(address, "one", len(SyntheticLog(trials=9).events()))
+        all_rows = ask(address, "/campaign/one/trials")
+        parameter = all_rows["parameters"][0]
+        ordered = ask(address, f"/campaign/one/trials?order={parameter}&descending=1")["rows"]
+        filtered = ask(address, "/campaign/one/trials?text=no%20such%20trial")["rows"]
+    values = [row["parameters"][parameter] for row in ordered]
+    assert len(values) == 9
+    assert values == sorted(values, reverse=True)
+    assert filtered == []
 
 
 def test_a_run_begins_with_its_own_page_and_a_folder_with_the_list(tmp_path: Path) -> None:
