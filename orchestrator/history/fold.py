@@ -12,7 +12,6 @@ the whole log. Time is the executor's clock.
 
 import functools
 import itertools
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -197,10 +196,10 @@ class History:
             return [] if self.best is None else [self.best]
         return [self.trials[member.trial] for member in self.campaign.front.ordered]
 
-    def worth(self, row: TrialRow) -> float:
-        """Return what orders trials, the best last: their rewards, those of infeasible results
-        below all others."""
-        return -math.inf if row.is_feasible is False else self.sign * (row.value or 0.0)
+    def worth(self, row: TrialRow) -> tuple[bool, float]:
+        """Return what orders trials, the best last: whether the result may be feasible, then its
+        reward."""
+        return row.is_feasible is not False, self.sign * (row.value or 0.0)
 
     @property
     def is_virtual(self) -> bool:

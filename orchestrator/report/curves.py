@@ -1,14 +1,13 @@
 """Learning curves: the intermediate values and further numbers that the objective reports, one line
 for each trial."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
-
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.history.remarks import training
-from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
+from orchestrator.report.figure import Figure, Spec, axis, axis_range, label, layout, quantiles, round_values
 from orchestrator.wording import numbered, one_line, plural, printable
 
 _MOST_CURVES = 60
@@ -58,15 +57,16 @@ def learning_curves(history: History) -> Figure | None:
 
 
 def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
-    """Return a range from the first quartile of the reported values to the best one, so that good
-    trials can be told apart; None: all values, which it would not show twice as large."""
-    rewards = history.sign * np.array([value for row in shown for value in row.reports.values()], dtype=float)
-    low, quartile, high = (float(number) for number in np.quantile(rewards, (0.0, 0.25, 1.0)))
+    """Return a range from the first quartile of the finite reported values to the best one, so that
+    good trials can be told apart; None: all values, which it would not show twice as large."""
+    reported = (value for row in shown for value in row.reports.values())
+    rewards = [history.sign * value for value in reported if math.isfinite(value)]
+    if not rewards:
+        return None
+    low, (quartile, high) = min(rewards), quantiles(rewards, 0.25, 1.0)
     if high - low <= 2 * (high - quartile) or high <= quartile:
         return None
-    margin = 0.05 * (high - quartile)
-    bounds = sorted(history.sign * reward for reward in (quartile - margin, high + margin))
-    return float(f"{bounds[0]:.6g}"), float(f"{bounds[1]:.6g}")
+    return axis_range(history.sign * quartile, history.sign * high)
 
 
 def metric_curves(history: History) -> list[Figure]:

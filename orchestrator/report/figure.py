@@ -18,6 +18,7 @@ from orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a picture, as plotly reads it
 
+_FEWEST = 5  # values of which one can be a far outlier by Tukey's rule
 MANY_POINTS = 2000  # from this number on, points are drawn by WebGL if the browser has it: SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
@@ -100,18 +101,36 @@ def quantiles(values: Sequence[float] | NDArray[np.float64], low: float, high: f
     return 4.0 * float(lower), 4.0 * float(upper)
 
 
-def visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
-    """Return a range without far outliers on the bad side, so that one diverged trial does not
-    flatten the curve; None: all.
+def visible_range(
+    values: NDArray[np.float64], is_feasible: NDArray[np.bool_], is_maximized: bool
+) -> tuple[float, float] | None:
+    """Return a range that shows the feasible values `values[is_feasible]` without far outliers on
+    the bad side, so that one diverged trial does not flatten the curve; None: all.
 
     A value is a far outlier beyond Tukey's outer fence (three times the interquartile range).
-    Outliers are left out only when the range of all values is more than four times as wide.
+    Infeasible values that are better than all feasible ones at most double the range. Outliers are
+    left out only when the range of all values is more than four times as wide. Fewer than five
+    feasible values tell no outlier: all values do then, and the feasible ones are shown.
     """
-    low, high = float(values.min()), float(values.max())
-    first, third = quantiles(values, 0.25, 0.75)
+    sign = 1.0 if is_maximized else -1.0
+    rewards, feasible = sign * values, sign * values[is_feasible]
+    is_few = feasible.size < _FEWEST
+    typical = rewards if is_few else feasible
+    worst, best, top = float(rewards.min()), float(rewards.max()), float(typical.max())
+    first, third = quantiles(typical, 0.25, 0.75)
     fence = 3 * (third - first)
-    bottom, top = (max(low, first - fence), high) if is_maximized else (low, min(high, third + fence))
-    width = top - bottom
-    if high - low <= 4 * width or fence == 0:
+    bottom = max(worst, first - fence)
+    bottom = min([bottom, *feasible.tolist()]) if is_few else bottom
+    top = min(best, top + (top - bottom))
+    if best - worst <= 4 * (top - bottom) or fence == 0:
         return None
-    return float(f"{bottom - 0.05 * width:.6g}"), float(f"{top + 0.05 * width:.6g}")
+    return axis_range(sign * bottom, sign * top)
+
+
+def axis_range(one_end: float, other_end: float) -> tuple[float, float] | None:
+    """Return the range of an axis with a margin beyond both ends, rounded to six digits; None where
+    a bound is not finite, which JSON cannot hold."""
+    margin = 0.05 * abs(other_end - one_end)
+    low, high = min(one_end, other_end) - margin, max(one_end, other_end) + margin
+    bounds = float(f"{low:.6g}"), float(f"{high:.6g}")
+    return bounds if all(map(math.isfinite, bounds)) else None

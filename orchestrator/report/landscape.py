@@ -67,7 +67,7 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
     traces: list[Spec] = []
-    visible = visible_range(surrogate.values, is_maximized)
+    visible = visible_range(surrogate.values, surrogate.is_feasible, is_maximized)
     frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
     for number, place in enumerate(shown):
         traces += _slice(surrogate, place, number + 1)
@@ -84,7 +84,7 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
         caption=(
             "Points are results. The line is the model's mean with the other parameters as in the best configuration, "
             f"the band ± 2 standard deviations; for values without an order, these are a mark and a bar for each value."
-            f"{remark}{outside}"
+            f"{remark}{_best_text(surrogate)}{outside}"
         ),
         traces=traces,
         layout=frame,
@@ -176,7 +176,7 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
         title="Contours",
         caption=(
             "The model's mean over pairs of the most important parameters, the others as in the best configuration; "
-            "dots are results."
+            f"dots are results.{_best_text(surrogate)}"
         ),
         traces=traces,
         layout=frame,
@@ -223,6 +223,14 @@ def _grid_means(surrogate: Surrogate, pair: tuple[int, int]) -> tuple[Floats, Fl
     points[:, pair[0]] = np.tile(across, len(up))
     points[:, pair[1]] = np.repeat(up, len(across))
     return across, up, surrogate.predict(points)[0].reshape(len(up), len(across))
+
+
+def _best_text(surrogate: Surrogate) -> str:
+    return (
+        ""
+        if surrogate.is_feasible.any()
+        else " No result satisfies all constraints: the best configuration is the one with the best value."
+    )
 
 
 def _model_text(surrogate: Surrogate) -> str:

@@ -1,6 +1,7 @@
 """Parallel coordinates: one axis for each parameter, one line for each evaluation, coloured by its
 value."""
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,11 +37,14 @@ def parallel_coordinates(history: History) -> Figure | None:
     if history.goals.constraints:
         axes.append(parameter_axis("feasible", ["no" if row.is_feasible is False else "yes" for row in rows]))
     axes.append(parameter_axis("value", values))
-    low, high = quantiles(values, *((0.02, 1.0) if sign > 0 else (0.0, 0.98)))
+    feasible = [value for row, value in zip(rows, values, strict=True) if row.is_feasible is not False]
+    low, high = quantiles(feasible or values, *((0.02, 1.0) if sign > 0 else (0.0, 0.98)))
     if low == high:  # a single value is the best one
         low, high = low - (sign > 0), high + (sign < 0)
+    worst = low if sign > 0 else high
+    colours = [worst if feasible and row.is_feasible is False else row.value or 0.0 for row in rows]
     line = {
-        "color": round_values(values),
+        "color": round_values(colours),
         "colorscale": _SCALE,
         "reversescale": sign < 0,
         "cmin": low,
@@ -66,6 +70,10 @@ def parallel_coordinates(history: History) -> Figure | None:
         "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines that pass there, "
         "click it to undo."
     )
+    if not feasible:
+        caption += " No result satisfies all constraints: the colours are those of the values alone."
+    elif len(feasible) < len(rows):
+        caption += " Those that break a constraint have the colour of the worst."
     if len(rows) < FIRST_FIT:
         caption += (
             f" Importance, slices and contours of the parameters are drawn from {FIRST_FIT} trials on that ran to "
@@ -87,10 +95,9 @@ def sample_results(history: History, most: int, share: int) -> list[TrialRow]:
     rows = history.succeeded
     if len(rows) <= most:
         return rows
-    worths = np.array([history.worth(row) for row in rows])
-    best = np.argpartition(-worths, most // share)[: most // share]
+    best = heapq.nlargest(most // share, range(len(rows)), key=lambda place: history.worth(rows[place]))
     evenly = np.linspace(0, len(rows) - 1, most - len(best)).astype(np.intp)
-    return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
+    return [rows[place] for place in np.unique([*best, *evenly])]
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,16 @@ def best_so_far(history: History) -> Figure | None:
     points = list(history.trace.points())
     if not points:
         return None
-    values = np.array([point.item.value for point in points], dtype=float)
-    visible = visible_range(values, history.is_maximized)
-    hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
-    caption = "Each point is one finished evaluation; the line is the best value so far."
+    visible = visible_values(history)
+    low, high = visible or (-np.inf, np.inf)
+    hidden = sum(not low <= (point.item.value or 0.0) <= high for point in points)
     infeasible = [point for point in points if point.item.is_feasible is False]
+    caption = "Each point is one finished evaluation; the line is the best value so far."
     if infeasible:
-        caption = (
-            "Each point is one finished evaluation, a cross one that breaks a constraint; the line is the best value "
-            "so far of those that satisfy all constraints."
+        caption = "Each point is one finished evaluation, a cross one that breaks a constraint; " + (
+            "the line is the best value so far of those that satisfy all constraints."
+            if history.trace.improvements
+            else "there is no line of the best value so far, because none satisfies all constraints."
         )
     if history.campaign.totals.stopped:
         caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
@@ -66,6 +67,15 @@ def best_so_far(history: History) -> Figure | None:
         ],
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )
+
+
+def visible_values(history: History) -> tuple[float, float] | None:
+    """Return the range of the values of the trace that is shown at first (`visible_range`)."""
+    rows = [point.item for point in history.trace.points()]
+    if not rows:
+        return None
+    values = np.array([row.value for row in rows], dtype=float)
+    return visible_range(values, np.array([row.is_feasible is not False for row in rows]), history.is_maximized)
 
 
 def _points(points: list[Point[TrialRow]], name: str, drawn: int) -> Spec:

@@ -81,7 +81,8 @@ class Surrogate:
     dimensions: tuple[Dimension, ...]
     positions: Floats
     values: Floats
-    best: Floats  # positions (p,) of the best result
+    is_feasible: NDArray[np.bool_]  # (n,) whether a result may satisfy all constraints
+    best: Floats  # positions (p,) of the best feasible result; of the best one where none is
     absent: tuple[str, ...]  # conditional parameters that the best result does not have
     fitted: Fitted
     results: int
@@ -155,7 +156,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dtype=float,
     ).T
     values = np.array([row.value for row in rows], dtype=float)
-    best = int(np.argmax([history.worth(row) for row in rows]))
+    best = max(range(len(rows)), key=lambda place: history.worth(rows[place]))
     centre, spread, scores = _standardise(values)
     if spread <= 0.0:
         return None
@@ -178,6 +179,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         dimensions=dimensions,
         positions=positions,
         values=values,
+        is_feasible=np.array([row.is_feasible is not False for row in rows]),
         best=positions[best],
         absent=tuple(
             dimension.name

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.comparing import side_by_side
@@ -19,8 +17,9 @@ from orchestrator.history.fold import AttemptRow, History, TrialRow
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.remarks import remark
 from orchestrator.report.comparison import best_courses
-from orchestrator.report.figure import Figure, visible_range
+from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
+from orchestrator.report.progress import visible_values
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
@@ -182,9 +181,7 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     shown = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[shown:] if len(history.succeeded) - shown <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
-    values = np.array([point.item.value for point in history.trace.points()], dtype=float)
-    visible = visible_range(values, history.is_maximized) if len(values) else None
-    whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible}
+    whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible_values(history)}
     if shown and new is not None:
         points = [_point(shown + place, row) for place, row in enumerate(new, start=1)]
         return {"from": shown, "points": points, **whole}

@@ -16,9 +16,11 @@ from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
 from orchestrator.history.remarks import training
 from orchestrator.report.curves import learning_curves
-from orchestrator.report.page import trial_table
+from orchestrator.report.page import render, trial_table
 from orchestrator.report.summary import summary_cards
 from orchestrator.serve import views
+from tests.orchestrator.report.test_page import Page
+from tests.orchestrator.synthetic_log import SyntheticLog
 
 STEPS = 27
 
@@ -130,3 +132,46 @@ def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_fin
         continued.value
     }  # at a pause, or where it was stopped
     assert ends[-1]["value"] == continued.value
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize("others", [[math.nan], [math.inf], [-math.inf], [1.79e308], [math.nan, math.inf, -1.79e308]])
+def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction: str, others: list[float]) -> None:
+    history = SyntheticLog(trials=12, failure_share=0.0, direction=direction).history()
+    for row in history.trials:
+        row.reports.update({step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)})
+        history.reporting[row.trial] = row
+    history.trials[3].reports.update(dict(enumerate(others, start=2)))
+    page = Page(render(history, "diverged"))
+    curves = page.unpack("curves-spec")
+    assert all(math.isfinite(bound) for bound in curves["layout"]["yaxis"].get("range", []))
+    line = next(line for line in curves["data"] if line["name"] == "trial 3")
+    assert [value is None for value in line["y"][1:4]] == [
+        not math.isfinite(value) for value in [*others, 0.0, 0.0][:3]
+    ]
+    assert "curves" in {figure["name"] for figure in views.pictures(history)["figures"]}
+
+
+@pytest.mark.parametrize("values", [[math.nan, math.inf], [-1.7e308, *[1.6e308] * 7, 1.797e308]])
+def test_an_axis_without_finite_bounds_shows_all(values: list[float]) -> None:
+    history = SyntheticLog(trials=5, failure_share=0.0).history()
+    for row in history.trials:
+        row.reports.update(enumerate(values, start=1))
+        history.reporting[row.trial] = row
+    figure = learning_curves(history)
+    assert figure is not None
+    assert "range" not in figure.layout["yaxis"]
+    json.dumps(figure.spec, allow_nan=False)
+
+
+def test_a_search_whose_trainings_report_nan_ends_with_its_report(tmp_path: Path) -> None:
+    def diverge(lr: float, report: Any) -> float:
+        for step in range(1, 6):
+            report(math.nan if lr > 0.5 and step > 2 else lr / step, step)
+        return lr
+
+    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "strategy": {"name": "uniform"}}
+    space = {"lr": Range(0.0, 1.0)}
+    result = tune(diverge, space, direction="minimize", evaluations=10, progress=False, settings=settings)
+    assert any(math.isnan(value) for row in result._history.trials for value in row.reports.values())
+    assert result.report.is_file()

@@ -5,10 +5,11 @@ import json
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.figure import label, quantiles, round_values, visible_range
+from orchestrator.report.figure import axis_range, label, quantiles, round_values, visible_range
 from orchestrator.wording import printable
 
 LARGEST = sys.float_info.max
@@ -43,7 +44,8 @@ def test_quantiles_of_any_finite_values_lie_between_the_least_and_the_largest(va
     np.testing.assert_allclose([low, high], [min(values), max(values)], atol=1e-300)
     inner = quantiles(values, 0.25, 0.75)
     assert low <= inner[0] <= inner[1] <= high
-    visible_range(np.array([-LARGEST, LARGEST, *values]), True)  # a warning would be an error
+    all_values = np.array([-LARGEST, LARGEST, *values])
+    visible_range(all_values, np.ones(len(all_values), dtype=bool), True)  # a warning would be an error
 
 
 def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
@@ -52,3 +54,37 @@ def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
         numbers = round_values([largest, -largest, 1.5, float("inf")], digits=digits)
         assert numbers[3] is None
         assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+
+
+@given(st.lists(st.tuples(st.floats(-LARGEST, LARGEST), st.booleans()), min_size=1, max_size=30), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_the_visible_range_is_finite_and_holds_the_best_feasible_value(
+    results: list[tuple[float, bool]], is_maximized: bool
+) -> None:
+    values, is_feasible = (np.array(column) for column in zip(*results, strict=True))
+    visible = visible_range(values, is_feasible, is_maximized)
+    feasible = values[is_feasible] if is_feasible.any() else values
+    best = feasible.max() if is_maximized else feasible.min()
+    assert visible is None or visible[0] <= best <= visible[1]
+    assert json.loads(json.dumps(visible, allow_nan=False)) == (visible and list(visible))
+
+
+def test_a_range_whose_margin_exceeds_the_largest_float_is_not_given() -> None:
+    assert axis_range(0.9 * LARGEST, LARGEST) is None
+    assert axis_range(10.0, 0.0) == (-0.5, 10.5)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_better_infeasible_values_at_most_double_the_visible_range(sign: float) -> None:
+    feasible, infeasible = np.linspace(100.0, 102.0, 20), np.linspace(103.0, 200.0, 20)
+    is_feasible = np.arange(40) < 20
+    visible = visible_range(sign * np.append(feasible, infeasible), is_feasible, sign > 0)
+    assert visible == tuple(sorted((sign * 99.8, sign * 104.2)))
+
+
+def test_few_feasible_values_are_shown_among_the_others() -> None:
+    values = np.array([*np.linspace(0.0, 1.0, 36), 100.0, 100.0001, 1e9])
+    visible = visible_range(values, np.isin(values, (100.0, 100.0001)), False)
+    assert visible is not None
+    assert visible[0] < 0.0
+    assert 100.0001 < visible[1] < 200.0

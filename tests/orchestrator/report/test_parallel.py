@@ -86,6 +86,37 @@ def test_the_best_line_is_drawn_last_and_in_the_strongest_colour(direction: str)
     assert len(figure.traces[0]["dimensions"][0]["values"]) == len(history.succeeded)
 
 
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_infeasible_results_have_the_colour_of_the_worst(direction: str) -> None:
+    history = SyntheticLog(direction=direction, failure_share=0.0).history()
+    better = sorted(history.succeeded, key=history.worth)[-20:]
+    for row in better:
+        row.is_feasible = False
+    figure = parallel_coordinates(history)
+    assert figure is not None
+    line, feasible = (
+        figure.traces[0]["line"],
+        [row.value or 0.0 for row in history.succeeded if row.is_feasible is not False],
+    )
+    worst, best = (line["cmin"], line["cmax"]) if direction == "maximize" else (line["cmax"], line["cmin"])
+    assert best == (max(feasible) if direction == "maximize" else min(feasible))
+    assert line["color"][:20] == pytest.approx([worst] * 20, rel=1e-5)
+    assert line["color"][-1] == pytest.approx(best, rel=1e-5)
+    assert "Those that break a constraint have the colour of the worst." in figure.caption
+
+
+def test_without_a_feasible_result_the_values_alone_give_the_colours() -> None:
+    history = SyntheticLog(failure_share=0.0).history()
+    for row in history.succeeded:
+        row.is_feasible = False
+    figure = parallel_coordinates(history)
+    assert figure is not None
+    line = figure.traces[0]["line"]
+    assert line["color"] == pytest.approx(sorted(row.value or 0.0 for row in history.succeeded), rel=1e-5)
+    assert line["cmin"] < line["cmax"] == max(row.value or 0.0 for row in history.succeeded)
+    assert "No result satisfies all constraints" in figure.caption
+
+
 def test_there_is_no_picture_without_a_success() -> None:
     assert parallel_coordinates(SyntheticLog(trials=5, failure_share=1.0).history()) is None
 

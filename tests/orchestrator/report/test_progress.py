@@ -2,6 +2,7 @@
 
 import json
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.parameters import Range
+from orchestrator.api import tune
+from orchestrator.history.fold import History
 from orchestrator.report.pictures import figures
 from orchestrator.report.progress import (
     batch_sizes,
@@ -17,6 +21,7 @@ from orchestrator.report.progress import (
     dictionary_sizes,
     regret_gaps,
     simple_regret,
+    visible_values,
 )
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
@@ -83,6 +88,48 @@ def test_a_diverged_run_does_not_flatten_the_picture_and_is_mentioned() -> None:
     assert "1 outlying value lies outside" in figure.caption
     assert history.best is not None
     assert figure.layout["yaxis"]["range"][0] <= history.best.value
+
+
+def constrained(folder: Path, most: float) -> History:
+    """Return a campaign whose results below x = 0.5 have values about 100, the others 0 to 1."""
+
+    def value(x: float) -> dict[str, float]:
+        return {"value": 100.0 + x if x < 0.5 else x, "memory": x}
+
+    settings = {"runs": str(folder), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    result = tune(
+        value,
+        {"x": Range(0.0, 1.0)},
+        evaluations=40,
+        progress=False,
+        settings=settings,
+        objectives=[{"metric": "value", "direction": "minimize"}],
+        constraints=[{"metric": "memory", "at_most": most}],
+    )
+    return result._history
+
+
+def test_the_best_line_is_in_the_picture_where_infeasible_values_are_better(tmp_path: Path) -> None:
+    history = constrained(tmp_path, most=0.499)
+    assert history.best is not None
+    assert history.best.value is not None
+    figure = best_so_far(history)
+    assert figure is not None
+    low, high = figure.layout["yaxis"]["range"]
+    feasible = [row.value or 0.0 for row in history.succeeded if row.is_feasible]
+    assert len(feasible) > 5
+    assert low <= min(feasible) <= max(feasible) <= high
+    assert high - low <= 1.1 * 2 * (high - min(feasible))
+    assert f"{len(history.succeeded) - len(feasible)} outlying values lie outside" in figure.caption
+    assert visible_values(history) == (low, high)  # what the live page shows
+
+
+def test_a_campaign_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
+    history = constrained(tmp_path, most=-1.0)
+    figure = best_so_far(history)
+    assert figure is not None
+    assert "there is no line of the best value so far, because none satisfies all constraints" in figure.caption
+    assert "best so far" not in [trace["name"] for trace in figure.traces]
 
 
 def test_hover_text_is_escaped() -> None:

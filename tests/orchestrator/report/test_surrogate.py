@@ -128,6 +128,23 @@ def test_slices_go_through_the_best_feasible_configuration() -> None:
     assert history.succeeded[place] is not best
 
 
+@pytest.mark.parametrize("trials", [60, MOST_RESULTS + 100])
+def test_slices_go_through_the_best_value_where_no_result_is_feasible(trials: int) -> None:
+    history = SyntheticLog(trials=trials, workers=16, failure_share=0.0, direction="minimize").history()
+    feasible = landscape(fit_surrogate(history), False)
+    for row in history.succeeded:
+        row.is_feasible = False
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    assert surrogate.values.min() == min(row.value or 0.0 for row in history.succeeded)
+    assert surrogate.best.tolist() == surrogate.positions[int(surrogate.values.argmin())].tolist()
+    text = "No result satisfies all constraints: the best configuration is the one with the best value."
+    pictures = {figure.name: figure.caption for figure in landscape(surrogate, False)}
+    assert text in pictures["slices"]
+    assert text in pictures["contours"]
+    assert not any(text in figure.caption for figure in feasible)
+
+
 def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     for row in history.trials:
