@@ -125,10 +125,11 @@ def _nodes(allocation: JobResources, settings: Settings) -> list[dict[str, float
 def _reasons(
     allocation: JobResources, settings: Settings, places: int, head_cpus: int, grace: int, run: str
 ) -> list[Setting]:
-    workers = settings.workers
     spare = "; one core of the first node is the coordinator's" if head_cpus < allocation.cpus else ""
-    each = _count_of(workers.cpus, "CPU") + (f" and {_count_of(workers.gpus, 'GPU')}" if workers.gpus else "")
-    each += f" on each of {plural(workers.machines, 'machine')}" if workers.machines > 1 else ""
+    largest = largest_share(settings)
+    each = "at most " if settings.workers.sized_by else ""
+    each += _count_of(largest.cpus, "CPU") + (f" and {_count_of(largest.gpus, 'GPU')}" if largest.gpus else "")
+    each += f" on each of {plural(largest.machines, 'machine')}" if largest.machines > 1 else ""
     return [
         Setting("workers.count", str(places), f"{plural(allocation.nodes, 'node')}, {each} an evaluation{spare}"),
         Setting("--time", duration(allocation.seconds), f"{allocation.time}, as Slurm reads it"),

@@ -78,5 +78,7 @@ def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) ->
     largest = largest_share(settings)
     for name, has, needed in (("cpus", cpus, largest.cpus), ("gpus", gpus, largest.gpus)):
         if needed > has:
-            key = f"{name}_from" if name in workers.sized_by else name
-            raise UserError(f"--{name} must be >= workers.{key} = {needed:g}, which one evaluation needs, got {has}")
+            amount = f"workers.{name} = {needed:g}"
+            if name in workers.sized_by:
+                amount = f"the largest workers.{name}_from, {needed:g}"
+            raise UserError(f"--{name} must be >= {amount}, which one evaluation needs, got {has}")

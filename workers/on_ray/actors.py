@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.objective import HasPreparation
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.groups import groups_named, let_others_begin, make_group, remove_group, sweep_groups
+from workers.on_ray.groups import groups_named, make_group, remove_group, sweep_groups
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request, need_of
@@ -32,7 +32,6 @@ _LOGGER = logging.getLogger("bbkb.executor")
 IDLE_SECONDS = 60.0
 PLACE_SECONDS = 30.0  # for a new worker to start, before an idle one is ended to free its place
 _TOUCH_SECONDS = 20.0
-_TITLES = "bbkb "  # the names of all campaigns' workers begin with it
 
 
 @dataclass(eq=False, slots=True)
@@ -124,10 +123,6 @@ class WorkerPool:
         """Kill the worker that evaluates it, which may hang, or forget one that died by itself."""
         self._kill(self._busy.pop(reference), may_hang=True)
 
-    def let_others_begin(self) -> None:
-        """Let a campaign that waits for room have it before this one asks for more."""
-        let_others_begin(_TITLES, _title(self._placing.campaign))
-
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
         """Return what workers of an earlier session hold of these (trial → attempt): outcomes that
         are there, and references to those to come, with (trial, attempt, entry). The campaign's
@@ -140,7 +135,7 @@ class WorkerPool:
         # of two consecutive workers with the same name, the later one may run
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
-        title, workers = _title(self._placing.campaign), dict(self._find_workers())
+        title, workers = title_of(self._placing.campaign), dict(self._find_workers())
         sweep_groups(title, kept={*(name for name in workers if name in under_way), *idle_names})
         groups = groups_named(title)
         for name, actor in workers.items():
@@ -252,7 +247,7 @@ class WorkerPool:
     def _make_worker(self, memory: int | None, share: Share) -> _Worker:
         used = {worker.name for worker in (*self._busy.values(), *self._idle)}
         for number in itertools.count(1):
-            name = f"{_title(self._placing.campaign)}{number}"
+            name = f"{title_of(self._placing.campaign)}{number}"
             if name in used:
                 continue
             group = None
@@ -306,7 +301,7 @@ class WorkerPool:
         """Yield the campaign's worker actors that are alive, by name."""
         for listed in ray.util.list_named_actors(all_namespaces=True):
             name = listed["name"]
-            if listed["namespace"] == NAMESPACE and name.startswith(_title(self._placing.campaign)):
+            if listed["namespace"] == NAMESPACE and name.startswith(title_of(self._placing.campaign)):
                 try:
                     yield name, ray.get_actor(name, NAMESPACE)
                 except ValueError:  # it has died since it was listed
@@ -319,5 +314,6 @@ def _end(worker: _Worker, reaches_other_nodes: bool) -> None:
         remove_group(worker.group)
 
 
-def _title(campaign: str) -> str:
-    return f"{_TITLES}{campaign} worker "
+def title_of(campaign: str) -> str:
+    """Return what the names of the campaign's workers, and of their groups, begin with."""
+    return f"bbkb {campaign} worker "

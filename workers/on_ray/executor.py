@@ -22,10 +22,11 @@ from workers.clock import SteadyClock
 from workers.evaluate import grace_seconds, is_out_of_descriptors
 from workers.executor import ExecutorError, TakeReports
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
-from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
+from workers.on_ray.actors import IDLE_SECONDS, WorkerPool, title_of
 from workers.on_ray.allocation import Allocation, allocate
 from workers.on_ray.deadlines import Deadlines
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
+from workers.on_ray.groups import Turns
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
 from workers.on_ray.ranks import OTHERS_SECONDS
@@ -40,6 +41,7 @@ START_UP_SECONDS = 30.0  # in a task's lease, for the start of a worker process 
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest time to an answer so far, after some node has died
+_TURN_LOOK_SECONDS = 0.1  # between two looks at whether another campaign, which comes first, has begun
 _REMEMBERED = 20  # number of durations in the mean
 _UNKNOWN = "unknown"
 
@@ -95,6 +97,8 @@ class RayExecutor:
         self._is_saturated = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
+        self._turns = Turns()
+        self._is_held_back = False  # whether attempts wait here because it is another campaign's turn
         self._pool = allocation.pool
         self._pool.provide(box)
         self._is_short = placement.kind == "task"  # whether the next attempt is a task
@@ -144,9 +148,11 @@ class RayExecutor:
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes that are there; waits up to `timeout` seconds for the first."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._running:
+        while self._running or self._queue:
             self._relay_reports()
             self._collect(0.0 if self._outcomes else self._patience_seconds(deadline))
+            if self._is_held_back:
+                self._start()
             self._expire()
             self._look_at_nodes()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
@@ -200,8 +206,12 @@ class RayExecutor:
         self._reports.answer((trial, attempts[trial]) for trial in stopped if trial in attempts)
 
     def _start(self) -> None:
-        """Give Ray what waits here, as far as there are slots."""
-        while self._queue and len(self._running) < self._window() and (attempt := self._next_attempt()) is not None:
+        """Give Ray what waits here, as far as there are slots and it is this campaign's turn."""
+        self._is_held_back = False
+        while self._queue and len(self._running) < self._window():
+            self._is_held_back = self._turns.is_of_others()
+            if self._is_held_back or (attempt := self._next_attempt()) is None:
+                return
             del self._queue[attempt.trial]
             place = self._tasks if self._is_short else self._pool
             running = _RunningAttempt(
@@ -256,6 +266,9 @@ class RayExecutor:
 
     def _collect(self, patience_seconds: float) -> None:
         """Take in every result that is there, waiting for the first of them."""
+        if not self._running:  # all that waits is for other campaigns to begin
+            time.sleep(patience_seconds)
+            return
         ready, rest = ray.wait(list(self._running), num_returns=1, timeout=patience_seconds)
         if ready and rest:
             ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
@@ -328,8 +341,8 @@ class RayExecutor:
             self._pool.free(reference)
             return
         self._pool.end(reference)
-        if self._queue and self._places.is_crowded:
-            self._pool.let_others_begin()
+        if self._places.is_crowded:
+            self._turns.give(title_of(name) for name in self._places.others)
 
     def _learn(self, outcome: Outcome, age_seconds: float) -> None:
         """Learn how long evaluations take, which decides between tasks and worker actors, and how
@@ -446,10 +459,12 @@ class RayExecutor:
 
     def _patience_seconds(self, deadline: float | None) -> float:
         """Return how long to wait for a result: until `deadline`, or the next look at the nodes, for
-        late attempts or for reports."""
+        late attempts, for reports or at whose turn it is."""
         patience = [self._nodes.patience_seconds, self._deadlines.patience_seconds]
         if self._listener is not None:
             patience.append(self._reports.patience_seconds)
+        if self._is_held_back:
+            patience.append(_TURN_LOOK_SECONDS)
         if deadline is not None:
             patience.append(deadline - time.monotonic())
         return max(0.0, min(patience))

@@ -1,13 +1,16 @@
 """What Ray raises for an attempt, as a failure of its kind."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import ray
 from ray.exceptions import (
     ActorDiedError,
+    LocalRayletDiedError,
+    NodeDiedError,
     ObjectLostError,
     OutOfMemoryError,
+    RayActorError,
     RayError,
     RayTaskError,
     RuntimeEnvSetupError,
@@ -37,6 +40,16 @@ _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
 # Which failure is the cause when several processes fail: one that lost its machine or process makes
 # the others fail.
 LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
+# What Ray raises when a process or a node is lost. Its other exceptions (a time-out of `ray.get`,
+# a full object store, …) are for the function that raises them to prevent.
+_LOST = (
+    RayActorError,
+    WorkerCrashedError,
+    OutOfMemoryError,
+    NodeDiedError,
+    LocalRayletDiedError,
+    ObjectLostError,
+)
 # Texts of Ray for causes of an actor's death outside of its process; Ray has no types for them.
 _NODE_DIED = (
     "node has died",
@@ -61,6 +74,35 @@ def kind_of(error: RayError) -> FailureKind:
     if any(words.lower() in text for words in _OUT_OF_MEMORY):
         return FailureKind.OUT_OF_MEMORY
     return FailureKind.NODE_LOST if any(words in text for words in _NODE_DIED) else kind
+
+
+def kind_of_trainers_error(error: BaseException) -> FailureKind:
+    """Return what an exception of a function that starts trainers means: a process of the trainer
+    or its node is lost, or its memory is full, where Ray says so in it or in what it was raised
+    from, else an error of the function."""
+    kinds = {kind_of(loss) for loss in _losses(error)}
+    return next((kind for kind in LOSSES if kind in kinds), FailureKind.ERROR)
+
+
+def _losses(error: BaseException) -> Iterator[RayError]:
+    """Yield what Ray says of lost processes and nodes in an exception of Ray Train, which holds
+    those of its workers or of its controller.
+
+    A function's own exception may have attributes of the same names, with anything in them.
+    """
+    left: list[object] = [error]
+    seen: set[int] = set()
+    while left:
+        part = left.pop()
+        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, _LOST):
+            yield part
+        held = vars(part)
+        failures = held.get("worker_failures")
+        left += failures.values() if isinstance(failures, Mapping) else ()
+        left += [held.get("controller_failure"), held.get("health_check_failure"), part.__cause__]
 
 
 def is_process_death(error: RayError) -> bool:

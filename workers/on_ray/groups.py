@@ -6,7 +6,7 @@ worker. Ray ends what runs in a group that is removed.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 from ray._raylet import PlacementGroupID
 from ray.exceptions import RaySystemError
@@ -16,7 +16,6 @@ from workers.on_ray.packing import Need
 
 _REMOVED = "REMOVED"
 _TURN_SECONDS = 5.0  # Ray tries to place a group that waits for room at least once a second
-_LOOK_SECONDS = 0.1
 
 
 def make_group(name: str, need: Need, is_packed: bool) -> PlacementGroup:
@@ -64,26 +63,39 @@ def sweep_groups(prefix: str, kept: Collection[str]) -> None:
             remove_group(group)
 
 
-def let_others_begin(campaigns: str, own: str) -> None:
-    """Wait until Ray has given room to a group whose name begins with `campaigns` and not with
-    `own`, where one waits for it; a short while at most, since there may be too little room.
+class Turns:
+    """Lets other campaigns that wait for room have what this one gave back, before it asks again.
 
     Ray tries a new request at once and an older one after a pause: who asks again without waiting
     is always first.
     """
-    waiting = _waiting(campaigns, own)
-    deadline = time.monotonic() + _TURN_SECONDS
-    while waiting and waiting <= _waiting(campaigns, own) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
 
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._prefixes: tuple[str, ...] = ()  # of the names of the others' groups
+        self._waiting: set[str] = set()  # names of the groups that come first
+        self._deadline = 0.0  # on the clock
 
-def _waiting(campaigns: str, own: str) -> set[str]:
-    """Return the names of the groups of others that wait for room."""
-    return {
-        row["name"]
-        for row in placement_group_table().values()
-        if row["state"] == "PENDING" and row["name"].startswith(campaigns) and not row["name"].startswith(own)
-    }
+    def give(self, prefixes: Iterable[str]) -> None:
+        """Note that room was given back: the groups come first that wait for room now and whose
+        names begin with one of `prefixes`."""
+        self._prefixes = tuple(prefixes)
+        self._waiting = self._still_waiting()
+        self._deadline = self._clock() + _TURN_SECONDS
+
+    def is_of_others(self) -> bool:
+        """Return whether none of these groups has got room since. They come first for a short while
+        only: there may be too little room for them."""
+        if self._waiting and (self._clock() >= self._deadline or not self._waiting <= self._still_waiting()):
+            self._waiting = set()
+        return bool(self._waiting)
+
+    def _still_waiting(self) -> set[str]:
+        return {
+            row["name"]
+            for row in placement_group_table().values()
+            if row["state"] == "PENDING" and row["name"].startswith(self._prefixes)
+        }
 
 
 def remove_group_named(name: str) -> None:

@@ -121,6 +121,11 @@ class Places:
         there are campaigns."""
         return self._sharing.is_crowded
 
+    @property
+    def others(self) -> frozenset[str]:
+        """The names of the other campaigns on the cluster that live."""
+        return self._sharing.others
+
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
         """Return whether the cluster has room for this attempt beside those that run, where trials
         take different shares."""

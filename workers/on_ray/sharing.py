@@ -80,6 +80,7 @@ class Sharing:
         self._clock = clock
         self._looks = itertools.count()
         self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
+        self.others: frozenset[str] = frozenset()  # names of the other campaigns that live
         self.is_crowded = False  # whether one of the campaigns counts fewer places than campaigns: they take turns
 
     def own(self, there: int, wanted: int, fewest: int | None = None) -> int:
@@ -89,7 +90,9 @@ class Sharing:
             return there
         entry = _Entry(wanted / there, there if fewest is None else fewest)
         _internal_kv_put(self._campaign, entry.text(next(self._looks)), overwrite=True, namespace=self._namespace)
-        entries = {**self._others(), self._campaign: entry}
+        others = self._others()
+        self.others = frozenset(others)
+        entries = {**others, self._campaign: entry}
         self.is_crowded = any(0 < entry.fewest < len(entries) for entry in entries.values())
         return places_of(self._campaign, there, {name: entry.part for name, entry in entries.items()})
 

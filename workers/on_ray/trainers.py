@@ -10,10 +10,8 @@ environment variable names it.
 
 import importlib
 import os
-from collections.abc import Iterator
 
 import ray.cloudpickle
-from ray.exceptions import RayActorError
 from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
 from objectives.command import ShellCommand
@@ -22,8 +20,7 @@ from objectives.reference import modules_of_files
 from objectives.with_metrics import WithMetrics
 from workers.evaluate import prepare
 from workers.executor import ExecutorError
-from workers.messages import FailureKind, Limits
-from workers.on_ray.failures import LOSSES, kind_of
+from workers.messages import Limits
 
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
 _CHECK = "workers.on_ray.trainer_check.TrainerCheck"
@@ -70,22 +67,3 @@ def group_for_trainers() -> PlacementGroup | None:
     """Return the placement group for the trainers of this process; None where it may not start
     any."""
     return _groups[0] if _groups else None
-
-
-def kind_of_trainers_error(error: BaseException) -> FailureKind:
-    """Return what an exception of a function that starts trainers means: a process of the trainer
-    or its node is lost where Ray says so in it, else an error of the function."""
-    kinds = {kind_of(loss) for loss in _losses(error)}
-    return next((kind for kind in LOSSES if kind in kinds), FailureKind.ERROR)
-
-
-def _losses(error: BaseException) -> Iterator[RayActorError]:
-    """Yield the deaths of actors in an exception of Ray Train, which holds those of its workers or
-    of its controller."""
-    if isinstance(error, RayActorError):
-        yield error
-    parts = [*getattr(error, "worker_failures", {}).values()]
-    parts += [getattr(error, name, None) for name in ("controller_failure", "health_check_failure")]
-    for part in parts:
-        if isinstance(part, BaseException):
-            yield from _losses(part)

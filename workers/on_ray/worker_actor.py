@@ -22,12 +22,13 @@ import ray
 from objectives.objective import HasPreparation
 from workers.evaluate import evaluate, prepare
 from workers.messages import Attempt, Limits, Outcome
+from workers.on_ray.failures import kind_of_trainers_error
 from workers.on_ray.groups import remove_group_named
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
-from workers.on_ray.trainers import admit_trainers, kind_of_trainers_error, refuse_trainers
+from workers.on_ray.trainers import admit_trainers, refuse_trainers
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0

@@ -45,8 +45,15 @@ def test_too_few_nodes_for_one_evaluation_are_refused() -> None:
 def test_largest_trial_must_fit_where_a_parameter_says_what_it_takes() -> None:
     with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
         places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 2, "nodes")
-    with pytest.raises(UserError, match=r"--gpus must be >= workers\.gpus_from = 4, which one evaluation needs, got 2"):
+    with pytest.raises(UserError, match=r"--gpus must be >= the largest workers\.gpus_from, 4, which .* got 2"):
         workers_on(Pods(image="i", cpus=4, gpus=2), settings_of(gpus_from={"parameter": "gpus"}))
+
+
+def test_largest_trial_is_displayed_as_the_most_that_one_takes() -> None:
+    sized = settings_of(machines_from={"parameter": "nodes"}, gpus_from={"parameter": "gpus"})
+    script = script_for(JobResources(nodes=3, cpus=4, gpus=4), sized, ["c.yaml"], "first", Path("/bin"))
+    (count,) = [setting for setting in script.settings if setting.name == "workers.count"]
+    assert "3 nodes, at most 1 CPU and 4 GPUs on each of 3 machines an evaluation" in count.reason
 
 
 def test_smallest_trials_are_counted_where_trials_differ() -> None:

@@ -21,8 +21,10 @@ from workers.evaluate import grace_seconds
 from workers.executor import ExecutorError
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import executor as ray_executor
+from workers.on_ray import groups
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement
+from workers.on_ray.groups import Turns
+from workers.on_ray.places import Placement, Places
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -316,6 +318,26 @@ def test_what_no_node_can_ever_hold_is_refused(
 ) -> None:
     with pytest.raises(ExecutorError, match=text):
         make(**request_)
+
+
+def test_attempts_wait_for_another_campaigns_turn_while_outcomes_are_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"bbkb other worker 1": "PENDING", "bbkb dead worker 1": "PENDING"}
+    monkeypatch.setattr(
+        groups, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}
+    )
+    monkeypatch.setattr(Places, "is_crowded", True)
+    monkeypatch.setattr(Places, "others", frozenset({"other"}))
+    executor = RayExecutor(Misbehaving(), 1, Limits(), Placement("turns", "t", "actor"))
+    monkeypatch.setattr(executor, "_turns", Turns(lambda: 0.0))  # the others' time does not end
+    executor.submit([attempt(0), attempt(1)])
+    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [0]
+    assert executor.next_outcomes(0.3) == []
+    executor.submit([attempt(2)])
+    executor.cancel([2])
+    assert [outcome.trial for outcome in executor.next_outcomes(0.3)] == [2]
+    states["bbkb other worker 1"] = "CREATED"
+    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
+    executor.close()
 
 
 def test_fewer_than_one_slot_is_refused(make: Callable[..., RayExecutor]) -> None:

@@ -47,9 +47,9 @@ def test_a_campaign_that_is_silent_counts_no_more(ray_cluster: str) -> None:
     one, other = (Sharing(name, lambda: now[0], namespace="test of silence") for name in ("one", "other"))
     assert one.own(4, 4) == 4
     assert other.own(4, 4) == 2
-    assert one.own(4, 4) == 2
+    assert (one.own(4, 4), one.others) == (2, frozenset({"other"}))
     now[0] += LOST_SECONDS + 1.0
-    assert one.own(4, 4) == 4
+    assert (one.own(4, 4), one.others) == (4, frozenset())
     assert other.own(4, 4) == 2  # it was only slow
     assert one.own(4, 4) == 2
     other.leave()
