@@ -317,7 +317,13 @@ class LearnsCurves(Protocol[S]):
     """A strategy whose model learns the values that trials report at steps before their end."""
 
     def with_curves(
-        self, state: S, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None
+        self,
+        state: S,
+        curves: Sequence[TrialCurve],
+        paused: Sequence[int],
+        last_step: int | None = None,
+        *,
+        compete: bool = True,
     ) -> S:
         """Return the state that knows these curves, in place of those of the same trials; the next
         `tell` learns them.
@@ -325,8 +331,10 @@ class LearnsCurves(Protocol[S]):
         Args:
             state: the state before.
             curves: of trials that reported since the last call, running, stopped and finished ones.
-            paused: all trials that were stopped and may be continued.
+            paused: all trials that were stopped and may be continued; their arms are not begun
+                again.
             last_step: the step at which a training ends, if it is given.
+            compete: whether `ask` may choose paused trials; else the caller continues them.
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:

@@ -172,9 +172,14 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
         return model
     rule = campaign.rules.training
     last_step = None if rule is None else rule.last_step
-    # a trial that would begin anew is taken up at the end of the budget only
-    paused = () if rule is not None and rule.restarts else training.told_paused
-    state: StrategyState = problem.strategy.with_curves(model, training.told, paused, last_step)
+    state: StrategyState = problem.strategy.with_curves(
+        model,
+        training.told,
+        training.told_paused,
+        last_step,
+        # a trial that would begin anew is taken up at the end of the budget only
+        compete=rule is None or not rule.restarts,
+    )
     return state
 
 

@@ -17,6 +17,7 @@ from objectives.names import OBJECTIVES, ObjectiveOptions, find_objective
 from objectives.objective import Candidates, Evaluation, HasCandidates, HasOptimum, Objective, Report
 from objectives.parameters import Range
 from objectives.space import make_candidates
+from orchestrator.settings.options import build
 from tests.objectives.recorded_files import GRIDS, write_cells, write_grid
 
 HEADERS = {
@@ -88,9 +89,8 @@ def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options: Any) 
     kind = type(options)
     assert dataclasses.is_dataclass(kind)
     assert hash(options) == hash(dataclasses.replace(options))
-    with pytest.raises(ValidationError, match="Unexpected keyword argument"):
-        TypeAdapter(kind).validate_python({"no_such_option": 1})
-    assert TypeAdapter(kind).json_schema()["additionalProperties"] is False
+    with pytest.raises(ValidationError, match="no_such_option"):
+        build(kind, {"no_such_option": 1})
 
 
 def test_it_is_an_objective_with_candidates_or_a_space(options: ObjectiveOptions, objective: Objective) -> None:

@@ -148,12 +148,13 @@ def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path)
 @pytest.mark.parametrize("continues", [False, None])
 def test_without_a_folder_a_stopped_trial_begins_anew_or_is_over(tmp_path: Path, continues: bool | None) -> None:
     def short(lr: float, report: Any) -> float:
-        for epoch in range(1, STEPS + 1):
-            report(-abs(math.log10(lr) + 2.0) - 0.5 / epoch, epoch)
-        return -abs(math.log10(lr) + 2.0)
+        distance = abs(math.log10(lr) + 2.0)
+        for epoch in range(1, STEPS + 1):  # poor ones catch up with the others
+            report(-distance * (1.0 - 0.5 * epoch / STEPS) - 0.5 / epoch, epoch)
+        return -0.5 * distance
 
     rule = {**RULE, "continue": continues}
-    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule}
+    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
     result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=made)
     events = list(open_run(result.folder).events())
     assert any(isinstance(event, TrialStopped) for event in events)

@@ -70,6 +70,7 @@ class SparseState:
     curves: Curves = field(default_factory=Curves)  # the learning curves of all trials that reported
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
+    paused_compete: bool = True  # whether the strategy chooses when they are continued
     told: Curves | None = None  # the curves that the next `tell` learns; None where they are those of now
     peak: Peak = field(default_factory=Peak)  # when the best mean reward rose last
     # (A,), how good the user expects each arm to be, relative to the best; None where nothing is
@@ -122,15 +123,17 @@ class SparseState:
         values = CurveValues.of(self.curves.within(MOST_CURVE_VALUES), arms, rewards, weights)
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
 
-    def with_curves(self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None) -> Self:
-        """Return the state that is told these curves of trials in place of the ones it knows, and
-        which trials are paused now.
+    def with_curves(
+        self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None, *, compete: bool = True
+    ) -> Self:
+        """Return the state that is told these curves of trials in place of the ones it knows, which
+        trials are paused now, and whether these compete with new ones.
 
         The next `tell` learns the curves. Until then the posterior remains as it is, also when it
         was computed before.
         """
         told = (self.told or self.curves).updated(curves, last_step)
-        after = replace(self, told=told, paused=read_only(sorted(paused), np.intp))
+        after = replace(self, told=told, paused=read_only(sorted(paused), np.intp), paused_compete=compete)
         for name in ("posterior", "curve_evidence"):
             if name in self.__dict__:
                 after.__dict__[name] = self.__dict__[name]

@@ -98,10 +98,16 @@ class SparseStrategy(ABC, Generic[S]):
         return replace(after, dictionary=dictionary)
 
     def with_curves(
-        self, state: S, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None
+        self,
+        state: S,
+        curves: Sequence[TrialCurve],
+        paused: Sequence[int],
+        last_step: int | None = None,
+        *,
+        compete: bool = True,
     ) -> S:
         """See `LearnsCurves`."""
-        return state.with_curves(curves, paused, last_step)
+        return state.with_curves(curves, paused, last_step, compete=compete)
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """See `LearnsCurves`."""

@@ -245,7 +245,7 @@ class BBKB(SparseStrategy[SparseState]):
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
-        if not len(state.paused) or isinstance(self.width, str):
+        if not len(state.paused) or not state.paused_compete or isinstance(self.width, str):
             return None
         return PausedTrials(state, pending, self.width)
 

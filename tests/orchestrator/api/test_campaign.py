@@ -129,7 +129,7 @@ def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: di
     shown = result._repr_html_()
     assert "<script>" not in shown
     assert "best value" in shown
-    assert "6 finished" in repr(result)
+    assert "6: 6 succeeded" in repr(result)
 
 
 def test_a_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as oracle
 
@@ -123,8 +123,6 @@ def test_a_mapping_names_its_kernel(name: str) -> None:
     adapter = TypeAdapter(AnyKernel)
     assert adapter.validate_python({"name": name, "lengthscale": [1, 2]}) == KERNELS[name]((1.0, 2.0))
     assert adapter.validate_python({"name": name, "lengthscale": 2}) == KERNELS[name](2.0)
-    with pytest.raises(ValidationError, match="width"):
-        adapter.validate_python({"name": name, "width": 2})
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS.values()))

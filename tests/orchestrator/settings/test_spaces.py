@@ -105,6 +105,9 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: 
             "x.yaml:6: space.p.when.m must be one of 'svm', 'knn', got 'svn'; did you",
         ),
         ("{low: 0, high: 1, when: svm}", "x.yaml:6: space.p.when: must map parameters to values"),
+        ("{low: 0, high: 1, lgo: true}", "x.yaml:6: space.p.lgo is not a known key; did you mean 'log'?"),
+        ("{choices: [1], log: true}", "x.yaml:6: space.p.log is not a known key"),
+        ("{constant: 1, low: 0}", "x.yaml:6: space.p"),
         ("{low: 0, high: 1, whn: {m: svm}}", "x.yaml:6: space.p.whn is not a known key; did you mean 'when'?"),
         ("{low: 0, high: 1, step: 0.3}", "x.yaml:6: space.p.high must be low plus a whole number of steps"),
         (

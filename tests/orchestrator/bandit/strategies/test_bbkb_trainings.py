@@ -98,3 +98,17 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         widths.append(deviations**2 - predictions.deviations**2)
     assert widths[0] == pytest.approx(UNSEEN_VARIANCE / 2)  # log 4 is half of log 16
     assert widths[1] == pytest.approx(0.0)
+
+
+def test_paused_trials_that_do_not_compete_are_neither_continued_nor_begun_again(features: np.ndarray) -> None:
+    bbkb = strategy()
+    small = features[:TRIALS]
+    state = bbkb.init(Arms.of(small, repeats=True), np.random.default_rng(0))
+    curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
+    paused = [trial for trial in range(TRIALS) if trial % 2]
+    seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+    told = bbkb.with_curves(state, curves, paused, LAST, compete=False)
+    chosen = bbkb.ask(bbkb.tell(told, seen, np.random.default_rng(1)), (), 20)
+    assert isinstance(chosen, Choose)
+    assert [pick.trial for pick in chosen.picks] == [None] * len(chosen.picks)
+    assert not {pick.arm for pick in chosen.picks} & set(paused)
