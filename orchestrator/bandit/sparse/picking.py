@@ -92,3 +92,16 @@ class Picking:
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
         return Pick(arm, mean, self.width, self.posterior.variance.item(position))
+
+    def look_at(self, arms: Indices) -> None:
+        """Look at those of `arms` (n,) that are not looked at."""
+        if len(missing := np.setdiff1d(arms, self.posterior.arms)):
+            self.posterior.enter(missing)
+
+    def upper_bounds(self, arms: Indices) -> Floats:
+        """Return the present upper bounds on the scores of `arms` (n,), without `bonus`: (n,)."""
+        self.look_at(arms)
+        at = self.posterior.positions(arms)
+        self.posterior.refresh(at)
+        deviations = np.sqrt(self.posterior.variance[at])
+        return self.posterior.mean[at] + self.posterior.posterior.fit.offset + self.width * deviations

@@ -4,8 +4,8 @@ A model over the parameters does not know how an arm differs from its neighbours
 the largest upper bound is then that of an arm that was evaluated before, and one arm would get half
 of the evaluations. Instead, most picks are of arms that were not evaluated yet, and a share of them
 repeats the best ones until their bounds separate. Where arms repeat, the estimate of an arm has a
-part of its own: with μ̃ and σ̃ the model's, t the mean score of its n pulls and v the noise, an own
-effect ~ N(0, v/N) gives
+part of its own: with μ̃ and σ̃ the model's, t the score of the mean reward of its n pulls and v the
+noise, an own effect ~ N(0, v/N) gives
 
     m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
 """
@@ -48,21 +48,29 @@ class Estimates:
         means = model_means + weights * (own - model_means)
         return Estimates(arms, counts, means, (1.0 - weights) ** 2 * noise * variances, noise * has_own_effects)
 
-    def contender(self, open_pulls: Sequence[int]) -> int | None:
+    def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
         """Return the arm with the largest upper bound when `open_pulls` are pending, by its own
-        effect alone; None where the bounds of the best arm and of all others are separate."""
-        pulls = self.counts + np.array([open_pulls.count(arm) for arm in self.arms.tolist()])
-        widths = WIDTH * np.sqrt(self.noise / (pulls + OWN_PULLS))
-        best, upper = int(np.argmax(self.means)), self.means + widths
-        others = np.delete(upper, best)
-        if not len(others) or others.max() < self.means[best] - widths[best]:
+        effect alone, of those not `blocked`; None where the bounds of the best of them and of all
+        others are separate, or fewer than two are left."""
+        opened = np.array(open_pulls, np.intp)
+        pulls = self.counts.copy()
+        np.add.at(pulls, np.searchsorted(self.arms, opened[np.isin(opened, self.arms)]), 1)
+        is_allowed = ~np.isin(self.arms, blocked)
+        arms, means = self.arms[is_allowed], self.means[is_allowed]
+        if len(arms) < 2:
             return None
-        return int(self.arms[np.argmax(upper)])
+        widths = WIDTH * np.sqrt(self.noise / (pulls[is_allowed] + OWN_PULLS))
+        best, upper = int(np.argmax(means)), means + widths
+        return int(arms[np.argmax(upper)]) if np.delete(upper, best).max() >= means[best] - widths[best] else None
 
 
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     """Return the estimate of the reward of an arm with a finished pull, and its standard deviation;
-    None before the first fit, with several objectives, and with learning curves."""
+    None before the first fit, with several objectives, and with learning curves.
+
+    The deviation is that of an arm named beforehand: the best of many estimates is on average too
+    good.
+    """
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.curve_evidence is not None:
         return None
@@ -77,14 +85,15 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
 def places_left(state: SparseState, pending: Sequence[int]) -> int:
     """Return how many picks of arms that were not chosen yet are made before the model alone
     decides about repeats; 0 where it does: where values are exact, the search is long, or half of
-    the arms were chosen."""
+    the arms that were not retired were chosen."""
     if state.calibration is None or state.layout is None or not state.repeats or not state.goals.is_single:
         return 0
     is_short = state.pulls.total < RESULTS * state.layout.parameter_count
     if not is_short or not is_noisy(state.calibration.fitted) or state.curves.trials:
         return 0
-    chosen = np.union1d(np.union1d(state.pulls.arms, state.set_aside), np.array(pending, np.intp))
-    return max(len(state.model.arms) // 2 - len(chosen), 0)
+    chosen = np.union1d(np.union1d(state.pulls.arms, state.failed), np.array(pending, np.intp))
+    retired = np.setdiff1d(state.set_aside, chosen, assume_unique=True)
+    return max((len(state.model.arms) - len(retired)) // 2 - len(chosen), 0)
 
 
 def is_verification_due(state: SparseState, open_pulls: int, share: float) -> bool:

@@ -205,13 +205,9 @@ class BBKB(SparseStrategy[SparseState]):
             other, reason = self._other_arm(state, workspace)
             top = workspace.queue.top() if other is None else other
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
+            if prospect is None and continued is None and (other is None or reason == VERIFICATION):
+                prospect = self._prospect(state, workspace, top if other is None else workspace.queue.top())
             pick = workspace.append(top if continued is None else continued.arm)
-            if prospect is None and other is None and continued is None:
-                bonus = state.prior_bonus
-                more = (
-                    0.0 if bonus is None else float(bonus[pick.arm] - bonus.min())
-                )  # no other bound is larger by more
-                prospect = state.prospect(pick.mean + pick.width * math.sqrt(pick.variance) + more)
             picks.append(replace(pick, reason=reason) if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
@@ -234,7 +230,7 @@ class BBKB(SparseStrategy[SparseState]):
         if workspace.explores_places and is_verification_due(state, number, self.verify):
             if workspace.estimates is None:
                 workspace.estimates = Estimates.of(state)
-            if (contender := workspace.estimates.contender(workspace.pulls)) is not None:
+            if (contender := workspace.estimates.contender(workspace.pulls, state.blocked())) is not None:
                 return contender, VERIFICATION
         if state.goals.is_single and is_coverage_due(state, number, self.coverage):
             if workspace.level_picker is None:
@@ -242,6 +238,18 @@ class BBKB(SparseStrategy[SparseState]):
             if (lacking := workspace.level_picker.lacking_arm(workspace.pulls)) is not None:
                 return lacking, "coverage"
         return None, ""
+
+    def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect | None:
+        """Return what further evaluations promise, `top` being the arm of the queue's largest
+        bound; arms that only verification repeats count, as they do where the model decides."""
+        arms = np.array([top], np.intp)
+        if workspace.explores_places:
+            chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))
+            arms = np.append(np.setdiff1d(chosen, state.blocked(), assume_unique=True), arms)
+        bounds, bonus = workspace.picking.upper_bounds(arms), state.prior_bonus
+        if bonus is not None:
+            bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
+        return state.prospect(float(bounds.max()))
 
     def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
@@ -265,6 +273,8 @@ class BBKB(SparseStrategy[SparseState]):
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=explores_places)
         workspace.begin(pending)
+        if explores_places:  # the queue excludes what is looked at before; see `_prospect`
+            picking.look_at(state.pulls.arms)
         if state.goals.is_single:
             workspace.queue = picking.queue(blocked)
         else:

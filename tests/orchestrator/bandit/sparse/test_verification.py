@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.pulls import ENOUGH
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import (
@@ -25,6 +26,7 @@ from orchestrator.bandit.strategy import Choose, Observation, Pick
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)
 ARMS = Arms.of(GRID)
+NONE = np.empty(0, np.intp)
 
 
 def truth(arm: int) -> float:
@@ -118,12 +120,85 @@ def test_the_contender_has_the_largest_bound_until_the_best_is_separate() -> Non
         zeros = np.zeros(len(means))
         return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), zeros, 0.4)
 
-    assert of([1.0, 0.9], [4, 4]).contender(()) == 5
-    assert of([1.0, 0.9], [8, 1]).contender(()) == 6
-    assert of([1.0, 0.95], [4, 4]).contender((5, 5, 5)) == 6
+    assert of([1.0, 0.9], [4, 4]).contender((), NONE) == 5
+    assert of([1.0, 0.9], [8, 1]).contender((), NONE) == 6
+    assert of([1.0, 0.95], [4, 4]).contender((5, 5, 5), NONE) == 6
+    assert of([1.0, 0.95], [4, 4]).contender((2, 7, 5, 9, 5, 5), NONE) == 6
     gap = WIDTH * (np.sqrt(0.4 / (4 + OWN_PULLS)) + np.sqrt(0.4 / (4 + OWN_PULLS)))
-    assert of([1.0, 0.99 - gap], [4, 4]).contender(()) is None
-    assert of([1.0], [4]).contender(()) is None
+    assert of([1.0, 0.99 - gap], [4, 4]).contender((), NONE) is None
+    assert of([1.0], [4]).contender((), NONE) is None
+
+
+def test_the_contender_is_none_of_the_blocked_arms() -> None:
+    estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), np.zeros(3), 0.4)
+    assert estimates.contender((), np.array([0])) == 1
+    assert estimates.contender((), np.array([0, 2])) is None
+    assert estimates.contender((), np.arange(9)) is None
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_an_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(batch: int) -> None:
+    chooser = strategy()
+    state, rng = chooser.init(ARMS, np.random.default_rng(0)), np.random.default_rng(1)
+    pulled, failed = set[int](), set[int]()
+    for _ in range(80 // batch):
+        decision = chooser.ask(state, [], batch)
+        assert isinstance(decision, Choose)
+        told = []
+        for arm in [pick.arm for pick in decision.picks]:
+            assert arm not in failed
+            told.append(Observation(arm, None if arm in pulled else truth(arm) + 0.3 * rng.standard_normal()))
+        failed |= {observation.arm for observation in told if observation.reward is None}
+        pulled |= {observation.arm for observation in told}
+        state = chooser.tell(state, told, rng)
+    assert places_left(state, ())
+    assert failed
+
+
+@pytest.mark.parametrize("log_prior", [None, -np.arange(len(GRID)) / 100.0])
+def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | None) -> None:
+    seen = Counter[str]()
+    of_pulled = 0
+    for count in range(20, 60, 4):
+        state, picks = search(strategy(), count, 0.5, Arms.of(GRID, log_prior=log_prior))
+        for pending in ([], [picks[-1].arm, 7, 7, 211], list(range(100, 130))):
+            assert places_left(state, pending)
+            decision, plain = strategy().ask(state, pending, 1), strategy(verify=0.0).ask(state, pending, 1)
+            assert isinstance(decision, Choose)
+            assert isinstance(plain, Choose)
+            assert decision.prospect is not None
+            assert plain.prospect is not None
+            assert decision.prospect.gain == pytest.approx(plain.prospect.gain, abs=1e-6)
+            seen[decision.picks[0].reason] += 1
+            of_pulled += plain.picks[0].arm in {*state.pulls.arms.tolist(), *pending}
+    assert set(seen) == {"", "verification"}
+    assert of_pulled
+
+
+def test_an_arm_that_was_set_aside_promises_no_gain() -> None:
+    chooser = strategy()
+    state, _ = search(chooser, 40, 0.5)
+    for arm in state.pulls.arms.tolist():
+        state = chooser.tell(state, [Observation(arm, None)], np.random.default_rng(0))
+    decision = chooser.ask(state, [], 1)
+    assert isinstance(decision, Choose)
+    assert decision.prospect is not None
+    largest = state.prospect(float(np.delete(chooser.posterior(state).ucb, state.set_aside).max()))
+    assert largest is not None
+    assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
+
+
+def test_retired_arms_are_neither_chosen_nor_left() -> None:
+    chooser = strategy()
+    state, _ = search(chooser, 40, 0.3)
+    chosen = len(state.pulls.arms)
+    assert places_left(state, ()) == len(GRID) // 2 - chosen
+    never = np.setdiff1d(np.arange(len(GRID)), state.pulls.arms).tolist()
+    retired = chooser.extend(state, GRID[:300] / 2.0, never[:250])
+    assert places_left(retired, ()) == (len(GRID) + 300 - 250) // 2 - chosen
+    told = [Observation(never[300], None), Observation(int(state.pulls.arms[0]), None)]
+    failed = chooser.tell(retired, told, np.random.default_rng(0))
+    assert places_left(failed, [never[301], never[300]]) == (len(GRID) + 300 - 250) // 2 - chosen - 2
 
 
 def test_a_long_search_leaves_repeats_to_the_model() -> None:
