@@ -54,7 +54,9 @@ def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> N
     if not run.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.yaml").write_text(_CAMPAIGN.format(trials=trials, runs=folder / "runs"))
-        _, seconds, mebibytes = _measure_command(["run", "campaign.yaml", "--log-level", "error", "--quiet"], folder)
+        code, seconds, mebibytes = _measure_command(["run", "campaign.yaml", "--log-level", "error", "--quiet"], folder)
+        if code != 0:
+            raise SystemExit(f"`bbkb run` ended with exit code {code}: remove {run} and try again")
         print(f"made {trials} trials in {seconds:.1f} s of processor time, {mebibytes:.0f} MiB", flush=True)
     table = Table("what", "seconds", "MiB", f"goal at 10⁵ (here × {trials / 1e5:g})")
     for what, (arguments, seconds_goal, mebibytes_goal) in _GOALS.items():
