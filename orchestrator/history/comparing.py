@@ -1,6 +1,7 @@
 """Runs side by side: what they found, and where their campaign files differ. For `bbkb compare` and
 the live page."""
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -38,26 +39,28 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
 
 def _means_over_seeds(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     """Return a row with the mean best value of the runs that differ in their seed only, with its
-    standard error; no row where no two runs do."""
-    alike: dict[object, list[float]] = {}
+    standard error; no row where no two runs do. Of runs with the same seed the first one counts."""
+    alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → best value
     keys = [_without_seed(history) for history in histories]
     for key, history in zip(keys, histories, strict=True):
-        if history.best_known is not None and len(history.campaign.rules.goals.objectives) == 1:
-            alike.setdefault(key, []).append(history.best_known.value)
-    cells = [_mean_text(alike.get(key, [])) for key in keys]
+        if history.best_known is not None and len(history.goals.objectives) == 1:
+            alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), history.best_known.value)
+    cells = [_mean_text([*alike.get(key, {}).values()]) for key in keys]
     return [("mean over seeds", cells)] if any(cells) else []
 
 
-def _without_seed(history: History) -> frozenset[tuple[str, str]]:
-    settings = leaves(history.settings.shown)
-    return frozenset((key, str(value)) for key, value in settings if key.partition(".")[0] not in _OF_ONE_RUN)
+def _without_seed(history: History) -> str:
+    """Return a text of the settings that is the same for repetitions of a campaign only."""
+    settings = history.settings.plain
+    return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)
 
 
 def _mean_text(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.fmean(values):.6g} ± {error:.2g} ({len(values)} runs)"
+    largest = max(map(abs, values)) or 1.0  # the deviation of huge values may be no float
+    error = statistics.stdev([value / largest for value in values]) / math.sqrt(len(values)) * largest
+    return f"{statistics.mean(values):.6g} ± {error:.2g} ({len(values)} runs)"
 
 
 def trials_text(status: Status) -> str:

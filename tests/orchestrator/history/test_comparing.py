@@ -1,8 +1,11 @@
 """Runs side by side: results, best parameters, and the settings that differ."""
 
+import sys
 from dataclasses import replace
 
-from orchestrator.campaign.events import Event, SessionOpened
+import pytest
+
+from orchestrator.campaign.events import Event, SessionOpened, TrialSucceeded
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -53,3 +56,33 @@ def test_runs_that_differ_in_their_seed_only_have_a_mean() -> None:
     assert one.best is not None
     assert rows["mean over seeds"] == [f"{one.best.value:.6g} ± 0 (2 runs)"] * 2 + [""]
     assert "mean over seeds" not in dict(side_by_side([one, other]))
+    assert "mean over seeds" not in dict(side_by_side([one, history_with(seed=2, tags=["1"], workers_of={"seed": 1})]))
+
+
+def test_a_run_that_is_listed_twice_counts_once() -> None:
+    one, two = history_with(seed=1), history_with(seed=2, name="again", note="later")
+    assert "mean over seeds" not in dict(side_by_side([one, one, history_with(seed=1, tags=["b"])]))
+    cells = dict(side_by_side([one, two, one]))["mean over seeds"]
+    assert cells[0].endswith("(2 runs)")
+    assert len(set(cells)) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1e308] * 3, "1e+308 ± 0 (3 runs)"),
+        ([sys.float_info.max, -sys.float_info.max], "0 ± 1.8e+308 (2 runs)"),
+        ([0.0, 0.0], "0 ± 0 (2 runs)"),
+        ([1.0, 2.0, 3.0], "2 ± 0.58 (3 runs)"),
+    ],
+)
+def test_the_mean_of_huge_values_is_shown(values: list[float], text: str) -> None:
+    def valued(seed: int) -> History:
+        def changed(event: Event) -> Event:
+            if isinstance(event, SessionOpened):
+                return replace(event, settings={**event.settings, "seed": seed})
+            return replace(event, value=values[seed]) if isinstance(event, TrialSucceeded) else event
+
+        return fold(map(changed, SyntheticLog(trials=3, sessions=1).events()))
+
+    assert dict(side_by_side([*map(valued, range(len(values)))]))["mean over seeds"] == [text] * len(values)
