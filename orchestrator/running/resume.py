@@ -1,6 +1,7 @@
 """The checks of a resume: which settings changed, whether another process runs it, and whether
 anything is left to do."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,7 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             "existing_data": recorded.existing_data,
-            "earlier": recorded.earlier if _names(recorded.earlier) == _names(settings.earlier) else settings.earlier,
+            "earlier": recorded.earlier if _are_same(recorded.earlier, settings.earlier) else settings.earlier,
             "workers": workers,
             "early_stopping": rule,
             "strategy": _as_begun(old.get("strategy"), recorded.strategy, settings.strategy),
@@ -116,8 +117,15 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     )
 
 
-def _names(earlier: Earlier | None) -> list[str]:
-    return [] if earlier is None else [Path(run).name for run in earlier.runs]
+def _are_same(recorded: Earlier | None, earlier: Earlier | None) -> bool:
+    """Return whether the section lists the recorded runs. A recorded folder that is gone was moved
+    or removed, and is known by its name."""
+    if recorded is None or earlier is None or len(recorded.runs) != len(earlier.runs):
+        return False
+    return all(
+        Path(before).resolve() == Path(now).resolve() if os.path.exists(before) else Path(before).name == Path(now).name
+        for before, now in zip(recorded.runs, earlier.runs, strict=True)
+    )
 
 
 def _as_begun(old: object, before: Any, strategy: Any) -> Any:

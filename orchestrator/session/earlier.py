@@ -80,7 +80,8 @@ def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal
     results = [
         ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
         for row in history.succeeded
-        if row.value is not None and not _violates(row.metrics, constraints)
+        if row.value is not None
+        and not _violates({**row.metrics, history.goals.objectives[0].metric: row.value}, constraints)
     ]
     allowed = list(_of_space(space, results))
     if not allowed:

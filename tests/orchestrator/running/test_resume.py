@@ -144,3 +144,24 @@ def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_str
     assert with_recorded(old, from_mapping(tree)).resolved()["strategy"] == begun
     other = from_mapping({**tree, "strategy": {"name": "bbkb", "coverage": 0.5}})
     assert with_recorded(old, other).resolved()["strategy"]["coverage"] == 0.5
+
+
+def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once_that_is_gone(tmp_path: Path) -> None:
+    tree = {
+        "name": "n", "objective": {"command": "echo {x}"}, "space": {"x": {"low": 0.0, "high": 1.0}},
+        "budget": {"evaluations": 3},
+    }  # fmt: skip
+    here, there, link = tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "link"
+    here.mkdir(parents=True)
+    there.mkdir(parents=True)
+    link.symlink_to(here)
+    old = from_mapping({**tree, "earlier": {"runs": [str(here)], "first": [{"x": 0.5}]}}).resolved()
+
+    def first(folder: Path) -> object:
+        return with_recorded(old, from_mapping({**tree, "earlier": [str(folder)]})).first
+
+    assert first(here) == first(link) == ({"x": 0.5},)
+    assert first(there) == ()
+    here.rmdir()
+    assert first(there) == ({"x": 0.5},)
+    assert first(tmp_path / "other") == ()

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,13 @@ def loss(x: float, kind: str) -> float:
 
 def loss_and_size(x: float, kind: str) -> dict[str, float]:
     return {"value": loss(x, kind), "size": x}
+
+
+def only_loss(metric: str) -> Callable[..., dict[str, float]]:
+    def measured(x: float, kind: str) -> dict[str, float]:
+        return {metric: loss(x, kind)}
+
+    return measured
 
 
 def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
@@ -203,6 +210,20 @@ def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_p
         with_earlier(from_mapping(constrained))
     constrained["constraints"] = [{"metric": "seconds", "at_most": -1.0}]
     assert with_earlier(from_mapping(constrained)).first  # a metric that the run did not record
+
+
+@pytest.mark.parametrize("metric", ["value", "loss"])
+def test_a_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: Path, metric: str) -> None:
+    goals = {"objectives": [{"metric": metric, "direction": "minimize"}]}
+    there = settings_of(tmp_path, **(goals if metric == "loss" else {}))
+    before = tune(only_loss(metric), SPACE, evaluations=16, direction="minimize", settings=there)
+    values = sorted(trial.value for trial in before.trials() if trial.value is not None)
+    tree = campaign(earlier=[str(before.folder)], **goals, constraints=[{"metric": metric, "at_least": values[-1]}])
+    (first,) = with_earlier(from_mapping(tree)).first or ()
+    assert loss(float(str(first["x"])), str(first["kind"])) == pytest.approx(values[-1])
+    tree["constraints"] = [{"metric": metric, "at_most": values[0] - 1.0}]
+    with pytest.raises(RunError, match="that satisfies the constraints"):
+        with_earlier(from_mapping(tree))
 
 
 def _space() -> SearchSpace:
