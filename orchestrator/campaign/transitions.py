@@ -41,7 +41,7 @@ from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from orchestrator.campaign.state import Batch, CampaignState, Computation, Existing, Refresh, Session, idle_cause
 from orchestrator.campaign.steps import Steps
-from orchestrator.errors import StoreError
+from orchestrator.errors import BbkbError, StoreError
 from orchestrator.wording import moment
 from workers.messages import FailureKind
 
@@ -61,6 +61,8 @@ def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
     that cannot follow those before it."""
     try:
         return apply(state, event)
+    except (BbkbError, MemoryError):  # of recorded settings, or of this machine
+        raise
     except Exception as error:
         raise damaged_by(event, error) from error
 

@@ -303,7 +303,7 @@ def _record(history: History, event: Event) -> None:
     before it."""
     try:
         _update(history, event)
-    except BbkbError:  # of recorded settings
+    except (BbkbError, MemoryError):  # of recorded settings, or of this machine
         raise
     except Exception as error:
         raise damaged_by(event, error) from error
@@ -392,7 +392,7 @@ def _choose(history: History, event: BatchChosen) -> None:
 
 def _take_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
     for step, value in reports:
-        if row.continuations and len(row.reports) > 1 and step <= min(row.reports):
+        if row.continuations and len(row.reports) > 1 and step <= next(iter(row.reports)):
             row.has_restarted = True
         row.reports[step] = value
         row.report_metrics.pop(step, None)  # of an attempt before

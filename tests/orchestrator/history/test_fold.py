@@ -4,14 +4,22 @@ import contextlib
 import functools
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import CampaignCreated, SessionClosed, SessionOpened, TrialSucceeded
+from orchestrator.campaign.events import (
+    CampaignCreated,
+    ContinuedTrial,
+    ReportsArrived,
+    SessionClosed,
+    SessionOpened,
+    TrialsContinued,
+    TrialSucceeded,
+)
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
@@ -21,6 +29,7 @@ from orchestrator.history.fold import advance, begin, fold, fold_tables
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.wording import duration
+from tests.orchestrator.campaign.short_logs import batch, dispatch
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(
@@ -183,3 +192,33 @@ def test_people_are_shown_no_webhook() -> None:
 def test_a_damaged_campaign_file_in_a_log_is_named_with_its_mistake() -> None:
     with pytest.raises(ConfigError, match=r"budget\.evaluations must be"):
         read_recorded({"budget": {"evaluations": "many"}})
+
+
+@pytest.mark.parametrize("error", [ConfigError("model.kernel must be …"), MemoryError()])
+def test_a_mistake_in_settings_and_a_full_memory_are_not_called_damage(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> CampaignState:
+        raise error
+
+    created, opened = SyntheticLog(trials=0).events()[:2]
+    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.fold._update"):
+        with monkeypatch.context() as patched:
+            history = begin(cast(CampaignCreated, created))
+            patched.setattr(place, fail)
+            with pytest.raises(type(error)):
+                advance(history, opened)
+
+
+def test_a_continued_trial_that_reports_its_first_step_again_has_restarted() -> None:
+    def has_restarted_at(step: int) -> bool:
+        again = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
+        events = (
+            *SyntheticLog(trials=0).events()[:2], batch(0, [5]), dispatch((0, 1)),
+            ReportsArrived(time=1.0, reports=((0, 1, 2, 0.5), (0, 1, 3, 0.5))),
+            TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((0, 2)),
+            ReportsArrived(time=3.0, reports=((0, 2, step, 0.5),)),
+        )  # fmt: skip
+        return fold_tables(events).trials[0].has_restarted
+
+    assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]
