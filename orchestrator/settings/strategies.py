@@ -10,6 +10,7 @@ from typing import Any
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from orchestrator.errors import ConfigError
@@ -31,7 +32,8 @@ _ELSEWHERE = {
     "bohb": "write early_stopping: {rule: asha} beside any strategy",
 }
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
-_WITHOUT_EFFECT = ("lazy",)  # options of older versions that changed no decision
+# options of older versions that changed no decision → the strategy that had them
+_WITHOUT_EFFECT = {"lazy": BBKB}
 
 
 def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
@@ -72,7 +74,8 @@ def _drop_retired(cls: type, fields: Tree) -> Plain:
             raise failure(
                 [Refusal((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
             )
-    retired = {*RETIRED, *_WITHOUT_EFFECT} - {field.name for field in dataclasses.fields(cls)}
+    without_effect = (name for name, strategy in _WITHOUT_EFFECT.items() if issubclass(cls, strategy))
+    retired = {*RETIRED, *without_effect} - {field.name for field in dataclasses.fields(cls)}
     return {key: value for key, value in fields.items() if key not in retired}
 
 

@@ -76,6 +76,9 @@ def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_wh
     with pytest.raises(ValidationError, match=r"is not an option any longer.*remove it"):
         build_strategy({"name": "bbkb", "fillers": 0.1})
     assert build_strategy({"name": "bbkb", "lazy": False}) == build_strategy({"name": "bbkb"})
+    for name in ("uniform", "bkb"):  # never had it
+        (message,) = _errors_of({"name": name, "lazy": False})
+        assert "lazy" in message
 
 
 @dataclass(frozen=True)
