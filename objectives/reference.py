@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import importlib
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
 from importlib.machinery import SourceFileLoader
@@ -156,12 +157,20 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 
 def _line_of(error: BaseException) -> str:
-    """` at FILE:LINE`, the line of the imported file that raised; nothing where the error names it
-    itself, as a SyntaxError does."""
+    """` at FILE:LINE`, the last line of the user's code on the way to the error, or of the imported
+    package where all of it is installed; nothing before a SyntaxError, which names its line."""
     frames = traceback.extract_tb(error.__traceback__)
     importing = ("<frozen", importlib.__file__, __file__)
-    imported = (frame for frame in frames if not frame.filename.startswith(importing))
-    return next((f" at {frame.filename}:{frame.lineno}" for frame in imported), "")
+    imported = [frame for frame in frames if not frame.filename.startswith(importing)]
+    users = [frame for frame in imported if not _is_installed(frame.filename)]
+    return next((f" at {frame.filename}:{frame.lineno}" for frame in (*users[-1:], *imported)), "")
+
+
+def _is_installed(file: str) -> bool:
+    """Return whether a file belongs to the standard library or an installed package."""
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    is_packaged = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _hidden_import(error: Exception) -> str:

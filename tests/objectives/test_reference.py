@@ -80,6 +80,30 @@ def test_a_module_that_fails_on_import_differs_from_a_missing_one(
         import_reference("module_that_fails:f", [str(tmp_path)])
 
 
+@pytest.mark.parametrize("raising", ["1 / 0", "import json\njson.loads('{')"], ids=["here", "in the library"])
+def test_the_line_that_failed_is_the_last_one_of_the_users_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raising: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_with_import.py").write_text("import module_imported_by_it")
+    (tmp_path / "module_imported_by_it.py").write_text(f"import math\n\n{raising}")
+    line = 3 + raising.count("\n")
+    for reference in ("module_with_import:f", "module_with_import.py:f"):
+        with pytest.raises(ObjectiveError, match=rf"failed at .*/module_imported_by_it\.py:{line} with "):
+            import_reference(reference, [str(tmp_path)])
+
+
+def test_the_line_of_an_installed_module_is_named_where_no_other_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "module_installed_and_failing.py").write_text("1 / 0")
+    with pytest.raises(ObjectiveError, match=r"failed at .*/module_installed_and_failing\.py:1 with ZeroDivision"):
+        import_reference("module_installed_and_failing:f", [str(folder)])
+
+
 def test_did_you_mean_says_nothing_when_nothing_is_near() -> None:
     assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
     assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""
