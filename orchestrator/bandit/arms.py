@@ -116,12 +116,14 @@ class Arms:
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
-    """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError."""
+    """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError when the array is
+    empty, of another shape or not finite."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
 def check_features(features: ArrayLike) -> Floats:
-    """Return `features` (A, d) as a read-only float array. Raises ValueError on a bad one."""
+    """Return `features` (A, d) as a read-only float array. Raises ValueError when they are no
+    numbers, empty, of another shape or not finite."""
     try:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):

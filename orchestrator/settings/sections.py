@@ -254,7 +254,8 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Take `steps` for a missing number of evaluations: a trial takes at least one step."""
+        """Return the section with as many evaluations as steps where only `steps` is given: more
+        trials cannot begin, because each counts as one step at least."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree
@@ -365,7 +366,8 @@ class WorkerSettings(Section):
         return {key: one.parameter for key, one in given.items() if one is not None}
 
     def share_of(self, parameters: Parameters) -> Share:
-        """Return what a trial with these parameters takes; missing parameters change nothing."""
+        """Return what a trial with these parameters takes. Where a parameter that gives `cpus`,
+        `gpus` or `machines` does not exist, because of its condition, their own setting holds."""
         own = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
         given = {key: parameters.get(name) for key, name in self.sized_by.items()}
         amounts = {key: float(value) for key, value in given.items() if isinstance(value, int | float)}
