@@ -33,12 +33,12 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
 
 def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
     """Return the variance that all forecasts share until a trial has reached the last step: curves
-    say nothing of how far they rise after the furthest step of any of them.
-
-    No choice depends on it.
+    say nothing of how far they rise after the furthest step of any of them. Results without a curve
+    do not show a rise. No pick depends on it.
     """
-    numbers = curve_kernel(state.model).numbers
-    furthest = float(numbers.times(evidence.values.steps).max(initial=0.0))
+    values = evidence.values
+    reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
+    furthest = float(curve_kernel(state.model).numbers.times(reported).max(initial=0.0))
     return UNSEEN_VARIANCE * (1.0 - furthest)
 
 

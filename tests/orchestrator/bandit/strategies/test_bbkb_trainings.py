@@ -90,6 +90,7 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
         seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in (first, *stopped)]
+        seen.append(Observation(200, 0.3))  # a result without a curve shows no rise
         state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), seen, np.random.default_rng(0))
         trials = [one.trial for one in stopped]
         predictions = state.predictions(trials)
