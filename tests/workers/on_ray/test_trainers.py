@@ -7,7 +7,7 @@ import pytest
 
 from tests.workers.on_ray.test_gangs import HAS_TORCH, only_failure, run_course, with_torch
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.slow]  # five minutes on two cores
 PARTS = (
     "trained_unasked",
     "trained_on_another_ray",
