@@ -137,14 +137,14 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
         return None
     mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)
-    known = problem.strategy.estimate(model, arm) if isinstance(problem.strategy, EstimatesRewards) else None
+    reward = problem.strategy.estimate(model, arm) if isinstance(problem.strategy, EstimatesRewards) else None
     return Recommendation(
         arm=arm,
         parameters=parameters,
         value=sign * mean,
         evaluations=finished,
-        estimate=None if known is None else sign * known[0],
-        deviation=None if known is None else known[1],
+        estimate=None if reward is None else sign * reward[0],
+        deviation=None if reward is None else reward[1],
     )
 
 

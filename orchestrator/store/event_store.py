@@ -305,7 +305,7 @@ class EventStore:
         return snapshot if self.checksum_before(campaign, snapshot.position) == snapshot.head else None
 
     def add_note(self, campaign: str, note: Note) -> None:
-        """Keep a note on the campaign or a trial, whoever holds it; durable on return."""
+        """Store a note on the campaign or on a trial. Any process may; it is on the disk on return."""
         is_it = CAMPAIGNS.c.campaign == campaign
         with self._writing() as connection:
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:

@@ -37,9 +37,10 @@ class Estimates:
     noise: float  # v, the variance of a score; 0 where arms do not repeat, as if they had no own effect
 
     @staticmethod
-    def of(state: SparseState, belief: Belief | None = None) -> "Estimates":
-        """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's."""
-        arms = state.pulls.finished_arms
+    def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
+        """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's;
+        `arms`: of these alone, which have a finished pull, ascending."""
+        arms = state.pulls.finished_arms if arms is None else arms
         counts, noise = state.pulls.counts[arms], state.model.regularization
         model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
         own = state.scale.scores(state.pulls.reward_sums[arms] / counts)
@@ -74,10 +75,9 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.curve_evidence is not None:
         return None
-    estimates = Estimates.of(state)
-    at = int(np.searchsorted(estimates.arms, arm))
-    mean, own = estimates.means[at], estimates.noise / (estimates.counts[at] + OWN_PULLS)
-    deviation = math.sqrt(own + estimates.model_variances[at])
+    estimates = Estimates.of(state, arms=np.array([arm], np.intp))
+    mean, own = estimates.means[0], estimates.noise / (estimates.counts[0] + OWN_PULLS)
+    deviation = math.sqrt(own + estimates.model_variances[0])
     low, middle, high = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
     return middle, (high - low) / 2.0
 
