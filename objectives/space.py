@@ -388,7 +388,8 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
 
 
 def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Return codes (size, P) of points at `positions` (size,) of all parameters that vary."""
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
+    they exist or not."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
 
@@ -405,7 +406,8 @@ def _draw_near_priors(
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield at most `most` positions (n, dimensions) in [0, 1) in parts; about `size` do."""
+    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are
+    needed."""
     # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
     rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
     parts = (min(rows, most - low) for low in range(0, most, rows))

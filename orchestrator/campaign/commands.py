@@ -62,7 +62,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Append the candidates that the strategy wants; `pending` are not in its posterior yet."""
+    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior
+    yet."""
 
     pending: tuple[int, ...]
 

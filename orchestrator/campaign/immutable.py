@@ -116,7 +116,8 @@ def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
 
 
 def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
-    """Return a read-only copy of `mapping` without `key`; itself when there is no such key."""
+    """Return a read-only copy of `mapping` without `key`; `mapping` itself when it does not have
+    the key."""
     if key not in mapping:
         return mapping
     rest = _copy(mapping)

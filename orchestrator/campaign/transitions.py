@@ -204,7 +204,8 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
 
 
 def _computing_seconds(state: CampaignState, event: BatchChosen | ModelRefreshed) -> float:
-    """Return how long the computation took that ends so; 0 where its begin is not recorded."""
+    """Return how long the computation took that ends with this event; 0 where no event says when it
+    began."""
     return 0.0 if state.computation is None else max(0.0, event.time - state.computation.since)
 
 

@@ -90,7 +90,8 @@ def ended_since(events: Sequence[Event], length: int) -> End | None:
 
 
 def has_stop_request(events: Sequence[Event], length: int) -> bool:
-    """Return whether a clean stop was requested since this length: a restarted actor goes on."""
+    """Return whether a clean stop was requested since the log was this long: a restarted actor
+    continues to stop."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 

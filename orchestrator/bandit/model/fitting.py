@@ -271,5 +271,6 @@ SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
 
 
 def can_be_fitted(family: AnyKernel) -> bool:
-    """Return whether the kernel's lengthscales can be fitted; the linear one's only scale."""
+    """Return whether lengthscales of that kernel can be fitted: those of the linear kernel only
+    scale its variance."""
     return not isinstance(family, Linear)

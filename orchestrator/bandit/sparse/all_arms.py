@@ -209,7 +209,8 @@ class AllArms:
         return answers[0] if order is None else np.concatenate(answers)[order]
 
     def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """Return the blocks' answers for their arms, and the joined rows' order (None: as is)."""
+        """Return the blocks' answers for the arms that they hold, and the order of the joined rows;
+        None: as they are."""
         if self.number == 1:
             return self.blocks.ask([(0, query(arms))]), None
         parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]

@@ -93,7 +93,8 @@ class BoundRequest:
 
 @dataclass(frozen=True, eq=False)
 class OutputsRequest:
-    """Bounds on the outputs of a block's arms, of one reference; `blocked`: `BoundRequest`."""
+    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see
+    `BoundRequest`."""
 
     lines: tuple[BoundLine, ...]
     blocked: Indices

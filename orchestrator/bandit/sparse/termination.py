@@ -148,7 +148,8 @@ class LocalDrift:
         return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
 
     def _from_pulls(self, sums: Floats) -> Bracket:
-        """Bound the maximum below by the largest of `sums` (n,) at the pulls: nearly always it."""
+        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which is
+        nearly always the maximum."""
         return Bracket(1.0 + float(sums.max()), np.inf)
 
     def _from_spectral_radius(self, radius: float) -> Bracket:

@@ -152,7 +152,8 @@ class GPThreDS:
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """Return the belief over all arms from all pulls, for people: tests see their visit's."""
+        """Return the belief over all arms from all pulls, for people: the tests see those of their
+        visit alone."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
