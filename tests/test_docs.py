@@ -38,6 +38,7 @@ LIBRARIES = {  # that need not be installed, and what code that imports them nee
     "keras": ("keras", "torch"),
     "lightgbm": ("lightgbm",),
     "lightning": ("lightning", "torch"),
+    "pandas": ("pandas",),
     "torch": ("torch",),
     "transformers": ("transformers", "accelerate", "torch"),
     "xgboost": ("xgboost",),

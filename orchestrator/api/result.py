@@ -2,12 +2,14 @@
 
 import html
 import os
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.bandit.options import excerpt
+from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
@@ -126,10 +128,28 @@ class Result:
 
         Raises RunError when no trial has succeeded.
         """
-        parameters = self._history.recommended
-        if parameters is None:
-            raise RunError(f"{self.folder} has nothing to recommend: {self._history.campaign.missing_best}")
-        return dict(parameters)
+        return dict(self.recommendation.parameters)
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """The recommended configuration with what is known of it: `parameters`; `value`, the mean
+        of its values, and `evaluations`, their number; `estimate` of its value without noise, and
+        `deviation`, the standard deviation of that. The last two are None without noise.
+
+        Raises RunError when no trial has succeeded.
+        """
+        history = self._history
+        recommended, best = history.campaign.refresh.recommended, history.best_known
+        if recommended is not None:
+            return recommended
+        if best is None:
+            raise RunError(f"{self.folder} has nothing to recommend: {history.campaign.missing_best}")
+        values = [row.value for row in history.succeeded if row.arm == best.arm and row.value is not None]
+        if best.trial is None:
+            values.append(best.value)
+        return Recommendation(
+            arm=best.arm, parameters=best.parameters, value=statistics.mean(values), evaluations=len(values)
+        )
 
     @property
     def front(self) -> list[TrialResult]:

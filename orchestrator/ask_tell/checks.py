@@ -65,6 +65,11 @@ def check_objective(objective: object) -> None:
 
 def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
     """Return `space`, parameters by name: objects, or mappings as in a campaign file."""
+    if not isinstance(space, Mapping):
+        raise ValueError(
+            f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
+            "give {} and settings={'candidates': {'table': 'candidates.csv'}}"
+        )
     given = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, parameter in given.items():
         if not isinstance(parameter, Mapping | Parameter):

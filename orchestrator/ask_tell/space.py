@@ -86,8 +86,8 @@ class Optimizer:
     >>> from bbkb import Optimizer, Range
     >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
     >>> for _ in range(40):
-    ...     configurations = optimizer.ask(2) ...     optimizer.tell(configurations, [(c["x"] - 0.3)
-    ** 2 + (c["n"] - 4) ** 2 for c in configurations])
+    ...     configurations = optimizer.ask(2)
+    ...     optimizer.tell(configurations, [(c["x"] - 0.3) ** 2 + (c["n"] - 4) ** 2 for c in configurations])
     >>> best, value = optimizer.best()
     >>> print(f"x = {best['x']:.1f}, n = {best['n']}")
     x = 0.3, n = 4

@@ -52,7 +52,8 @@ class EndedAttempt(NamedTuple):
     value: float | None = None
     failure: str = ""  # its kind; empty for a success
     message: str = ""  # at most `_MESSAGE_LENGTH` characters
-    stopped_at: int | None = None  # the step at which the campaign stopped it early
+    stopped_at: int | None = None  # the step at which the campaign stopped it
+    stop_cause: str = ""  # why; empty where it is not recorded
     is_final: bool = True  # False: the trial will be tried again
 
 
@@ -68,6 +69,7 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
         failure=event.failure if isinstance(event, TrialFailed) else "",
         message=event.message[:_MESSAGE_LENGTH] if isinstance(event, TrialFailed) else "",
         stopped_at=event.step if isinstance(event, TrialStopped) else None,
+        stop_cause=event.cause if isinstance(event, TrialStopped) else "",
         is_final=not isinstance(event, TrialFailed) or event.is_final,
     )
 

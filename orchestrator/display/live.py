@@ -13,6 +13,7 @@ from rich.text import Text
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
+from orchestrator.campaign.training import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.failures import FailureGroups
@@ -234,17 +235,20 @@ def _running_rows(status: Status) -> list[tuple[str, Text]]:
 
 def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     results = [attempt for attempt in reversed(status.recent) if not attempt.failure][:_RESULTS_SHOWN]
-    failures = FailureGroups(attempt for attempt in status.recent if attempt.failure)
+    failed = [attempt for attempt in status.recent if attempt.failure]
+    failures, final = FailureGroups(failed), {attempt.trial for attempt in failed if attempt.is_final}
     lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
     for number, group in enumerate(failures.newest_first()[:_FAILURES_SHOWN]):
-        text = one_line(f"{numbered('trial', sorted(group.trials))}, {group.kind}: {group.message}", _LINE)
-        lines.append(("last failures" if not number else "", Text(text, style="red")))
+        kind = f"{group.kind}{'' if final.intersection(group.trials) else ', runs again'}"
+        text = one_line(f"{numbered('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
+        lines.append(("failed attempts" if not number else "", Text(text, style="red")))
     return lines
 
 
 def _result(attempt: EndedAttempt) -> str:
     value = "no value" if attempt.value is None else f"{attempt.value:.6g}"
-    ended = value if attempt.stopped_at is None else f"{value}, stopped early at step {attempt.stopped_at}"
+    word, _ = stop_words(attempt.stop_cause)
+    ended = value if attempt.stopped_at is None else f"{value}, {word} at step {attempt.stopped_at}"
     return one_line(
         f"trial {attempt.trial}: {ended} in {duration(attempt.seconds)}, {assignments(attempt.parameters)}", _LINE
     )

@@ -4,9 +4,8 @@ the live page."""
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.status import Status, goals_text
 from orchestrator.history.fold import History
 from orchestrator.settings.changes import leaves
@@ -19,34 +18,57 @@ _LONGEST = 60  # characters of a setting
 
 
 def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
-    """Return rows of a table: a name, and one cell for each run. First the results, then the best
-    parameters, then the settings that are not the same in all runs."""
+    """Return rows of a table: a name, and one cell for each run. First the results, then the
+    parameters of the recommended configuration or of the best value, then the settings that are not
+    the same in all runs."""
     now = [history.status() for history in histories]
     rows: list[tuple[str, list[str]]] = [
         ("strategy", [history.settings.strategy for history in histories]),
         ("state", [str(history.state) for history in histories]),
         ("trials", [trials_text(status) for status in now]),
         ("best value", [best_text(history) for history in histories]),
-        *_means_over_seeds(histories),
+        *_means_over_seeds(histories, "mean over seeds", _best_value),
         ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
+        *_recommended(histories),
+        *_means_over_seeds(histories, "mean estimate over seeds", _estimate),
         ("time", [duration(status.elapsed_seconds) for status in now]),
         ("utilisation", [f"{status.utilization:.0%}" for status in now]),
     ]
-    names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
-    rows += [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
+    taken = [history.recommended or {} for history in histories]
+    names = dict.fromkeys(name for parameters in taken for name in parameters)
+    rows += [(name, [_parameter(parameters, name) for parameters in taken]) for name in names]
     return rows + _different_settings(histories)
 
 
-def _means_over_seeds(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
-    """Return a row with the mean best value of the runs that differ in their seed only, with its
+def _recommended(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    """Return a row with the values of the recommended configurations; none where no run has one
+    beside its best value."""
+    recommended = [history.campaign.refresh.recommended for history in histories]
+    cells = ["" if recommendation is None else str(recommendation) for recommendation in recommended]
+    return [("recommended", cells)] if any(cells) else []
+
+
+def _best_value(history: History) -> float | None:
+    return None if history.best_known is None else history.best_known.value
+
+
+def _estimate(history: History) -> float | None:
+    recommended = history.campaign.refresh.recommended
+    return None if recommended is None else recommended.estimate
+
+
+def _means_over_seeds(
+    histories: Sequence[History], name: str, value_of: Callable[[History], float | None]
+) -> list[tuple[str, list[str]]]:
+    """Return a row `name` with the mean value of the runs that differ in their seed only, with its
     standard error; no row where no two runs do. Of runs with the same seed the first one counts."""
-    alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → best value
+    alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]
     for key, history in zip(keys, histories, strict=True):
-        if history.best_known is not None and len(history.goals.objectives) == 1:
-            alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), history.best_known.value)
+        if (value := value_of(history)) is not None and len(history.goals.objectives) == 1:
+            alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), value)
     cells = [_mean_text([*alike.get(key, {}).values()]) for key in keys]
-    return [("mean over seeds", cells)] if any(cells) else []
+    return [(name, cells)] if any(cells) else []
 
 
 def _without_seed(history: History) -> str:
@@ -77,8 +99,8 @@ def best_text(history: History) -> str:
     return "" if history.best_known is None else f"{history.best_known.value:.6g}"
 
 
-def _parameter(best: Best | None, name: str) -> str:
-    value = None if best is None else best.parameters.get(name)
+def _parameter(parameters: Mapping[str, object], name: str) -> str:
+    value = parameters.get(name)
     return "" if value is None else short_text(value)
 
 

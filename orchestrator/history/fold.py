@@ -45,6 +45,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
+from orchestrator.campaign.training import stop_words
 from orchestrator.campaign.transitions import apply_recorded, damaged_by
 from orchestrator.errors import BbkbError
 from orchestrator.history.trace import Trace
@@ -111,8 +112,13 @@ class AttemptRow(NamedTuple):
     worker: str
     failure: str = ""  # its kind; empty for a success
     message: str = ""
-    stopped_at: int | None = None  # the step at which the campaign stopped it early
+    stop: str = ""  # what its stop by the campaign is called: paused or stopped early; empty without one
     value: float | None = None  # that it returned, or the last one before it was stopped
+
+    @property
+    def ended(self) -> str:
+        """How it ended: the kind of its failure, paused, stopped early, or succeeded."""
+        return self.failure or self.stop or "succeeded"
 
 
 @dataclass(slots=True)
@@ -420,7 +426,7 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
     if not isinstance(event, TrialFailed) and event.reports:
         _take_reports(history, row, event.reports)
         row.report_metrics.update(event.report_metrics)
-    stopped_at = event.step if isinstance(event, TrialStopped) else None
+    stop = stop_words(event.cause)[0] if isinstance(event, TrialStopped) else ""
     value = None if isinstance(event, TrialFailed) else event.value
     attempt = (event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)
-    history.attempts.append(AttemptRow(*attempt, stopped_at, value))
+    history.attempts.append(AttemptRow(*attempt, stop, value))

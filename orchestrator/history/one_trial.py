@@ -41,7 +41,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "attempts": [
             {
                 "attempt": attempt.attempt,
-                "ended": attempt.failure or ("succeeded" if attempt.stopped_at is None else "stopped early"),
+                "ended": attempt.ended,
                 "message": attempt.message,
                 "started": _when(history, attempt.started),
                 "seconds": duration(max(0.0, attempt.finished - attempt.started)),

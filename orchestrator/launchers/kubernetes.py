@@ -17,7 +17,7 @@ from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting, check_node, least_nodes, places_of
+from orchestrator.launchers.writing import Setting, check_node, places_of
 from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
@@ -180,8 +180,9 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
             "workerGroupSpecs": [
                 {
                     "groupName": "workers",
+                    # without an autoscaler the operator keeps `replicas`, and starts the job when all of them run
                     "replicas": pods.pods,
-                    "minReplicas": least_nodes(settings, pods.nodes),
+                    "minReplicas": pods.pods,
                     "maxReplicas": pods.pods,
                     "rayStartParams": {"num-cpus": str(pods.cpus)},
                     "template": {"spec": _pod("ray-worker", pods.image, pods.resources, grace)},

@@ -2,7 +2,8 @@
 
 Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the
 t-th evaluation, simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤
-t of |f* − f(aₛ)|.
+t of |f* − f(aₛ)|. With constraints only evaluations that satisfy them count, and f* is still the
+optimum without them.
 """
 
 import numpy as np
@@ -35,22 +36,10 @@ def best_so_far(history: History) -> Figure | None:
     if not points:
         return None
     visible = visible_values(history)
-    low, high = visible or (-np.inf, np.inf)
-    hidden = sum(not low <= (point.item.value or 0.0) <= high for point in points)
     infeasible = [point for point in points if point.item.is_feasible is False]
-    caption = "Each point is one finished evaluation; the line is the best value so far."
-    if infeasible:
-        caption = "Each point is one finished evaluation, a cross one that breaks a constraint; " + (
-            "the line is the best value so far of those that satisfy all constraints."
-            if history.trace.improvements
-            else "there is no line of the best value so far, because none satisfies all constraints."
-        )
-    if history.campaign.totals.stopped:
-        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
+    caption = best_caption(history, visible)
     if history.trace.width > 1:
         caption += f" Of every {history.trace.width:,} neighbours the best and the worst are drawn."
-    if hidden:
-        caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
     better = "higher" if history.is_maximized else "lower"
     yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)") | (
         {} if visible is None else {"range": list(visible)}
@@ -67,6 +56,26 @@ def best_so_far(history: History) -> Figure | None:
         ],
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )
+
+
+def best_caption(history: History, visible: tuple[float, float] | None) -> str:
+    """Return what points, crosses and the line of the best value so far are; `visible`: the range
+    of values that is shown at first, from `visible_values`."""
+    rows = [point.item for point in history.trace.points()]
+    low, high = visible or (-np.inf, np.inf)
+    hidden = sum(not low <= (row.value or 0.0) <= high for row in rows)
+    caption = "Each point is one finished evaluation; the line is the best value so far."
+    if any(row.is_feasible is False for row in rows):
+        caption = "Each point is one finished evaluation, a cross one that breaks a constraint; " + (
+            "the line is the best value so far of those that satisfy all constraints."
+            if history.trace.improvements
+            else "there is no line of the best value so far, because none satisfies all constraints."
+        )
+    if history.campaign.totals.stopped:
+        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
+    if hidden:
+        caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
+    return caption
 
 
 def visible_values(history: History) -> tuple[float, float] | None:
@@ -113,13 +122,15 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
-    """Return |f* − f(aₜ)| (n,), in the order of finishing, where the noise-free value is known."""
+    """Return |f* − f(aₜ)| (n,), in the order of finishing, where the noise-free value is known; ∞
+    where it breaks a constraint. Empty when no gap is finite."""
     optimum = history.created.optimum
     if optimum is None:
         return np.empty(0)
     values = np.array([row.metrics.get("noise_free", np.nan) for row in history.succeeded], dtype=float)
-    gaps: NDArray[np.float64] = np.abs(optimum - values[np.isfinite(values)])
-    return gaps
+    is_feasible = np.array([row.is_feasible is not False for row in history.succeeded])
+    gaps = np.where(is_feasible, np.abs(optimum - values), np.inf)[np.isfinite(values)]
+    return gaps if np.isfinite(gaps).any() else np.empty(0)
 
 
 def simple_regret(history: History) -> Figure | None:
@@ -128,10 +139,10 @@ def simple_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     regret = np.minimum.accumulate(gaps)
-    caption = "Distance of the best evaluated candidate from the optimum, without noise."
+    caption = f"Distance of the best evaluated candidate from the optimum, without noise.{_counted(history)}"
     if regret[-1] == 0:
         caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
-    shown = np.where(regret > 0, regret, np.nan)  # a log axis has no zero
+    shown = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
     yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(shown) > 2 else "D2")
     return step_figure("simple-regret", "Simple regret", caption, shown, yaxis)
 
@@ -142,8 +153,17 @@ def cumulative_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     caption = "Sum of the distances from the optimum over all evaluations; flat where evaluations are near it."
+    caption += _counted(history)
+    regret = np.cumsum(np.where(np.isfinite(gaps), gaps, 0.0))
     yaxis = axis("cumulative regret", rangemode="tozero")
-    return step_figure("cumulative-regret", "Cumulative regret", caption, np.cumsum(gaps), yaxis)
+    return step_figure("cumulative-regret", "Cumulative regret", caption, regret, yaxis)
+
+
+def _counted(history: History) -> str:
+    """Return which evaluations a picture of regret counts, where there are constraints."""
+    if not history.goals.constraints:
+        return ""
+    return " Only results that satisfy all constraints count; the optimum is the one without constraints."
 
 
 def _decades(values: NDArray[np.float64]) -> float:

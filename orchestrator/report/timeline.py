@@ -13,10 +13,10 @@ from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_
 from orchestrator.wording import plural
 from workers.messages import FailureKind, Share
 
-_STOPPED = "stopped early"
 _COLORS = {
-    "": "--success",
-    _STOPPED: "--stopped",
+    "succeeded": "--success",
+    "paused": "--paused",
+    "stopped early": "--stopped",
     FailureKind.ERROR: "--error",
     FailureKind.INVALID_VALUE: "--invalid",
     FailureKind.TIMEOUT: "--timeout",
@@ -74,7 +74,7 @@ class _Bar:
 
     worker: str
     share: Share
-    kind: str  # empty for a success
+    kind: str  # how they ended
     started: float
     finished: float
     trials: tuple[int, int]  # first and last
@@ -92,7 +92,7 @@ def gantt(history: History) -> Figure | None:
         {bar.worker for bar in bars}, key=_natural, reverse=True
     )  # plotly draws the first lane at the bottom
     seconds, unit = clock.unit
-    counts = Counter(_ended_as(attempt) for attempt in history.attempts)
+    counts = Counter(attempt.ended for attempt in history.attempts)
     kinds = sorted(counts, key=lambda kind: (list(_COLORS).index(kind) if kind in _COLORS else len(_COLORS), kind))
     most = max(bar.share.machines for bar in bars)
     lanes = axis(
@@ -133,11 +133,6 @@ def gantt(history: History) -> Figure | None:
     )
 
 
-def _ended_as(attempt: AttemptRow) -> str:
-    """Return the kind of a bar: that of a failure, or a stop; empty for a success."""
-    return attempt.failure or ("" if attempt.stopped_at is None else _STOPPED)
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts `node-9` before `node-10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -153,7 +148,7 @@ def _bars(attempts: list[AttemptRow], shares: list[Share], clock: CampaignClock)
         _Bar(
             worker,
             shares[place],
-            _ended_as(attempts[place]),
+            attempts[place].ended,
             start,
             end,
             (attempts[place].trial, attempts[place].trial),
@@ -189,7 +184,7 @@ def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, most: int) -
         **heights,
         "type": "bar",
         "orientation": "h",
-        "name": f"{label(kind or 'success')} ({count})",
+        "name": f"{label(kind)} ({count})",
         "y": [label(bar.worker, 28) for bar in bars],
         "base": round_values((bar.started for bar in bars), digits=8),
         "x": round_values((bar.finished - bar.started for bar in bars), digits=5),
@@ -203,7 +198,7 @@ def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, most: int) -
 def _bar_label(bar: _Bar, unit: str) -> str:
     first, last = bar.trials
     who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
-    ended = label(bar.kind or "success")
+    ended = label(bar.kind)
     text = f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
     amounts = [plural(bar.share.machines, "machine")] if bar.share.machines > 1 else []
     if bar.share.gpus:

@@ -143,7 +143,7 @@ function showCampaigns({ campaigns }) {
 
 // ---- one campaign
 
-const results = { points: [], improvements: [], count: 0 };
+const results = { points: [], improvements: [], count: 0, caption: "" };
 let maximize = true;
 
 function takeResults(sent) {
@@ -153,11 +153,12 @@ function takeResults(sent) {
   results.improvements = sent.improvements;
   results.count = sent.count;
   results.range = sent.range;
+  results.caption = sent.caption;
 }
 
 function drawBest() {
   const { points, improvements, count } = results;
-  byId("best-outside").hidden = !results.range;
+  byId("best-caption").textContent = results.caption;
   const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
   const line = [...improvements, ...last];
   const few = points.length <= 300;

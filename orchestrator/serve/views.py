@@ -19,7 +19,7 @@ from orchestrator.history.remarks import remark
 from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
-from orchestrator.report.progress import visible_values
+from orchestrator.report.progress import best_caption, visible_values
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
@@ -144,7 +144,7 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
     return {
         "trial": attempt.trial,
         "attempt": attempt.attempt,
-        "ended": attempt.failure or ("succeeded" if attempt.stopped_at is None else "stopped"),
+        "ended": attempt.ended,
         "value": strict_json(attempt.value) if is_result else None,
         "message": attempt.message[:_MESSAGE],
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
@@ -181,7 +181,13 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     shown = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[shown:] if len(history.succeeded) - shown <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
-    whole = {"improvements": improvements, "count": len(history.succeeded), "range": visible_values(history)}
+    visible = visible_values(history)
+    whole = {
+        "improvements": improvements,
+        "count": len(history.succeeded),
+        "range": visible,
+        "caption": best_caption(history, visible),
+    }
     if shown and new is not None:
         points = [_point(shown + place, row) for place, row in enumerate(new, start=1)]
         return {"from": shown, "points": points, **whole}

@@ -55,7 +55,8 @@ Runs = Annotated[
 def best(
     folder: RunFolder,
     format_: Annotated[
-        BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
+        BestFormat,
+        typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell."),
     ] = BestFormat.YAML,
 ) -> None:
     """Print the best configuration of a run, for scripts: the one that the strategy recommends when
@@ -125,7 +126,8 @@ def compare(
         typer.Option("--picture", help="Also draw the best values so far into this file: .html, .png, .svg or .pdf."),
     ] = None,
 ) -> None:
-    """Compare runs: strategy, evaluations, best value and where it was found, time, utilisation."""
+    """Compare runs: strategy, evaluations, best value and where it was found, the recommended
+    configuration where values are noisy, time, utilisation."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
     table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
     for label, cells in side_by_side([history for _, history in histories]):
@@ -146,9 +148,14 @@ def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
         case BestFormat.JSON:
             return json.dumps(active)
         case BestFormat.ARGS:
-            return shlex.join(part for name, value in active.items() for part in (f"--{name}", str(value)))
+            return shlex.join(part for name, value in active.items() for part in _arguments(name, str(value)))
         case BestFormat.YAML:
             return yaml.safe_dump(active, sort_keys=False, allow_unicode=True).rstrip()
+
+
+def _arguments(name: str, value: str) -> tuple[str, ...]:
+    """Return an option and its value; in one argument where the value would be read as an option."""
+    return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
 def _written_front(state: CampaignState, format_: BestFormat) -> str:

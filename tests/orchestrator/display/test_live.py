@@ -41,7 +41,8 @@ def test_running_trials_last_results_and_failures_are_named_with_their_parameter
     newest = next(one for one in reversed(status.recent) if not one.failure)
     assert f"trial {newest.trial}: {newest.value:.6g} in" in text
     failure = next(one for one in reversed(status.recent) if one.failure)
-    assert f"trial {failure.trial}, {failure.failure}:" in text
+    again = "" if failure.is_final else ", runs again"
+    assert f"trial {failure.trial}, {failure.failure}{again}:" in text
     assert "trials/" in text
     assert " left" in text
 

@@ -48,16 +48,16 @@ def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> Non
 
 
 @pytest.mark.parametrize(
-    ("workers", "count", "least"),
-    [({}, 20, 1), ({"machines": 2, "cpus": 4}, 2, 2), ({"machines": 6, "cpus": 2, "ray_train": True}, 1, 3)],
+    ("workers", "count"),
+    [({}, 20), ({"machines": 2, "cpus": 4}, 2), ({"machines": 6, "cpus": 2, "ray_train": True}, 1)],
 )
-def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any], count: int, least: int) -> None:
+def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any], count: int) -> None:
     made = manifests(pods=Pods(image="registry.example/bbkb:1", pods=5, cpus=4, gpus=2), **workers)
     check(made.values())
     job = made["RayJob"]["spec"]
     (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
     assert f" --workers {count} " in job["entrypoint"]
-    assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (least, 5, 5)
+    assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (5, 5, 5), "nothing changes their number"
     assert group["rayStartParams"] == {"num-cpus": "4"}
     (container,) = group["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "4", "memory": "4Gi", "nvidia.com/gpu": "2"}

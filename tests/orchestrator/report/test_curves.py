@@ -3,6 +3,7 @@ decision was made."""
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from orchestrator.history.remarks import training
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.page import render, trial_table
 from orchestrator.report.summary import summary_cards
+from orchestrator.report.timeline import gantt
 from orchestrator.serve import views
 from tests.orchestrator.report.test_page import Page
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -85,7 +87,8 @@ def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: H
     assert described is not None
     assert described["training"] == training(history, continued)
     *before, last = (one["ended"] for one in described["attempts"])
-    assert set(before) == {"stopped early"}
+    assert set(before) <= {"stopped early", "paused"}
+    assert before
     assert last == "succeeded"
 
 
@@ -127,11 +130,19 @@ def test_the_last_step_is_not_compared_with_itself(history: History) -> None:
 def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
     continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
     ends = [views._end_row(history, one) for one in history.attempts if one.trial == continued.trial]
-    assert [one["ended"] for one in ends] == ["stopped"] * (len(ends) - 1) + ["succeeded"]
+    *stops, last = (one["ended"] for one in ends)
+    assert (set(stops) <= {"stopped early", "paused"}, last) == (True, "succeeded")
     assert ends[0]["value"] in set(continued.reports.values()) - {
         continued.value
     }  # at a pause, or where it was stopped
     assert ends[-1]["value"] == continued.value
+
+
+def test_bars_of_paused_attempts_and_of_those_stopped_early_are_counted_apart(history: History) -> None:
+    figure = gantt(history)
+    assert figure is not None
+    ends = Counter(attempt.ended for attempt in history.attempts)
+    assert {trace["name"] for trace in figure.traces} == {f"{name} ({count})" for name, count in ends.items()}
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])

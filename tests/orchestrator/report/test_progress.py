@@ -1,6 +1,8 @@
 """Curves: each equals a plain recomputation, and plotly accepts each picture."""
 
 import json
+import math
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 
 from objectives.parameters import Range
 from orchestrator.api import tune
+from orchestrator.campaign.goals import ConstraintGoal
 from orchestrator.history.fold import History
 from orchestrator.report.pictures import figures
 from orchestrator.report.progress import (
     batch_sizes,
+    best_caption,
     best_so_far,
     cumulative_regret,
     dictionary_sizes,
@@ -122,6 +126,8 @@ def test_the_best_line_is_in_the_picture_where_infeasible_values_are_better(tmp_
     assert high - low <= 1.1 * 2 * (high - min(feasible))
     assert f"{len(history.succeeded) - len(feasible)} outlying values lie outside" in figure.caption
     assert visible_values(history) == (low, high)  # what the live page shows
+    assert best_caption(history, (low, high)) == figure.caption
+    assert "a cross one that breaks a constraint" in figure.caption
 
 
 def test_a_campaign_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
@@ -156,6 +162,29 @@ def test_regret_is_recomputed_from_the_noise_free_values(log: SyntheticLog) -> N
     assert cumulative is not None
     assert simple.traces[0]["y"] == pytest.approx([min(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
     assert cumulative.traces[0]["y"] == pytest.approx([sum(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
+
+
+def test_regret_counts_feasible_results_only() -> None:
+    history = SyntheticLog(failure_share=0).history()
+    middle = float(np.median([row.metrics["noise_free"] for row in history.succeeded]))
+    goals = replace(history.goals, constraints=(ConstraintGoal(metric="noise_free", at_most=middle),))
+    history.campaign = replace(history.campaign, rules=replace(history.campaign.rules, goals=goals))
+    for row in history.succeeded:
+        row.is_feasible = row.metrics["noise_free"] <= middle
+    gaps = [OPTIMUM - row.metrics["noise_free"] if row.is_feasible else math.inf for row in history.succeeded]
+    first = next(place for place, gap in enumerate(gaps) if math.isfinite(gap))
+    assert 0 < sum(map(math.isinf, gaps)) < len(gaps)
+    simple, cumulative = simple_regret(history), cumulative_regret(history)
+    assert simple is not None
+    assert cumulative is not None
+    assert simple.traces[0]["y"][:first] == [None] * first
+    running = np.minimum.accumulate(gaps)
+    assert simple.traces[0]["y"][first:] == pytest.approx(list(running[first:]), rel=1e-5)
+    assert cumulative.traces[0]["y"][-1] == pytest.approx(sum(filter(math.isfinite, gaps)), rel=1e-5)
+    assert "Only results that satisfy all constraints count" in simple.caption
+    for row in history.succeeded:
+        row.is_feasible = False
+    assert simple_regret(history) is cumulative_regret(history) is None
 
 
 def test_there_is_no_regret_without_a_known_optimum() -> None:

@@ -49,15 +49,16 @@ def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
     assert drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
 
 
-def test_an_attempt_that_was_stopped_early_is_no_success() -> None:
+@pytest.mark.parametrize("stop", ["stopped early", "paused"])
+def test_an_attempt_that_was_stopped_is_no_success(stop: str) -> None:
     history = SyntheticLog(trials=12, sessions=1).history()
-    history.attempts[:] = [one._replace(stopped_at=3) if one.trial % 2 else one for one in history.attempts]
+    history.attempts[:] = [one._replace(stop=stop) if one.trial % 2 else one for one in history.attempts]
     figure = gantt(history)
     assert figure is not None
     bars = {trace["name"].partition(" (")[0]: trace for trace in figure.traces}
-    assert len(bars["stopped early"]["y"]) == sum(one.trial % 2 and not one.failure for one in history.attempts)
-    assert all("stopped early" in text for text in bars["stopped early"]["text"])
-    assert bars["success"]["marker"]["color"] != bars["stopped early"]["marker"]["color"]
+    assert len(bars[stop]["y"]) == sum(one.trial % 2 and not one.failure for one in history.attempts)
+    assert all(stop in text for text in bars[stop]["text"])
+    assert bars["succeeded"]["marker"]["color"] != bars[stop]["marker"]["color"]
 
 
 def test_thousands_of_attempts_share_bars_but_none_is_lost() -> None:

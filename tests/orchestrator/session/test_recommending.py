@@ -18,12 +18,14 @@ from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.events import ModelRefreshed, Recommendation, event_of
 from orchestrator.cli.main import app
 from orchestrator.display.live import render
+from orchestrator.history.comparing import side_by_side
 from orchestrator.report.page import render as page
 from orchestrator.report.summary import model_facts, recommended_parameters
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import advance, begin_progress
 from orchestrator.settings.model import load
 from orchestrator.store.runs import open_run
+from orchestrator.wording import short_text
 
 
 def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
@@ -71,6 +73,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     found = noisy_result._history.campaign.refresh.recommended
     assert found is not None
     assert noisy_result.recommended == found.parameters
+    assert noisy_result.recommendation == found
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == found.parameters
     best = noisy_result._history.campaign.best
@@ -87,6 +90,11 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert shown in screen.getvalue()
     assert f"value {shown}, minimised" in printed.stderr
     assert dict(recommended_parameters(noisy_result._history))["value"] == shown
+    rows = dict(side_by_side([noisy_result._history]))
+    assert rows["recommended"] == [shown]
+    assert {name: rows[name] for name in found.parameters} == {
+        name: [short_text(value)] for name, value in found.parameters.items()
+    }
     assert "Recommended: best estimate" in page(noisy_result._history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy_result._history)) == "Fitted lengthscales"
 
@@ -95,6 +103,9 @@ def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> 
     made = run_quadratic(tmp_path, 0.0, "maximize")
     assert made._history.campaign.refresh.recommended is None
     assert made.recommended == made.best.parameters
+    assert (made.recommendation.value, made.recommendation.estimate) == (made.best.value, None)
+    assert made.recommendation.evaluations == 1
+    assert "recommended" not in dict(side_by_side([made._history]))
     assert "Recommended" not in page(made._history, "smooth")
 
 

@@ -1,5 +1,6 @@
 """Tests of orchestrator/cli/commands/results.py: the best configuration, and runs side by side."""
 
+import argparse
 import json
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
+from orchestrator.cli.commands.results import BestFormat, _format
 from orchestrator.cli.main import app
 from orchestrator.errors import RunError, UserError
 from orchestrator.report.comparison import best_steps
@@ -43,6 +45,14 @@ def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> No
     assert json.loads(output_of("best", folder, "--format", "json")) == expected
     words = shlex.split(output_of("best", folder, "--format", "args"))
     assert words == ["--x", str(expected["x"]), "--model", expected["model"]]
+
+
+def test_arguments_with_a_dash_are_read_by_argparse() -> None:
+    words = shlex.split(_format({"level": "-O3", "shift": -0.5, "name": "a b", "none": None}, BestFormat.ARGS))
+    parser = argparse.ArgumentParser()
+    for name in ("level", "shift", "name"):
+        parser.add_argument(f"--{name}")
+    assert vars(parser.parse_args(words)) == {"level": "-O3", "shift": "-0.5", "name": "a b"}
 
 
 def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
