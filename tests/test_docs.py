@@ -1,6 +1,7 @@
 """README and documentation are true: their code runs, their campaign files are valid, their links
 lead somewhere."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from pydantic import BaseModel
@@ -19,7 +21,9 @@ from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb import load as load_run
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Observation
 from orchestrator.cli.main import app
 from orchestrator.cli.main import load as load_command
 from orchestrator.settings.model import Settings, load
@@ -83,19 +87,21 @@ def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def run_the_guides_strategy(name: str, candidates: int, monkeypatch: pytest.MonkeyPatch) -> Result:
+def run_the_guides_strategy(
+    name: str, candidates: int, monkeypatch: pytest.MonkeyPatch, executor: str = "inline", **options: object
+) -> Result:
     """Run a strategy of the guide, 24 evaluations in the present folder."""
     page = (REPOSITORY / "docs" / "guide" / "strategies.md").read_text()
-    code = re.search(r"^```python\n(.*?class LocalSearch.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert code is not None
-    Path("local_search.py").write_text(code[1])
+    codes = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    module = f"guide_{name.lower()}"  # each test imports its own
+    Path(f"{module}.py").write_text(next(code for code in codes if f"class {name}(" in code))
     campaign = {
         "name": "own",
         "objective": {"name": "branin"},
         "candidates": {"size": candidates},
-        "strategy": {"name": f"local_search:{name}", "batch": 8},
+        "strategy": {"name": f"{module}:{name}", **options},
         "budget": {"evaluations": 24},
-        "workers": {"executor": "inline"},
+        "workers": {"executor": executor, "count": 2},
     }
     Path("campaign.yaml").write_text(yaml.safe_dump(campaign))
     monkeypatch.syspath_prepend(Path.cwd())
@@ -109,7 +115,7 @@ def test_the_strategy_of_the_guide_learns_between_its_choices(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    choices = {row["batch"] for row in run_the_guides_strategy(name, 100, monkeypatch).rows()}
+    choices = {row["batch"] for row in run_the_guides_strategy(name, 100, monkeypatch, batch=8).rows()}
     assert choices == {1, 2, 3} if name == "LocalSearch" else len(choices) > 3
 
 
@@ -117,9 +123,31 @@ def test_the_strategy_of_the_guide_evaluates_no_candidate_twice_and_ends_with_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = run_the_guides_strategy("LocalSearch", 9, monkeypatch)
+    run = run_the_guides_strategy("LocalSearch", 9, monkeypatch, batch=8)
     assert sorted(row["arm"] for row in run.rows()) == list(range(9))
     assert "finished: every candidate was evaluated" in Path("runs/own/run.log").read_text()
+
+
+def test_the_guides_strategy_with_a_model_predicts_what_it_picks_and_counts_pending_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_the_guides_strategy("Improvement", 300, monkeypatch, "simulated", first=6)
+    trials = run._history.trials
+    has_model = [row.pick.mean is not None for row in trials]
+    assert has_model == sorted(has_model), "the random picks come first"
+    assert sum(has_model) >= 16
+    assert len({row.arm for row in trials}) == 24
+    features = np.linspace(0, 1, 60)[:, None]
+    strategy = importlib.import_module("guide_improvement").Improvement(first=4)
+    state = strategy.init(Arms.of(features), np.random.default_rng(0))
+    seen = [5, 20, 40, 58]
+    state = strategy.tell(state, [Observation(arm, float(features[arm, 0])) for arm in seen], np.random.default_rng(0))
+    picks = [pick.arm for pick in strategy.ask(state, [], 3).picks]
+    assert picks == [pick.arm for pick in strategy.ask(state, [], 3).picks]
+    assert len({*picks, *seen}) == 7
+    assert [pick.arm for pick in strategy.ask(state, picks[:1], 2).picks] == picks[1:]
+    assert np.argmax(strategy.posterior(state).mean) > 50
 
 
 @pytest.mark.parametrize("text", snippets("yaml"))
