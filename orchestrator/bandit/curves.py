@@ -29,6 +29,7 @@ class TrialCurve:
     steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
     rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
     is_finished: bool = False  # whether the last of them is the trial's final value
+    has_diverged: bool = False  # whether what it reported after the last of them was not finite
 
     @property
     def step(self) -> int:
@@ -36,16 +37,20 @@ class TrialCurve:
         return self.steps[-1] if self.steps else 0
 
     def after(self, step: int, reward: float) -> Self:
-        """Return the curve with a further value. A step that is not beyond the latest one and a
-        reward that is not finite change nothing: a trial that continues from a checkpoint repeats
-        steps."""
-        if step <= self.step or step < 1 or not math.isfinite(reward):
+        """Return the curve with a further value. A step that is not beyond the latest one changes
+        nothing: a trial that continues from a checkpoint repeats steps. A reward that is not
+        finite is no value, but is remembered until the next finite one."""
+        if step <= self.step or step < 1:
             return self
+        if not math.isfinite(reward):
+            return replace(self, has_diverged=True)
         reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
         length = len(self.steps)
         if length > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
             length -= 1  # the latest value is not the first one of its octave
-        return replace(self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward))
+        return replace(
+            self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward), has_diverged=False
+        )
 
     def end(self, reward: float, last_step: int | None = None) -> Self:
         """Return the finished curve with its final value, which counts at its latest step, or at
@@ -56,6 +61,7 @@ class TrialCurve:
             steps=(*self.steps[:-1], step),
             rewards=(*self.rewards[:-1], min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)),
             is_finished=True,
+            has_diverged=False,
         )
 
 
@@ -115,8 +121,13 @@ class Curves:
 
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
-        """The curves in the order of their trials."""
-        return tuple(self.by_trial[trial] for trial in sorted(self.by_trial))
+        """The curves in the order of their trials. The latest value of one that has diverged since
+        is the smallest of all latest values."""
+        ordered = [self.by_trial[trial] for trial in sorted(self.by_trial)]
+        worst = min((curve.rewards[-1] for curve in ordered), default=0.0)
+        return tuple(
+            replace(curve, rewards=(*curve.rewards[:-1], worst)) if curve.has_diverged else curve for curve in ordered
+        )
 
 
 @dataclass(frozen=True, eq=False)

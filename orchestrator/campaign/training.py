@@ -87,7 +87,8 @@ class TrainingRule:
             return None
         if at_rung is not None:
             return at_rung
-        return StopCause.FORECAST if is_hopeless() else None
+        # one that was continued goes on to its next pause: else it is stopped after a step, and chosen again
+        return StopCause.FORECAST if not is_continued and is_hopeless() else None
 
 
 def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
@@ -227,8 +228,10 @@ class Training:
 
     def best_unfinished(self, running: Iterable[int], sign: float, best: float | None) -> list[int]:
         """Return paused and `running` trials that may become better than `best`, a value, the most
-        promising one first: by their forecasts, before any forecast by their latest values."""
-        open_trials = {*self.paused, *running}
+        promising one first: by their forecasts, before any forecast by their latest values. None of
+        them has diverged: its forecast may be older."""
+        diverged = {trial for trial, curve in self.curves.items() if curve.has_diverged}
+        open_trials = {*self.paused, *running} - diverged
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in open_trials]
         if forecasts:
             hopeful = [

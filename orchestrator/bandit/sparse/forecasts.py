@@ -65,7 +65,8 @@ class PausedTrial:
 
 
 class PausedTrials:
-    """The stopped trials at a state, by upper bounds on their own final score, μ + w σ."""
+    """The stopped trials at a state that have not diverged, by upper bounds on their own final
+    score, μ + w σ."""
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
@@ -78,7 +79,8 @@ class PausedTrials:
         self._own = state.calibration.fitted.curve.own
         spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
         bounds = predictions.means + deviations * spread
-        self._left = _descending(predictions, bounds, {*pending, *state.set_aside.tolist()})
+        diverged = [curve.arm for curve in state.curves.by_trial.values() if curve.has_diverged]
+        self._left = _descending(predictions, bounds, {*pending, *diverged, *state.set_aside.tolist()})
         self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedTrial | None:
@@ -95,9 +97,9 @@ class PausedTrials:
         return best
 
 
-def _descending(predictions: TrialPredictions, bounds: Floats, running: Set[int]) -> Iterator[PausedTrial]:
-    """Yield trials of arms not in `running`: the largest bound, then the latest, first."""
+def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedTrial]:
+    """Yield trials of arms not in `excluded`: the largest bound, then the latest, first."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
-        if arm not in running:
+        if arm not in excluded:
             yield PausedTrial(int(predictions.trials[at]), arm, float(bounds[at]))

@@ -1,6 +1,9 @@
 """Learning curves: which values a trial keeps, and the numbers of pairs."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,10 +30,27 @@ def test_a_curve_has_one_value_per_octave_and_the_latest(steps: list[int]) -> No
     assert curve.step == max(steps, default=0)
 
 
-def test_a_curve_ignores_repeated_steps_and_values_that_are_not_finite() -> None:
+def test_a_curve_ignores_repeated_steps() -> None:
     curve = curve_of([1, 2, 3])
     assert curve.after(2, 9.0) == curve
-    assert curve.after(4, float("nan")) == curve
+    assert curve.after(3, float("nan")) == curve
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
+def test_a_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_that_is(reward: float) -> None:
+    curve = curve_of([1, 2, 3])
+    diverged = curve.after(4, reward)
+    assert diverged == replace(curve, has_diverged=True)
+    assert diverged.after(4, 0.5) == curve.after(4, 0.5)
+    assert diverged.end(0.5) == curve.end(0.5)
+
+
+def test_a_trial_that_has_diverged_counts_with_the_smallest_latest_value() -> None:
+    good, poor = TrialCurve(0, 5, (1, 2), (0.5, 0.9)), TrialCurve(1, 6, (1, 2), (0.1, 0.2))
+    diverged = replace(good, has_diverged=True)
+    assert Curves().updated([good, poor]).trials == (good, poor)
+    assert [one.rewards for one in Curves().updated([diverged, poor]).trials] == [(0.5, 0.2), (0.1, 0.2)]
+    assert Curves().updated([diverged]).trials[0].rewards == (0.5, 0.9)
 
 
 def test_a_final_value_replaces_the_latest_one() -> None:

@@ -111,6 +111,23 @@ def test_forecasts_decide_which_trials_are_completed() -> None:
     assert trials_to_finish(state) == (0,)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_trial_whose_last_value_is_not_finite_is_not_completed(value: float) -> None:
+    forecasts = refreshed(*(Forecast(trial=trial, mean=trial, low=trial - 1, high=trial + 1) for trial in range(3)))
+    before = paused(0.1, 0.5, 0.9, steps=18)
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    diverged = fold_from(
+        before,
+        forecasts,
+        TrialsContinued(time=2.0, trials=(again,), reason="promising"),
+        dispatch((2, 2)),
+        reports(2, value, 5, attempt=2, first=5),
+    )
+    assert trials_to_finish(fold_from(before, forecasts)) == (2,)
+    assert trials_to_finish(diverged) == (1,)
+    assert stop_cause(diverged, 2) is StopCause.FINISH
+
+
 def test_a_trial_that_is_being_completed_is_not_given_up_for_one_that_looks_better_for_a_while() -> None:
     again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     state = fold_from(
@@ -175,6 +192,16 @@ def test_a_trial_that_was_continued_runs_from_its_pause_to_the_end() -> None:
     for until in (9, END):
         state = fold_from(before, *events, reports(2, 0.9, until, attempt=2, first=6))
         assert stop_cause(state, 2) is None
+
+
+def test_a_forecast_stops_a_new_trial_but_a_continued_one_only_at_its_next_pause() -> None:
+    poor = [Forecast(trial=trial, mean=0.1, low=0.0, high=0.2) for trial in range(2)]
+    again = ContinuedTrial(trial=1, arm=11, attempt=1, parameters={})
+    before = fold(opened(1000), *started(0.1, 0.1, 0.9), success(2, 0.9), stop(1, 0.1, 4), refreshed(*poor))
+    state = fold_from(before, TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((1, 2)))
+    assert [stop_cause(state, trial) for trial in range(2)] == [StopCause.FORECAST, None]
+    paused_again = fold_from(state, reports(1, 0.1, 5, attempt=2, first=5))
+    assert stop_cause(paused_again, 1) is StopCause.PAUSE
 
 
 def test_nothing_is_stopped_at_its_last_step() -> None:

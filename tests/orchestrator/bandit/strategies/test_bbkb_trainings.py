@@ -1,6 +1,7 @@
 """BBKB with learning curves: when they are learned, and which stopped trials compete with new
 ones."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,25 @@ def test_the_stopped_trials_compete_in_the_order_of_their_bounds(features: np.nd
     expected = [trial for trial in predictions.trials[np.argsort(-bounds)].tolist() if trial not in running]
     assert taken == expected
     assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
+
+
+def test_a_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_continued(features: np.ndarray) -> None:
+    bbkb, taken, means = strategy(), [], []
+    for has_diverged in (False, True):
+        curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
+        paused = [trial for trial in range(TRIALS) if trial % 2]
+        best = max(paused, key=lambda trial: curves[trial].rewards[-1])
+        if has_diverged:
+            curves[best] = curves[best].after(5, math.nan)
+        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
+        seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+        state = bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(0))
+        competing = PausedTrials(state, (), 2.0)
+        tops = [competing.take(-100.0, 0.0) for _ in paused]
+        taken.append({top.trial for top in tops if top is not None})
+        means.append(bbkb.predict_trials(state, [best])[0].mean)
+    assert taken[0] - taken[1] == {best}
+    assert means[1] < means[0]
 
 
 def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: np.ndarray) -> None:
