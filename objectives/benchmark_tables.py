@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 _EDGES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 _UNITS = Ordered((16, 32, 64, 128, 256, 512))
-_ACTIVATION, _DROPOUT = Choice(("relu", "tanh")), Ordered((0.0, 0.3, 0.6))
+_ACTIVATION = Choice(("relu", "tanh"))
+_DROPOUT = Ordered((0.0, 0.3, 0.6))
 NAS_BENCH_201_SPACE: Space = {f"op{edge}": Choice(_EDGES) for edge in range(6)}
 FCNET_SPACE: Space = {
     "activation_fn_1": _ACTIVATION,

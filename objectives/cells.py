@@ -17,9 +17,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-CONVOLUTION, PROJECTION, POOLING = "conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3"
+CONVOLUTION = "conv3x3-bn-relu"
+PROJECTION = "conv1x1-bn-relu"
+POOLING = "maxpool3x3"
 OPERATIONS = (CONVOLUTION, PROJECTION, POOLING)
-MOST_VERTICES, MOST_EDGES = 7, 9
+MOST_VERTICES = 7
+MOST_EDGES = 9
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Cell:
 
     @property
     def vertices(self) -> int:
-        """Their number, input and output included."""
+        """The number of vertices, input and output included."""
         return len(self.operations) + 2
 
     def before(self, vertex: int) -> list[int]:
@@ -85,11 +88,11 @@ class CellSet:
 
     @property
     def vertices(self) -> int:
-        """V."""
+        """The number of vertices of each cell, V."""
         return int(self.adjacency.shape[1])
 
     def cell(self, number: int) -> Cell:
-        """Return one of them."""
+        """Return the cell `number`, from 0."""
         edges = tuple((int(u), int(v)) for u, v in np.argwhere(self.adjacency[number]))
         return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
 

@@ -30,7 +30,9 @@ from objectives.returned import as_evaluation
 from objectives.shell_text import places
 
 KEPT_BYTES = 65536  # of each output stream, its end
-KEPT_LINES, KEPT_CHARACTERS = 20, 4000  # of standard error in a failure's message, its end
+# of the end of standard error, in a failure's message
+KEPT_LINES = 20
+KEPT_CHARACTERS = 4000
 DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outside of the process group keeps open
 
 # $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher
@@ -222,13 +224,13 @@ class _Tail:
     def __init__(self, stream: IO[bytes] | None, *takers: Callable[[bytes], None] | None) -> None:
         self._stream = stream
         self._takers = [take for take in takers if take is not None]
-        self._kept = b""
+        self._tail = b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         while self._stream and (chunk := os.read(self._stream.fileno(), KEPT_BYTES)):
-            self._kept = (self._kept + chunk)[-KEPT_BYTES:]
+            self._tail = (self._tail + chunk)[-KEPT_BYTES:]
             for take in self._takers:
                 take(chunk)
         _close(self._stream)
@@ -240,7 +242,7 @@ class _Tail:
     def text(self) -> str:
         """Return the last part of the output, known at the stream's end."""
         self.wait(DRAIN_SECONDS)
-        return self._kept.decode("utf-8", errors="replace")
+        return self._tail.decode("utf-8", errors="replace")
 
 
 def _failure(status: int, errors: str) -> str:

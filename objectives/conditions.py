@@ -85,7 +85,7 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One test of a clause."""
+    """One test of a clause: a parameter, an operator and a bound."""
 
     name: str  # what is compared
     operator: str  # how it is compared

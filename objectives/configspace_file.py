@@ -152,13 +152,13 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
     merged: Plain = {}
     for clause in clauses:
         for name, test in clause.items():
-            other = merged.get(name)
+            previous = merged.get(name)
             if name not in merged:
                 merged[name] = test
-            elif isinstance(other, list) and isinstance(test, list):
-                merged[name] = [value for value in other if value in test]
-            elif isinstance(other, dict) and isinstance(test, dict) and not set(other) & set(test):
-                merged[name] = {**other, **test}
+            elif isinstance(previous, list) and isinstance(test, list):
+                merged[name] = [value for value in previous if value in test]
+            elif isinstance(previous, dict) and isinstance(test, dict) and not set(previous) & set(test):
+                merged[name] = {**previous, **test}
             else:
                 raise ObjectiveError(f"the conditions on {name!r} cannot be joined; write them as one")
     return merged

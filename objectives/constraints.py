@@ -117,10 +117,10 @@ def order_parameters(space: Space) -> list[str]:
     names, place = list(space), {name: index for index, name in enumerate(space)}
     needs = [{place[other] for other in names_in(conditions(parameter))} for parameter in space.values()]
     needed_by: dict[int, list[int]] = defaultdict(list)
-    for index, others in enumerate(needs):
-        for other in others:
+    for index, needed in enumerate(needs):
+        for other in needed:
             needed_by[other].append(index)
-    missing = [len(others) for others in needs]
+    missing = [len(needed) for needed in needs]
     ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
     ordered: list[str] = []
     while ready:

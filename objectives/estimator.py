@@ -83,7 +83,7 @@ class SklearnEstimator:
         return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
 
     def default_space(self) -> Space:
-        """Empty: the campaign file has the space."""
+        """Return an empty space: the campaign file has the parameters."""
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
@@ -109,7 +109,7 @@ class SklearnEstimator:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """Rows with what is to be predicted of them."""
+    """Rows of features, and for each row the label or number to be predicted."""
 
     numbers: NDArray[np.float64]  # (n, p), NaN where one is missing
     texts: NDArray[np.object_]  # (n, q), None where one is missing
@@ -185,8 +185,8 @@ class CrossValidation:
         from sklearn.pipeline import make_pipeline
 
         estimator = _make(self.options.estimator)
-        drawn = {"random_state": seed % 2**32} if "random_state" in estimator.get_params() else {}
-        estimator.set_params(**{**drawn, **parameters})
+        seeded = {"random_state": seed % 2**32} if "random_state" in estimator.get_params() else {}
+        estimator.set_params(**{**seeded, **parameters})
         return make_pipeline(_preparation(self.table.numbers.shape[1], self.table.texts.shape[1]), estimator)
 
 
@@ -245,11 +245,11 @@ def _read_file(path: Path, target: str) -> LabelledTable:
     """Return the columns of a table; the target must not have gaps."""
 
     def only_target(names: Iterable[str]) -> list[str]:
-        known = list(names)
-        if target not in known:
+        accepted = list(names)
+        if target not in accepted:
             raise ObjectiveError(
-                f"objective.options.target must be a column of {path} ({', '.join(known)}), "
-                f"got {target!r}{did_you_mean(target, known)}"
+                f"objective.options.target must be a column of {path} ({', '.join(accepted)}), "
+                f"got {target!r}{did_you_mean(target, accepted)}"
             )
         return [target]
 

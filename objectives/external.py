@@ -44,11 +44,11 @@ class PythonCallable:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises what it raises, and InvalidValueError without a number."""
-        return call_with(_looked_up(self), parameters, seed, report, self.path)
+        return call_with(_import_function(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
         """Import the function; raises what its module raises."""
-        _looked_up(self)
+        _import_function(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these
@@ -68,7 +68,7 @@ class PythonCallable:
 
 
 @functools.lru_cache(maxsize=8)
-def _looked_up(named: PythonCallable) -> Callable[..., object]:
+def _import_function(named: PythonCallable) -> Callable[..., object]:
     """Return the function, imported once for each process."""
     return named.function()
 

@@ -23,7 +23,8 @@ from objectives.objective import Candidates
 from objectives.parameters import Choice, Parameter, Range
 from objectives.space import SearchSpace, first_occurrences
 
-SMALLEST_STEP, LARGEST_STEP = 0.01, 0.5
+SMALLEST_STEP = 0.01
+LARGEST_STEP = 0.5
 FINE = 32  # values from which on numbers are moved like real ones
 
 _ROUNDS = 8  # at most, when forbidden configurations are drawn again
@@ -59,7 +60,7 @@ def grow(
 
 
 def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Candidates:
-    """Return `candidates`, and `more` after them."""
+    """Return `candidates`, and those of `appended` after them."""
     columns = {
         name: np.concatenate(_comparable(candidates.columns[name], appended.columns[name])) for name in space.parameters
     }
@@ -101,7 +102,7 @@ class _Children:
         for _ in range(_ROUNDS):
             missing = count - len(allowed)
             children = self._space.existing(self._mix(missing))
-            allowed = np.concatenate((allowed, children[self._space.allowed(children)]))
+            allowed = np.concatenate((allowed, children[self._space.is_allowed(children)]))
             if len(allowed) >= count:
                 break
         return allowed

@@ -52,7 +52,7 @@ class ObjectiveOptions(Protocol):
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """Options that name files."""
+    """Options of an objective that name files, by paths below the campaign file's folder."""
 
     def with_absolute_paths(self, folder: Path) -> "ObjectiveOptions":
         """Return the same options with absolute paths.

@@ -94,16 +94,16 @@ class Range:
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
-        """None: a range does not list its values."""
+        """An empty tuple: a range does not list its values."""
         return ()
 
     @property
     def wording(self) -> str:
-        """The values as text."""
+        """The values as text for a message, such as `real numbers from 0 to 1`."""
         kind = "integers" if self.integer else "real numbers"
         step = f" in steps of {self.step:g}" if self.step is not None else ""
         log = ", logarithmic" if self.log else ""
-        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{log}{_expected(self)}"
+        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{log}{_rule_of(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ class Choice:
 
     @property
     def wording(self) -> str:
-        """The values as text."""
+        """The values as text for a message, such as `one of relu, tanh`."""
         weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
-        return f"one of {_list_values(self.choices)}{weights}{_expected(self)}"
+        return f"one of {_list_values(self.choices)}{weights}{_rule_of(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,8 @@ class Ordered:
 
     @property
     def wording(self) -> str:
-        """The values as text."""
-        return f"one of {_list_values(self.ordered)}, in this order{_expected(self)}"
+        """The values as text for a message, such as `one of relu, tanh`."""
+        return f"one of {_list_values(self.ordered)}, in this order{_rule_of(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Constant:
 
     @property
     def wording(self) -> str:
-        """The values as text."""
+        """The values as text for a message, such as `one of relu, tanh`."""
         return f"always {self.constant}"
 
 
@@ -212,7 +212,7 @@ def has_prior(space: Space) -> bool:
     return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
 
 
-def _expected(parameter: Range | Choice | Ordered) -> str:
+def _rule_of(parameter: Range | Choice | Ordered) -> str:
     if parameter.prior is None:
         return ""
     return f", {parameter.prior} expected with {parameter.confidence} confidence"
@@ -231,8 +231,8 @@ def _set_prior(parameter: Range | Choice | Ordered) -> None:
 
 
 def _list_values(values: Sequence[object]) -> str:
-    rest = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
-    return ", ".join(map(str, values[:_SHOWN])) + rest
+    ending = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + ending
 
 
 def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
@@ -278,9 +278,9 @@ def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:
 def _require_distinct(name: str, levels: Sequence[Scalar]) -> None:
     if not levels:
         raise ValueError(f"{name} must hold at least one value, got none")
-    seen: set[Scalar] = set()
+    previous: set[Scalar] = set()
     for level in levels:
         # by equality, so that 1, 1.0 and True count as one value, as for most objectives
-        if level in seen:
+        if level in previous:
             raise ValueError(f"{name} must differ from each other, got {level!r} twice")
-        seen.add(level)
+        previous.add(level)

@@ -87,14 +87,14 @@ def _load_once(pickled: PickledFunction) -> Callable[..., object]:
     return pickled.function()
 
 
-def has_equal_code(one: Callable[..., object], other: Callable[..., object]) -> bool:
+def has_equal_code(first: Callable[..., object], second: Callable[..., object]) -> bool:
     """Return whether two functions have the same instructions and constants, wherever in a file
     they stand.
 
     Pickles cannot be compared: the same function may have other bytes in another process. What a
     function calls, and the values of other names in it, are not compared.
     """
-    return _essence(_code_of(one)) == _essence(_code_of(other))
+    return _essence(_code_of(first)) == _essence(_code_of(second))
 
 
 def _code_of(function: Callable[..., object]) -> CodeType | None:
@@ -102,8 +102,9 @@ def _code_of(function: Callable[..., object]) -> CodeType | None:
     one that is not written in Python."""
     if isinstance(function, functools.partial):
         return _code_of(function.func)
-    own = getattr(function, "__code__", None)
-    code = getattr(type(function).__call__, "__code__", None) if own is None else own
+    code = getattr(function, "__code__", None)
+    if code is None:
+        code = getattr(type(function).__call__, "__code__", None)
     return code if isinstance(code, CodeType) else None
 
 
@@ -146,7 +147,7 @@ def pickle_function(function: Callable[..., object], folder: Path) -> PickledFun
 
 def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:
     """Warn that a function takes large objects along, and name the largest ones."""
-    sizes = sorted(((_size_of(value), name) for name, value in _taken_along(function).items()), reverse=True)
+    sizes = sorted(((_size_of(value), name) for name, value in _pickled_variables(function).items()), reverse=True)
     large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
     named = f": {', '.join(large)}" if large else ""
     warnings.warn(
@@ -157,14 +158,14 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
     )
 
 
-def _taken_along(function: Callable[..., object]) -> dict[str, object]:
+def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:
     """Return what is pickled with a function, by name: variables around it, arguments of a partial,
     an object's attributes."""
     if isinstance(function, functools.partial):
         arguments = {f"argument {number}": value for number, value in enumerate(function.args, 1)}
-        return {**_taken_along(function.func), **arguments, **function.keywords}
+        return {**_pickled_variables(function.func), **arguments, **function.keywords}
     if inspect.ismethod(function):
-        return {**vars(function.__self__), **_taken_along(function.__func__)}
+        return {**vars(function.__self__), **_pickled_variables(function.__func__)}
     if not inspect.isfunction(function):
         return dict(getattr(function, "__dict__", {}))
     defaults = {name: argument.default for name, argument in inspect.signature(function).parameters.items()}

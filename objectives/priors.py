@@ -38,7 +38,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
     return coding.nearest(parameter, np.clip(places, 0.0, 1.0))
 
 
-def expected(space: Space) -> dict[str, float]:
+def expected_codes(space: Space) -> dict[str, float]:
     """Return the codes of the values that are expected to be good, by their parameters."""
     return {
         name: coding.code_of(parameter, parameter.prior)
@@ -64,9 +64,9 @@ def _log_density(parameter: Range | Choice | Ordered, codes: Codes) -> NDArray[n
     code, exists = coding.code_of(parameter, parameter.prior), ~np.isnan(codes)
     confidence = parameter.confidence or "medium"
     if isinstance(parameter, Choice):
-        ratio, others = RATIOS[confidence], len(parameter.choices) - 1.0
+        ratio, further = RATIOS[confidence], len(parameter.choices) - 1.0
         less = -math.log(ratio)
-        density = np.full(len(codes), less * others / (others + ratio))
+        density = np.full(len(codes), less * further / (further + ratio))
         density[exists] = np.where(codes[exists] == code, 0.0, less)
         return density
     density = np.full(len(codes), -0.5)

@@ -61,7 +61,7 @@ class _Reader:
         self._is_word_start = self._is_escaped = False
 
     def read(self, text: str) -> None:
-        """Advance by this text."""
+        """Advance the state of the quotes by this piece of the command."""
         position = 0
         while position < len(text):
             position += self._step(text, position)

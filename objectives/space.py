@@ -95,7 +95,7 @@ class SearchSpace:
         """The parameters that may not exist."""
         return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
 
-    def allowed(self, codes: Codes) -> Mask:
+    def is_allowed(self, codes: Codes) -> Mask:
         """Return which (A,) of the configurations `codes` (A, P) no clause forbids."""
         return ~holds(self.parameters, self.forbid, codes)
 
@@ -230,11 +230,11 @@ class SearchSpace:
                 codes[0, column[name]] = 0.0
             else:
                 raise _MissingError(f"{name} is missing")
-        if not self.allowed(codes)[0]:
+        if not self.is_allowed(codes)[0]:
             raise ObjectiveError("the configuration is forbidden")
         return codes
 
-    def completed(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
+    def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
         """Return the configuration with every parameter that it leaves out drawn, so that it is
         allowed; as it is when none is missing. Values are drawn as those of candidates are.
 
@@ -249,12 +249,12 @@ class SearchSpace:
             return configuration
         numbers = {name: index for index, name in enumerate(self.parameters)}
         positions = rng.random((_LEAST_DRAWS, len(numbers)))
-        drawn = _draw(self.parameters, dict(zip(numbers, positions.T, strict=True)), _LEAST_DRAWS)
+        columns = _draw(self.parameters, dict(zip(numbers, positions.T, strict=True)), _LEAST_DRAWS)
         named = [name for name, value in configuration.items() if value is not None]
         for name in named:
-            drawn[:, numbers[name]] = self._code(name, configuration[name])
-        codes = self.existing(drawn)
-        fits = self.allowed(codes) & ~np.isnan(codes[:, [numbers[name] for name in named]]).any(axis=1)
+            columns[:, numbers[name]] = self._code(name, configuration[name])
+        codes = self.existing(columns)
+        fits = self.is_allowed(codes) & ~np.isnan(codes[:, [numbers[name] for name in named]]).any(axis=1)
         left_out = [numbers[name] for name, value in configuration.items() if value is None]
         fits &= np.isnan(codes[:, left_out]).all(axis=1)
         if not fits.any():
@@ -372,14 +372,16 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
     while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
         most *= 2
     for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
-        drawn = _draw(space.parameters, dict(zip(varying, positions.T, strict=False)), len(positions))
+        columns = _draw(space.parameters, dict(zip(varying, positions.T, strict=False)), len(positions))
         if is_informed:
-            _draw_near_priors(space.parameters, drawn, dict(zip(varying, positions.T, strict=False)), positions[:, -1])
+            _draw_near_priors(
+                space.parameters, columns, dict(zip(varying, positions.T, strict=False)), positions[:, -1]
+            )
             if not filled:
-                expected = priors.expected(space.parameters)
-                drawn[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())
-        valid = space.existing(drawn)
-        valid = valid[space.allowed(valid)][: size - filled]
+                expected = priors.expected_codes(space.parameters)
+                columns[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())
+        valid = space.existing(columns)
+        valid = valid[space.is_allowed(valid)][: size - filled]
         codes[filled : filled + len(valid)] = valid
         filled += len(valid)
         if filled == size:

@@ -104,9 +104,9 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _hide_password(match: re.Match[str]) -> str:
-    password, at, rest = _split(match["rest"])
+    password, at, address = _split(match["rest"])
     is_shown = not at or _REFERENCE.fullmatch(password)
-    return match[0] if is_shown else f"{match['head']}{HIDDEN}@{rest}"
+    return match[0] if is_shown else f"{match['head']}{HIDDEN}@{address}"
 
 
 def _hide_value(match: re.Match[str]) -> str:
@@ -119,13 +119,13 @@ def _is_secret(setting: re.Match[str]) -> bool:
     return unquote(setting["key"]).lower().endswith(_SECRET_ENDINGS)
 
 
-def _split(rest: str) -> tuple[str, str, str]:
+def _split(address: str) -> tuple[str, str, str]:
     """Return password, `@` and the rest. A password may contain `/` and even a bare `@`."""
-    password, at, rest = rest.partition("@")
-    while at and "@" in (host := re.split(r"[/?]", rest, maxsplit=1)[0]):
-        more, _, _ = host.partition("@")
-        password, rest = f"{password}@{more}", rest[len(more) + 1 :]
-    return password, at, rest
+    password, at, address = address.partition("@")
+    while at and "@" in (host := re.split(r"[/?]", address, maxsplit=1)[0]):
+        password_end, _, _ = host.partition("@")
+        password, address = f"{password}@{password_end}", address[len(password_end) + 1 :]
+    return password, at, address
 
 
 def _literal_secrets(url: str) -> list[str]:
@@ -155,7 +155,7 @@ def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
         return None if text is None else in_environment(text, environment)
 
     query = {
-        key: tuple(in_environment(one, environment) for one in value)
+        key: tuple(in_environment(item, environment) for item in value)
         if isinstance(value, tuple)
         else in_environment(value, environment)
         for key, value in url.query.items()

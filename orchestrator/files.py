@@ -12,7 +12,8 @@ import stat
 import uuid
 from pathlib import Path
 
-PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
 _ORDINARY_FILE = 0o666  # less the user's umask
 
 

@@ -13,7 +13,8 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
-_FIRST, _LAST = -6.2e10, 253_402_300_799.0  # in the years 5 and 9999
+_FIRST = -6.2e10  # in the year 5
+_LAST = 253_402_300_799.0  # in the year 9999
 _EPOCH_FROM = 1e9  # larger values are wall-clock times (2001 and later), smaller ones virtual times
 
 

@@ -36,7 +36,7 @@ TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the tr
 
 
 class Executor(Protocol):
-    """Runs attempts somewhere."""
+    """Runs attempts: in this process, on Ray, or in virtual time."""
 
     @property
     def slots(self) -> int:
@@ -48,7 +48,7 @@ class Executor(Protocol):
         outcome from `next_outcomes`, as if it were submitted here."""
 
     def listen(self, take: TakeReports) -> None:
-        """Give intermediate values to `take`."""
+        """Pass intermediate values to `take`, which returns the trials that are to be stopped."""
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Start these attempts, or queue them."""

@@ -31,7 +31,7 @@ class InlineExecutor:
 
     @property
     def slots(self) -> int:
-        """One."""
+        """The number of evaluations at the same time: 1."""
         return 1
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
@@ -79,7 +79,7 @@ class InlineExecutor:
             self._cancelled.append(cancellation(attempt.trial, attempt.attempt, now, now, "inline"))
 
     def pause(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for these seconds."""
         time.sleep(seconds)
 
     def now(self) -> float:
@@ -87,7 +87,7 @@ class InlineExecutor:
         return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Nothing is kept."""
+        """Do nothing: no outcome is kept beyond this process."""
 
     def close(self, leave_running: bool = False) -> None:
         """Forget what is queued."""

@@ -76,7 +76,7 @@ class Reported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IntermediateValue:
-    """What an attempt reported while it ran."""
+    """A value that an attempt reported while it ran."""
 
     trial: int
     attempt: int

@@ -15,7 +15,7 @@ from workers.thread_output import copy_of_thread
 
 @dataclass(slots=True)
 class Printed:
-    """What an attempt prints."""
+    """The output that an attempt printed."""
 
     # appends bytes to its output, such as those of a command; None where no output is kept
     write: Callable[[bytes], None] | None = None
@@ -23,7 +23,7 @@ class Printed:
     # run's folder
     unshared_end: str = ""
 
-    def sent_with(self, outcome: Outcome) -> Outcome:
+    def add_to(self, outcome: Outcome) -> Outcome:
         """Return the outcome with the output that has to travel with it."""
         return replace(outcome, output=self.unshared_end) if self.unshared_end else outcome
 

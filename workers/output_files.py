@@ -20,7 +20,9 @@ from typing import BinaryIO
 FILE_BYTES = 4 * 1024 * 1024  # of one part of an attempt's output; two parts are kept
 HEADER_BYTES = 64
 SENT_BYTES = 64 * 1024  # of the end of the output, which returns with the outcome from a node without the run's folder
-TAIL_LINES, TAIL_CHARACTERS = 20, 2000  # of the end of the output, in a failure's message
+# of the end of the output, in a failure's message
+TAIL_LINES = 20
+TAIL_CHARACTERS = 2000
 _LOGGER = logging.getLogger("bbkb.executor")
 _NAME = re.compile(r"output-([1-9][0-9]*)\.txt")
 _ANY_NAME = re.compile(r"output-[1-9][0-9]*(\.older)?\.txt")

@@ -65,7 +65,7 @@ class Reports:
             )
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else int(step)
-        self._last = Reported(at, number, _checked(metrics) if metrics else ())
+        self._last = Reported(at, number, _check_metrics(metrics) if metrics else ())
         self.last_value = number if isfinite(number) else self.last_value
         stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
         is_recorded = self._count % stride == 0
@@ -85,11 +85,11 @@ class Reports:
 
     @property
     def last_step(self) -> int:
-        """Of the newest report; −1 before the first."""
+        """The step of the newest report; −1 before the first."""
         return -1 if self._last is None else self._last.step
 
 
-def _checked(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
+def _check_metrics(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
     """Convert further numbers of a report. Raises InvalidValueError for what is no number, for too
     many, and for a name that is too long."""
     numbers: list[tuple[str, float]] = []

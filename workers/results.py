@@ -61,8 +61,8 @@ def _entry(name: str, why: str) -> str:
 def _remark(left_out: list[str]) -> str:
     if not left_out:
         return ""
-    more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
-    return f"metrics left out: {', '.join(left_out[:_NAMED])}{more}"
+    ending = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    return f"metrics left out: {', '.join(left_out[:_NAMED])}{ending}"
 
 
 def text_of(name: object) -> str:

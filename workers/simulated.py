@@ -32,7 +32,7 @@ from workers.messages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Durations:
+class DurationModel:
     """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`):
     log-normal, with stragglers."""
 
@@ -101,7 +101,7 @@ class SimulatedExecutor:
         self,
         objective: Objective,
         slots: int,
-        durations: Durations,
+        durations: DurationModel,
         failures: Failures,
         seed: int,
         start_at: float = 0.0,
@@ -123,7 +123,7 @@ class SimulatedExecutor:
 
     @property
     def slots(self) -> int:
-        """Virtual workers."""
+        """The number of virtual workers."""
         return self._slots
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
@@ -218,15 +218,15 @@ class SimulatedExecutor:
         heapq.heapify(self._running)
 
     def pause(self, seconds: float) -> None:
-        """Advance the clock."""
+        """Advance the virtual clock by these seconds."""
         self._now += seconds
 
     def now(self) -> float:
-        """Return virtual seconds."""
+        """Return the virtual time, in seconds since the start."""
         return self._now
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Nothing is kept."""
+        """Do nothing: no outcome is kept beyond this process."""
 
     def close(self, leave_running: bool = False) -> None:
         """Forget what is queued and running."""

@@ -13,7 +13,8 @@ from benchmarks.papers.findings import Floats
 from benchmarks.regret import cumulative_regret, simple_regret
 from orchestrator.bandit.arrays import Indices
 from orchestrator.campaign.events import Event
-from orchestrator.history.fold import History, TrialRow, fold
+from orchestrator.history.fold import History, fold
+from orchestrator.history.rows import TrialRow
 
 WARM_START = "warm start"  # the reasons of batches that a strategy did not choose by its rule
 

@@ -39,7 +39,7 @@ def split_rows(
 
 
 def rows_of(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
-    """Return the chosen images."""
+    """Return the images at `positions`."""
     return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 
 

@@ -107,7 +107,7 @@ class Rows:
     scale: float  # the value of one step of a pixel
 
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
-        """Return the chosen rows in [0, 1], float32."""
+        """Return the rows at the positions `rows`, their values scaled to [0, 1], as float32."""
         return self.pixels[rows] * np.float32(self.scale)
 
 

@@ -113,7 +113,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._intersection = IntersectionSearchSpace()
         self._space: dict[str, BaseDistribution] = {}
         self._optimizer: Optimizer | None = None
-        self._seen = 0  # the number of trials that were read
+        self._trials_read = 0  # the number of trials that were read
         self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
         self._choosing = 0  # earlier trials that run and whose parameters are being chosen at the same time
         self._reported: dict[int, int] = {}  # by open trial, its largest step that was learned
@@ -123,17 +123,17 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         """Return the optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
-            self._space, self._seen, self._open, self._reported = dict(space), 0, {}, {}
+            self._space, self._trials_read, self._open, self._reported = dict(space), 0, {}, {}
         trials = study.get_trials(deepcopy=False)
-        self._open |= dict.fromkeys(range(self._seen, len(trials)))
-        self._seen = len(trials)
+        self._open |= dict.fromkeys(range(self._trials_read, len(trials)))
+        self._trials_read = len(trials)
         self._choosing = 0
         ended: list[Configuration] = []
         values: list[float | None] = []
         for number, previous in list(self._open.items()):
             finished_trial = trials[number]
             configuration = (
-                self._expected(self._optimizer, finished_trial)
+                self._add_pending(self._optimizer, finished_trial)
                 if previous is None and number != trial.number
                 else previous
             )
@@ -165,7 +165,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
                 optimizer.report(configuration, sign * trial.intermediate_values[step], at)
             self._reported[trial.number] = step
 
-    def _expected(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
+    def _add_pending(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
         """Return a trial that was proposed elsewhere, pending from now on; None when its parameters
         are not known yet or not those of the space, or the strategy takes none from elsewhere."""
         if not set(self._space) <= set(trial.params):

@@ -10,7 +10,7 @@ from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import ResultDelivery
 from orchestrator.api.result import Result, TrialResult, result_of
-from orchestrator.api.resuming import Resume, continued, find_run
+from orchestrator.api.resuming import Resume, find_run, prepare_resume
 from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
 from orchestrator.ask_tell.checks import (
@@ -148,7 +148,7 @@ class Campaign:
         console = SafeConsole(quiet=not progress)
         if begun is None:
             return _session(*self._create(), console, address, on_result)
-        prepared = continued(begun, self.settings, functools.partial(say, console))
+        prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):
             return result_of(begun)
         make_folder(begun)

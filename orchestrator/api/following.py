@@ -30,7 +30,7 @@ class ResultDelivery:
         self._run = run
         self._metric = metric
         self._on_result = on_result
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
         self._earlier = 0  # how many events are of earlier sessions
         self._folded = 0, CampaignState()  # how many events are folded, and the state after them
@@ -47,7 +47,7 @@ class ResultDelivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._ended.set()
         if self._on_result is None:
             return
         self._thread.join()
@@ -59,7 +59,7 @@ class ResultDelivery:
             with self._run.store() as store:
                 is_over = False
                 while not is_over:
-                    is_over = self._over.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
+                    is_over = self._ended.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
                     self._catch_up(store)
         except BaseException as error:  # raised again in the thread that started the campaign
             self._error = error

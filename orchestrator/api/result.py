@@ -13,8 +13,9 @@ from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
+from orchestrator.history.rows import TrialRow
 from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import facts_html
 
@@ -34,11 +35,11 @@ class TrialResult:
         trial: its number; None for a result that was known before the campaign.
         parameters: the configuration.
         value: the result, on the user's scale; None when the trial failed.
-        status: succeeded, stopped, failed, …; existing for a result that was known before the
+        status: queued, running, succeeded, stopped, failed; existing for a result known before the
             campaign.
         metrics: the numbers that the objective returned beside its value; with several objectives
             all of them.
-        seconds: the duration of its last attempt.
+        seconds: the duration of its last finished attempt; None before one.
         error: why it failed; empty for one that succeeded at a later attempt.
         is_feasible: whether the result satisfies all constraints; None without constraints or
             result.
@@ -171,7 +172,7 @@ class Result:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def trials(self) -> list[TrialResult]:
-        """List all trials in the order chosen; open ones have the status `running` or `waiting`."""
+        """List all trials in the order chosen; open ones have the status `running` or `queued`."""
         return [self._trial(row) for row in self._history.trials]
 
     def dataframe(self) -> "pandas.DataFrame":
@@ -219,7 +220,7 @@ class Result:
         return parallel_plot(self._history)
 
     def __len__(self) -> int:
-        """Return trials chosen."""
+        """Return the number of trials that were chosen, open ones included."""
         return len(self._history.trials)
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
     return begun
 
 
-def continued(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
+def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
     """Return the settings to continue `run` with, and what was built of them; the end, when nothing
     is left to do.
 

@@ -291,7 +291,7 @@ class CandidateOptimizer:
 
     @property
     def _state(self) -> Any:
-        """What the strategy knows with all results."""
+        """The strategy's state, in which all results are learned."""
         return self._learner.view
 
     @exclusive

@@ -70,14 +70,14 @@ def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]
             f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
             "give {} and settings={'candidates': {'table': 'candidates.csv'}}"
         )
-    given = check_mapping(space, "space", "{'x': Range(0, 1)}")
-    for name, parameter in given.items():
+    parameters = check_mapping(space, "space", "{'x': Range(0, 1)}")
+    for name, parameter in parameters.items():
         if not isinstance(parameter, Mapping | Parameter):
             meant = ", such as Range(0, 1) or Choice([…])" if isinstance(parameter, list | tuple | range) else ""
             raise ValueError(
                 f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(parameter)}"
             )
-    return given
+    return parameters
 
 
 def check_direction(direction: object) -> None:
@@ -90,7 +90,7 @@ def check_direction(direction: object) -> None:
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed: a whole number, at least 0."""
+    """Return a seed, a whole number >= 0. Raises ValueError for anything else."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {excerpt(seed)}")
     return int(seed)
@@ -195,20 +195,20 @@ def build_part(table: Mapping[str, Callable[..., T]], choice: T | str | Mapping[
 
 
 def look_up(table: Mapping[str, T], name: object, what: str) -> T:
-    """Return the entry of that name."""
+    """Return the entry of `table` that has this name; `what` the name stands for, in the message."""
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"{what} must be one of {', '.join(table)}, got {name!r}{did_you_mean(str(name), table)}")
     return table[name]
 
 
-def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str) -> T:
-    """Return `chosen(**options)`."""
-    option_names = [name for name in inspect.signature(chosen).parameters if name != "name"]
+def construct(factory: Callable[..., T], options: Mapping[str, object], what: str) -> T:
+    """Return `factory(**options)`. Raises ValueError for an option that `factory` does not have."""
+    option_names = [name for name in inspect.signature(factory).parameters if name != "name"]
     for option in options:
         if option not in option_names:
             remedy = did_you_mean(str(option), option_names) or f"; it has {', '.join(option_names) or 'none'}"
             raise ValueError(f"{what} has no option {option!r}{remedy}")
-    return chosen(**options)
+    return factory(**options)
 
 
 def _list_rewards(rewards: Rewards) -> list[object]:

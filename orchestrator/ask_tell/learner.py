@@ -86,7 +86,7 @@ class Learner(Generic[S]):
         return arms
 
     def expect(self, arms: Sequence[int]) -> None:
-        """These arms are pulled from now on."""
+        """Count these arms as pulled, without a result, from now on."""
         self.open.extend(arms)
         self._open_count.update(arms)
 
@@ -139,7 +139,7 @@ class Learner(Generic[S]):
 
     @property
     def posterior(self) -> Posterior:
-        """Of all arms, with all results."""
+        """Mean, variance and upper bound of all arms (n,), with all results learned."""
         return self.strategy.posterior(self.view)
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:

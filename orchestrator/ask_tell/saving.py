@@ -47,8 +47,8 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
-        if (other := _OTHER[kind]) in saved:
-            raise ValueError(f"it was written by {_CLASSES[other]}; write {_CLASSES[other]}.load(path)")
+        if (other_class := _OTHER[kind]) in saved:
+            raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")
         if not runs_code:
             _refuse_import(saved)
         return build(saved)

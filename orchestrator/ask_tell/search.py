@@ -122,8 +122,8 @@ class SpaceSearch:
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
         """Return their arms; a configuration that is not a candidate becomes one. Raises
         ObjectiveError when one is not of the space."""
-        for made in [self.setup.space.candidate(configuration) for configuration in configurations]:
-            self._add(made)
+        for candidate in [self.setup.space.candidate(configuration) for configuration in configurations]:
+            self._add(candidate)
         return [self._arm(configuration) for configuration in configurations]
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
@@ -174,13 +174,16 @@ class SpaceSearch:
         """Return whether even the trial's optimistic forecast is worse than the best reward."""
         strategy, learner = self.setup.strategy, self.learner
         if self._forecast_by is not learner.state and isinstance(strategy, LearnsCurves):
-            known = strategy.predict_trials(learner.state, list(learner.trainings.curves))
-            self._forecasts, self._forecast_by = {one.trial: one for one in known}, learner.state
+            predictions = strategy.predict_trials(learner.state, list(learner.trainings.curves))
+            self._forecasts, self._forecast_by = (
+                {prediction.trial: prediction for prediction in predictions},
+                learner.state,
+            )
         forecast = self._forecasts.get(trial)
         return forecast is not None and forecast.high < self._best
 
     def repeat(self, entry: Entry) -> None:
-        """Repeat an entry of the log."""
+        """Repeat a call that the log of a saved optimizer has recorded, with the same choices."""
         if "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
             self.learner.expect(arms)
@@ -207,7 +210,7 @@ class SpaceSearch:
         first."""
         pulls, objectives = self.learner.view.pulls, len(self.setup.goals.objectives)
         finished = pulls.finished_arms
-        means = np.array([one.reward_sums[finished] / pulls.counts[finished] for one in pulls.outputs])
+        means = np.array([output.reward_sums[finished] / pulls.counts[finished] for output in pulls.outputs])
         feasible = np.flatnonzero((means[objectives:] >= 0.0).all(axis=0))
         arms: dict[Point, int] = {}
         for place in feasible.tolist():
@@ -234,23 +237,23 @@ class SpaceSearch:
         """Record what the strategy drew and fitted, and let the candidates grow."""
         strategy, state = self.setup.strategy, self.learner.state
         self.log.append({"record": dict(strategy.recorded(state))})
-        wanted = self._pool.demand(strategy, state)
-        if wanted is not None and isinstance(strategy, Grows):
+        growth = self._pool.demand(strategy, state)
+        if growth is not None and isinstance(strategy, Grows):
             rng = np.random.default_rng([self.setup.seed, 3, state.round])
-            self._extend(self._pool.growth(strategy, state, wanted, self.learner.open, rng))
+            self._extend(self._pool.growth(strategy, state, growth, self.learner.open, rng))
 
-    def _add(self, made: Candidates) -> None:
-        """Make sure that the one configuration `made` is a candidate."""
-        if made.features[0].tobytes() in self._arms:
+    def _add(self, candidates: Candidates) -> None:
+        """Make sure that the one configuration `candidates` is a candidate."""
+        if candidates.features[0].tobytes() in self._arms:
             return
         if not isinstance(self.setup.strategy, Grows):
-            raise ObjectiveError(f"{made.parameters(0)} is not a candidate, and this strategy supports no others")
-        self._extend(Appended({name: tuple(column.tolist()) for name, column in made.columns.items()}, ()))
+            raise ObjectiveError(f"{candidates.parameters(0)} is not a candidate, and this strategy supports no others")
+        self._extend(Appended({name: tuple(column.tolist()) for name, column in candidates.columns.items()}, ()))
 
     def _extend(self, appended: Appended) -> None:
         first, strategy = len(self._pool.candidates), self.setup.strategy
         full = Pool(self._pool.candidates, self.setup.space, self.setup.candidate_limit)
-        larger, features, log_prior = full.grown(appended)
+        larger, features, log_prior = full.append(appended)
         self._pool = Pool(larger.candidates, self._pool.space, self.setup.candidate_limit)
         if isinstance(strategy, Grows):
             self.learner.change(strategy.extend(self.learner.state, features, appended.retired, log_prior))

@@ -7,36 +7,37 @@ the search.
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from objectives.conditions import Clause, Scalar
-from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Parameter
-from objectives.space import SearchSpace
+from objectives.conditions import Scalar
+from objectives.objective import Candidates
 from orchestrator.ask_tell.checks import (
     check_direction,
     check_limit,
-    check_list,
-    check_mappings,
     check_metrics,
     check_numbers,
     check_seed,
-    check_space,
     check_values,
 )
 from orchestrator.ask_tell.locking import exclusive
 from orchestrator.ask_tell.saving import Entry, read_saved, write_saved
 from orchestrator.ask_tell.search import SearchSetup, SpaceSearch, Value
+from orchestrator.ask_tell.space_arguments import (
+    Space,
+    as_list,
+    build_goals,
+    build_search_space,
+    check_configurations,
+    check_steps,
+    complete_enqueue,
+    refuse_array,
+)
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategy import LearnsCurves, Posterior, never_waits
+from orchestrator.bandit.strategy import Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
@@ -95,7 +96,7 @@ class Optimizer:
 
     def __init__(
         self,
-        space: Mapping[str, Parameter | Mapping[str, object]] | SearchSpace,
+        space: Space,
         direction: Direction | None = None,
         *,
         objectives: Sequence[Mapping[str, object]] = (),
@@ -110,35 +111,27 @@ class Optimizer:
         checkpoints: bool = True,
         **options: object,
     ) -> None:
-        _refuse_array(space)
+        refuse_array(space)
         check_direction(direction)
         if "existing" in options:
             raise ValueError("existing must be left out with a space; pass earlier results to tell instead")
         if "limit" in options:
             raise ValueError("limit must be written candidate_limit; `limit` is an argument of ask")
         instance = named_strategy(strategy, options)
-        sections = {
-            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
-        }
-        given = check_goals(sections, instance)
-        if objectives and direction not in (None, given["objectives"][0]["direction"]):
-            raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
-        full = space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid))
-        if problems := prior_problems(full.parameters, instance):
-            raise ObjectiveError(str(problems[0]))
+        goals = build_goals(objectives, constraints, direction, instance)
+        full = build_search_space(space, forbid, instance)
         setup = SearchSetup(
             space=full,
-            goals=CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}}),
+            goals=goals,
             strategy=instance,
             seed=check_seed(seed),
-            enqueue=_completed(full, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), check_seed(seed)),
+            enqueue=complete_enqueue(full, enqueue, check_seed(seed)),
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),
             steps=None if steps is None else check_limit(steps, "steps"),
             first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
             checkpoints=checkpoints,
         )
-        _check_steps(setup)
+        check_steps(setup)
         self._lock = threading.RLock()
         self._search = SpaceSearch(setup)
 
@@ -158,8 +151,8 @@ class Optimizer:
         """
         if skip < 0:
             raise ValueError(f"skip must be >= 0, got {skip}")
-        own = 1 if never_waits(self._search.setup.strategy) else len(self.candidates)
-        arms = self._search.ask(own if limit is None else check_limit(limit), skip)
+        default = 1 if never_waits(self._search.setup.strategy) else len(self.candidates)
+        arms = self._search.ask(default if limit is None else check_limit(limit), skip)
         return [self.candidates.parameters(arm) for arm in arms]
 
     @exclusive
@@ -172,7 +165,7 @@ class Optimizer:
         Raises:
             ObjectiveError: when one is not of the space.
         """
-        self._search.expect(self._search.arms_of(_check_configurations(configurations)))
+        self._search.expect(self._search.arms_of(check_configurations(configurations)))
 
     @exclusive
     def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float] | None) -> None:
@@ -191,8 +184,8 @@ class Optimizer:
                 learned then.
         """
         if isinstance(configurations, Mapping):
-            values = _alone(values)
-        told = _check_configurations(configurations)
+            values = as_list(values)
+        told = check_configurations(configurations)
         checked: Sequence[Value]
         if self._goals.is_single:
             checked = check_values(values, self._goals.objectives[0].metric, len(told))
@@ -226,7 +219,7 @@ class Optimizer:
         """
         number = float(check_numbers(value, "value").reshape(()))
         at = check_limit(step, "step")
-        arms = self._search.arms_of(_check_configurations(configuration))
+        arms = self._search.arms_of(check_configurations(configuration))
         return self._search.report(arms[0], at, number)
 
     @exclusive
@@ -240,7 +233,7 @@ class Optimizer:
         Raises:
             ObjectiveError: when the configuration is not of the space.
         """
-        self._search.stop(self._search.arms_of(_check_configurations(configuration))[0], continues=False)
+        self._search.stop(self._search.arms_of(check_configurations(configuration))[0], continues=False)
 
     @exclusive
     def reached(self, configuration: Mapping[str, Scalar]) -> int:
@@ -253,7 +246,7 @@ class Optimizer:
         Raises:
             ObjectiveError: when the configuration is not of the space.
         """
-        arms = self._search.arms_of(_check_configurations(configuration))
+        arms = self._search.arms_of(check_configurations(configuration))
         return self._search.learner.trainings.step(arms[0])
 
     @property
@@ -336,7 +329,10 @@ class Optimizer:
         return [
             (
                 self.candidates.parameters(arm),
-                {one.metric: one.sign * reward for one, reward in zip(objectives, rewards, strict=True)},
+                {
+                    objective.metric: objective.sign * reward
+                    for objective, reward in zip(objectives, rewards, strict=True)
+                },
             )
             for arm, rewards in self._search.front()
         ]
@@ -398,70 +394,13 @@ class Optimizer:
     @exclusive
     def _repr_html_(self) -> str:
         """Return a small table, for notebooks."""
-        wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
-        facts = [("goals", wanted), ("results", str(len(self.trials))), ("pending", str(len(self.pending)))]
+        goals = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
+        facts = [("goals", goals), ("results", str(len(self.trials))), ("pending", str(len(self.pending)))]
         if self._goals.is_single:
             facts[0] = ("direction", "maximize" if self._goals.objectives[0].is_maximized else "minimize")
         if len(self._search.learner.view.pulls.finished_arms) and self.front():
             configuration, value = self.best()
             facts += [("best value", f"{value:.6g}")]
-            facts += [("best configuration", ", ".join(f"{name}={one!r}" for name, one in configuration.items()))]
+            listed = (f"{name}={setting!r}" for name, setting in configuration.items())
+            facts += [("best configuration", ", ".join(listed))]
         return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
-
-
-def _completed(
-    space: SearchSpace, enqueue: Sequence[Mapping[str, Scalar]], seed: int
-) -> Sequence[Mapping[str, Scalar]]:
-    completed, problems = completed_enqueue(space, enqueue, seed)
-    if problems:
-        raise ObjectiveError(str(problems[0]))
-    return completed
-
-
-def _check_steps(setup: SearchSetup) -> None:
-    """Raise ValueError where trainings in steps are not possible as they are set up."""
-    if setup.steps is None:
-        if setup.first_trials:
-            raise ValueError(f"first_trials needs steps, the step at which a training ends; got {setup.first_trials}")
-        if setup.checkpoints is not True:
-            raise ValueError(f"checkpoints needs steps, the step at which a training ends; got {setup.checkpoints!r}")
-        return
-    if not isinstance(setup.checkpoints, bool):
-        raise ValueError(f"checkpoints must be True or False, got {setup.checkpoints!r}")
-    if not isinstance(setup.strategy, LearnsCurves) or model_of(setup.strategy) is None:
-        remedy = "such as bbkb with its default preset; leave out steps"
-        raise ValueError(f"steps needs a strategy whose model learns curves, {remedy}, got {setup.strategy!r}")
-    if not setup.goals.is_single:
-        raise ValueError("steps needs one objective and no constraints; leave out steps, and tell final values only")
-
-
-def _refuse_array(space: object) -> None:
-    """Raise ValueError where an array of candidates is given, for which there is another class."""
-    is_array = isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple)
-    if is_array:
-        shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
-        raise ValueError(
-            f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; for "
-            "candidates that are the rows of an array write CandidateOptimizer(array, …)"
-        )
-
-
-def _alone(values: object) -> list[Any]:
-    """Return the only configuration's value as a list. Raises ValueError for several."""
-    if isinstance(values, list | tuple) and len(values) == 1:
-        return list(values)
-    return [values]
-
-
-def _check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
-    if isinstance(configurations, Mapping):
-        return [configurations]
-    return check_list(configurations, "configurations", "[configuration]")
-
-
-def _clauses(forbid: object) -> tuple[Clause, ...]:
-    return build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
-
-
-def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
-    return SearchSpace(build_space(check_space(space)), forbid)

@@ -23,16 +23,16 @@ METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy
 
 
-def named_strategy(choice: StrategyChoice, given: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
-    """Build the strategy with the options `given`, whose parts may be names, mappings or objects.
+def named_strategy(choice: StrategyChoice, arguments: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
+    """Build the strategy with the options `arguments`, whose parts may be names, mappings or objects.
 
     `choice`: a listed name, `module:Name`, a class, or an object, which has its options already.
     `has_existing`: results known before take the place of its warm start. Raises ValueError on what
     is not allowed.
     """
     if not isinstance(choice, str | type):
-        return _check_object(choice, given)
-    cls, options = strategy_class(choice), dict(given)
+        return _check_object(choice, arguments)
+    cls, options = strategy_class(choice), dict(arguments)
     for part in options.keys() & _PARTS:
         options[part] = build_part(_PARTS[part], options[part], part)
     if isinstance(options.get("model"), Mapping):

@@ -112,8 +112,8 @@ class Trainings:
         arms = [arm for arm, trial in self._trial_of.items() if trial in self.paused]
         return sorted(arms, key=lambda arm: -self.step(arm))
 
-    def learned(self) -> None:
-        """The strategy has learned all curves: those of ended trials are not needed any more."""
+    def mark_learned(self) -> None:
+        """Note that the strategy has learned all curves: those of ended trials are not needed any more."""
         open_trials = set(self._trial_of.values())
         self.curves = {trial: curve for trial, curve in self.curves.items() if trial in open_trials}
 
@@ -152,18 +152,18 @@ class CurveLearner(Learner[S]):
         self._view = None
 
     def tell(self, observations: Sequence[Observation]) -> None:
-        """See `Learner`."""
+        """Tell the strategy results, as `Learner` does; ends the trainings of these arms."""
         super().tell(observations)
-        for seen in observations:
-            if seen.reward is None:
-                self.trainings.fail(seen.arm)
-            elif not seen.is_stopped:
-                self.trainings.end(seen.arm, seen.reward)
+        for observation in observations:
+            if observation.reward is None:
+                self.trainings.fail(observation.arm)
+            elif not observation.is_stopped:
+                self.trainings.end(observation.arm, observation.reward)
 
     def take(self, state: S) -> None:
-        """See `Learner`."""
+        """Continue from the strategy's `state`, as `Learner` does; it has learned all curves."""
         super().take(state)
-        self.trainings.learned()
+        self.trainings.mark_learned()
 
     @property
     def before(self) -> S:

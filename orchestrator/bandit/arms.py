@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def parameter_count(self) -> int:
-        """p."""
+        """The number of parameters, p."""
         return len(self.extents)
 
 
@@ -91,7 +91,7 @@ class Arms:
 
     @property
     def parameter_count(self) -> int:
-        """p."""
+        """The number of parameters, p."""
         return self.layout.parameter_count
 
     @staticmethod

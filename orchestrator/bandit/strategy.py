@@ -155,7 +155,7 @@ class StrategyState(Protocol):
 
     @property
     def round(self) -> int:
-        """How many `tell`s made this state."""
+        """The number of calls of `tell` that led to this state."""
 
     @property
     def pulls(self) -> Pulls:
@@ -262,7 +262,7 @@ class Multiobjective(Protocol):
 
     @property
     def takes_goals(self) -> bool:
-        """Whether it can, with the options it has."""
+        """Whether it handles several objectives and constraints, with the options it has."""
 
 
 @runtime_checkable
@@ -271,7 +271,7 @@ class Informed(Protocol):
 
     @property
     def takes_prior(self) -> bool:
-        """Whether it does, with the options it has."""
+        """Whether it uses a prior over arms, with the options it has."""
 
 
 @runtime_checkable

@@ -52,7 +52,7 @@ class Clock:
     busy_seconds: float = 0.0  # of attempts that have ended, whatever their outcome
     idle: IdleSeconds = field(default_factory=IdleSeconds)
 
-    def passed(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
+    def advance(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
         """Return the clock at `time`; `free` of `workers` were idle for `cause` until then."""
         seconds = time - self.last_time
         return Clock(

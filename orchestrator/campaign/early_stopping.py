@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
-_MEDIAN_GROWTH, _MEDIAN_LEAST = 1.25, 5
+_MEDIAN_GROWTH = 1.25
+_MEDIAN_LEAST = 5
 _PAUSE_GROWTH = 2.0
 
 

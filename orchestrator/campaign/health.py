@@ -15,7 +15,8 @@ _ADDED_LOSS = 0.15  # added share of the workers' time that is lost between disp
 _LEAST_OLD_SECONDS = 600.0
 _OLD_FACTOR = 5.0  # times the longest evaluation so far
 # beyond the time-out, for the start of a worker, and for the end of one that hangs
-_START_SECONDS, _TIMEOUT_FACTOR = 60.0, 1.5
+_START_SECONDS = 60.0
+_TIMEOUT_FACTOR = 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:

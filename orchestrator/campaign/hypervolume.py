@@ -61,6 +61,6 @@ def with_point(front: Sequence[Point], point: Point) -> list[Point]:
     return [*(other for other in front if not is_as_good(point, other)), point]
 
 
-def is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether `one` is at least as good as `other` in every objective (rewards)."""
-    return all(mine >= theirs for mine, theirs in zip(one, other, strict=True))
+def is_as_good(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return whether `first` is at least as good as `second` in every objective (rewards)."""
+    return all(mine >= theirs for mine, theirs in zip(first, second, strict=True))

@@ -45,8 +45,8 @@ class ImmutableQueue(Sequence[T]):
 
     def without_first(self, count: int) -> "ImmutableQueue[T]":
         """Return the queue without the first `count` items."""
-        left = max(0, count - len(self._front))
-        return self._of(self._front[count:], self._items, min(self._start + left, self._stop), self._stop)
+        missing = max(0, count - len(self._front))
+        return self._of(self._front[count:], self._items, min(self._start + missing, self._stop), self._stop)
 
     @classmethod
     def _of(cls, front: tuple[T, ...], items: list[T], start: int, stop: int) -> "ImmutableQueue[T]":
@@ -103,9 +103,9 @@ def replace(value: T, /, **changes: object) -> T:
     if len(changed) != len(fields):
         unknown = ", ".join(sorted(changes.keys() - fields.keys()))
         raise TypeError(f"{type(value).__name__} has no field {unknown}")
-    other = object.__new__(type(value))
-    object.__setattr__(other, "__dict__", changed)
-    return other
+    copy = object.__new__(type(value))
+    object.__setattr__(copy, "__dict__", changed)
+    return copy
 
 
 def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
@@ -120,9 +120,9 @@ def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
     the key."""
     if key not in mapping:
         return mapping
-    rest = _copy(mapping)
-    del rest[key]
-    return MappingProxyType(rest)
+    changed = _copy(mapping)
+    del changed[key]
+    return MappingProxyType(changed)
 
 
 def _copy(mapping: Mapping[K, T]) -> dict[K, T]:

@@ -86,7 +86,7 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
         return Grow(state.pending)
     kept_for = trials_to_finish(state)
     is_due = bool(state.finished) and _is_learning_due(state)
-    if resumed := _resumed(state, kept_for):
+    if resumed := _trials_to_resume(state, kept_for):
         return Tell(tuple(state.finished)) if is_due else Finish(resumed)
     if kept_for:  # nothing else is begun
         return Tell(tuple(state.finished)) if is_due else None
@@ -105,7 +105,7 @@ def _superfluous(state: CampaignState) -> tuple[int, ...]:
     return state.training.superfluous(rule, state.rules.sign, (finished.trial for finished in state.finished))
 
 
-def _resumed(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
+def _trials_to_resume(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
     """Return stopped trials that are to be completed now, as many as workers are free: those that
     the rest of the budget is for. When all evaluations were begun: all that may still become the
     best."""

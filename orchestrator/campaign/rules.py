@@ -22,7 +22,8 @@ NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
 # Seconds that a trial waits after its second failed attempt; twice as long after each further one,
 # up to the maximum.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
 RECORDED_RETRIES = 2  # of a failed evaluation, where the log has no such setting
 _RETRIES_WITH_MORE_MEMORY = 2
 # Successes that are needed before a time-out follows their durations.

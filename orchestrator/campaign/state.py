@@ -310,8 +310,8 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
     best_trials = sorted(hopeful, key=lambda trial: trial not in begun)[:most]
     needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in best_trials]
     if rules.steps is not None:
-        others = sum(trial not in best_trials for trial in state.running)  # each is stopped at its next report
-        if best_trials and steps_left <= sum(needed) + others:
+        stoppable = sum(trial not in best_trials for trial in state.running)  # each is stopped at its next report
+        if best_trials and steps_left <= sum(needed) + stoppable:
             while len(best_trials) > 1 and sum(needed[: len(best_trials)]) > steps_left:
                 best_trials.pop()
             return tuple(best_trials)

@@ -326,5 +326,5 @@ def idle_text(idle_seconds: Mapping[str, float]) -> str:
     """Return the causes of the workers' idle time, the largest first, without those of less than a
     hundredth of it; empty when there is none."""
     least = 0.01 * sum(idle_seconds.values())
-    listed = sorted(((cause, it) for cause, it in idle_seconds.items() if it >= least), key=lambda item: -item[1])
+    listed = sorted((item for item in idle_seconds.items() if item[1] >= least), key=lambda item: -item[1])
     return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)

@@ -29,7 +29,7 @@ class Steps:
             largest[trial] = max(step, largest.get(trial, 0))
         return replace(self, open=MappingProxyType(largest))
 
-    def reopened(self, trial: int, step: int) -> "Steps":
+    def reopen(self, trial: int, step: int) -> "Steps":
         """Return the new state after a trial that had ended at `step` was continued: its steps
         count once."""
         return Steps(self.over - max(1, step), MappingProxyType({**self.open, trial: max(1, step)}))

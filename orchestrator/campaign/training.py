@@ -212,10 +212,10 @@ class Training:
 
     def refreshed(self, learned: Iterable[int], forecasts: Iterable[Forecast]) -> "Training":
         """Return the new state when a refresh has learned these ended trials."""
-        over = {trial for trial in learned if trial not in self.paused and trial not in self.continued_open}
+        ended = {trial for trial in learned if trial not in self.paused and trial not in self.continued_open}
         return replace(
             self,
-            curves=MappingProxyType({trial: curve for trial, curve in self.curves.items() if trial not in over}),
+            curves=MappingProxyType({trial: curve for trial, curve in self.curves.items() if trial not in ended}),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
         )
 

@@ -95,7 +95,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
         case TrialsDispatched():
             return _dispatch(state, event)
         case TrialSucceeded():
-            return _succeed(state, event)
+            return _record_success(state, event)
         case TrialFailed():
             return _fail(state, event)
         case TrialStopped():
@@ -139,7 +139,7 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
         return replace(state, clock=replace(clock, last_time=event.time))
     if event.time <= clock.last_time:
         return state
-    return replace(state, clock=clock.passed(event.time, state.session.slots, state.free, idle_cause(state)))
+    return replace(state, clock=clock.advance(event.time, state.session.slots, state.free, idle_cause(state)))
 
 
 def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
@@ -213,7 +213,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     """Begin a session: trials that were running are queued first, each with a new attempt, except
     those that a surviving worker holds."""
     adopted = set(event.adopted)
-    held = {trial: run for trial, run in state.running.items() if trial in adopted}
+    still_running = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
         QueuedAttempt(trial, run.arm, run.attempt + 1, parameters=run.parameters)
         for trial, run in sorted(state.running.items())
@@ -222,9 +222,9 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     return replace(
         state,
         rules=Rules.of(event.settings, event.slots),
-        session=Session(epoch=event.epoch, slots=event.slots, dispatched=len(held)),
+        session=Session(epoch=event.epoch, slots=event.slots, dispatched=len(still_running)),
         backlog=_as_queue(state.backlog).with_first(lost),
-        running=MappingProxyType(held),
+        running=MappingProxyType(still_running),
         computation=None,
         batch=replace(state.batch, stalled=""),
     )
@@ -240,20 +240,20 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
             if len(front) == len(sent):
                 break
             (front if attempt.trial in sent else passed).append(attempt)
-    rest = backlog.without_first(len(front) + len(passed)).with_first(passed)
+    remaining = backlog.without_first(len(front) + len(passed)).with_first(passed)
     started = {
         attempt.trial: RunningAttempt(attempt.arm, sent[attempt.trial], event.time, attempt.parameters)
         for attempt in front
     }
     return replace(
         state,
-        backlog=rest,
+        backlog=remaining,
         running=with_items(state.running, started),
         session=replace(state.session, dispatched=state.session.dispatched + len(started)),
     )
 
 
-def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
+def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     run = state.running[event.trial]
     arm, sign, best, goals = run.arm, state.rules.sign, state.best, state.rules.goals
     is_better = best is None or sign * event.value > sign * best.value
@@ -325,7 +325,7 @@ def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
     steps, rule = state.steps, state.rules.training
     if state.rules.steps is not None and rule is not None and rule.continues:
         for continued in event.trials:
-            steps = steps.reopened(continued.trial, state.training.paused[continued.trial].step)
+            steps = steps.reopen(continued.trial, state.training.paused[continued.trial].step)
     return replace(
         state,
         backlog=_as_queue(state.backlog).with_last(_next_attempts(event)),

@@ -61,24 +61,24 @@ class Pool:
         self,
         strategy: Grows[StrategyState],
         state: StrategyState,
-        wanted: Growth,
+        request: Growth,
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
-        """Return new candidates as `wanted`, and the ones to retire for them; empty when every
+        """Return new candidates for `request`, and the ones to retire for them; empty when every
         configuration that was drawn is a candidate already.
 
         `pending` are arms whose results are not in `state` yet; they are not retired.
         """
         if self.space is None:
             return Appended({}, ())
-        appended = grow(self.space, self.candidates, wanted.around, wanted.lengthscales, min(GROWTH, self.limit), rng)
+        appended = grow(self.space, self.candidates, request.around, request.lengthscales, min(GROWTH, self.limit), rng)
         if appended is None:
             return Appended({}, ())
         retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
         return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
-    def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
+    def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
         """Return the pool with these candidates, and their features (n, d) and `log_prior` (n,)."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:

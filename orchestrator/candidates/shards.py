@@ -98,13 +98,13 @@ class _Writer(pickle.Pickler):
 class _Reader(pickle.Unpickler):
     """Reads what `_Writer` wrote. A posterior that was fetched before is the same object."""
 
-    def __init__(self, query: bytes, kept: Recent[str, Fit], fits: Fits) -> None:
+    def __init__(self, query: bytes, recent: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
-        self._kept, self._fits = kept, fits
+        self._recent, self._fits = recent, fits
 
     def persistent_load(self, name: str) -> Fit:
         """See `pickle.Unpickler.persistent_load`."""
-        return self._kept.get(name, lambda: ray.get(self._fits[name]))
+        return self._recent.get(name, lambda: ray.get(self._fits[name]))
 
 
 @dataclass(frozen=True, eq=False)

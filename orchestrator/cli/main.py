@@ -91,8 +91,8 @@ class LazyGroup(TyperGroup):
     # Any: Typer's own copy of click, or click itself, as Typer's version has it
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name, the command and what is left of `args`."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load(name), rest
+        name, command, arguments = super().resolve_command(ctx, args)
+        return name, command if name is None else load(name), arguments
 
 
 def load(name: str) -> Any:

@@ -32,13 +32,13 @@ def describe(settings: Settings, parts: Parts) -> str:
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
         f"strategy {settings.resolved()['strategy']['name']}, "
-        f"{_counted(settings.budget)} on {plural(workers, 'worker')}"
+        f"{_budget_text(settings.budget)} on {plural(workers, 'worker')}"
         + _goals(CampaignGoals.of(settings.resolved()))
         + (f"; {parts.description}" if parts.description else "")
     )
 
 
-def _counted(budget: BudgetSettings) -> str:
+def _budget_text(budget: BudgetSettings) -> str:
     """Return how many steps or evaluations end the campaign."""
     counts = [] if budget.steps is None else [plural(budget.steps, "step")]
     if budget.steps is None or budget.evaluations < budget.steps:
@@ -161,7 +161,7 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
 def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     budget, workers = settings.budget, settings.workers
-    ends = [_counted(budget)]
+    ends = [_budget_text(budget)]
     ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
     ends += [] if budget.target is None else [f"value {budget.target:g}"]
     if (rule := budget.stop_when) is not None:

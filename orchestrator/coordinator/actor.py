@@ -22,7 +22,7 @@ from workers.on_ray.allocation import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
     from orchestrator.campaign.status import Status
-    from orchestrator.session.assemble import Parts, Session
+    from orchestrator.session.assemble import OpenSession, Parts
 
 NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask how the session ended
@@ -58,10 +58,10 @@ class Orchestrator:
         self._first = first
         self._gets_parts = gets_parts
         self._parts: Future[list[ray.ObjectRef[Parts]]] = Future()
-        self._session: Session | None = None
+        self._session: OpenSession | None = None
         self._early_stop: bool | None = None  # before there is a session: whether to stop immediately
         self._answer: Answer | None = None
-        self._over = threading.Event()
+        self._ended = threading.Event()
         threading.Thread(target=self._live, name="session", daemon=True).start()
 
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
@@ -72,7 +72,7 @@ class Orchestrator:
 
     def answer(self, seconds: float) -> Answer | None:
         """Return how the session ended, waiting up to `seconds` for it; None while it runs."""
-        self._over.wait(seconds)
+        self._ended.wait(seconds)
         return self._answer
 
     def status(self) -> "Status | None":
@@ -93,14 +93,14 @@ class Orchestrator:
             self._answer = error
         except BaseException as error:  # otherwise the watcher would not stop waiting
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
-        self._over.set()
+        self._ended.set()
         time.sleep(ANSWER_KEPT_SECONDS)
         from orchestrator.coordinator.handover import forget_store
 
         forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
-    def _built(self) -> "Parts | None":
+    def _build_parts(self) -> "Parts | None":
         if not self._gets_parts:
             return None
         return ray.get(self._parts.result()[0])
@@ -115,7 +115,7 @@ class Orchestrator:
                 publish,
             )
 
-            begun = begin(self._folder, self._settings, self._length, is_restarted, self._built, allocation)
+            begun = begin(self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation)
         except BaseException:
             if allocation is not None:
                 allocation.release()

@@ -136,7 +136,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
         notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
     if url is not None and token is not None:
         notes.append(f"the Ray dashboard asks for the token in {token}")
-    notes += _closed_to_others(context)
+    notes += _close_to_others(context)
     return Cluster(
         address=_gcs_address(),
         dashboard_url=url,
@@ -163,7 +163,7 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
     )
 
 
-def _closed_to_others(context: object) -> list[str]:
+def _close_to_others(context: object) -> list[str]:
     """Keep the folder of a Ray that was started here, with its sockets and logs, from other users:
     Ray opens it to all. A sentence where that fails."""
     folder = getattr(context, "address_info", {}).get("session_dir")
@@ -204,8 +204,8 @@ def _runtime_env() -> dict[str, str] | None:
     ours = Path(__file__).resolve().parents[2]
     named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     places = [f"{package}{ending}" for package in _PACKAGES for ending in ("/__init__.py", ".py")]
-    others = {folder.resolve() for folder in named} - {ours}
-    hiding = next((folder / place for folder in others for place in places if (folder / place).exists()), None)
+    foreign = {folder.resolve() for folder in named} - {ours}
+    hiding = next((folder / place for folder in foreign for place in places if (folder / place).exists()), None)
     if hiding is None:
         return None
     if " " in sys.executable:

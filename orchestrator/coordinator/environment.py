@@ -17,7 +17,10 @@ from pathlib import Path
 
 from orchestrator.store.lease import Identity
 
-_PREFIX, _TOKEN, _OWNER = "bbkb-token-", "token", "owner"
+# folder of a token, and the files in it
+_PREFIX = "bbkb-token-"
+_TOKEN = "token"
+_OWNER = "owner"
 # A node that stops answering is noticed soon, output is bounded, no usage reports.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -79,7 +82,7 @@ def _token_file() -> Path:
     """Create the file, once per process: Ray's own processes read it again and again."""
     _remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
-    (folder / _OWNER).write_text(Identity.of_this_process().written(), encoding="utf-8")
+    (folder / _OWNER).write_text(Identity.of_this_process().to_text(), encoding="utf-8")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = folder / _TOKEN
     with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as opened:

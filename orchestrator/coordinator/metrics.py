@@ -17,14 +17,14 @@ _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class TrialMetrics:
     """What a status says in figures: gauges by name; counters by name, label and its value."""
 
     gauges: Mapping[str, float]
     counters: Mapping[tuple[str, str, str], float]
 
 
-def totals_of(status: Status) -> Totals:
+def totals_of(status: Status) -> TrialMetrics:
     """Return the figures of a status; without a best value there is no gauge for it."""
     gauges = {
         "bbkb_in_flight": float(status.in_flight),
@@ -37,7 +37,7 @@ def totals_of(status: Status) -> Totals:
     trials = {"succeeded": status.succeeded, "failed": status.failed, "stopped": status.stopped}
     counters = {("bbkb_evaluations", "status", name): float(count) for name, count in trials.items()}
     counters |= {("bbkb_idle_seconds", "cause", cause): seconds for cause, seconds in status.idle_seconds.items()}
-    return Totals(gauges, counters)
+    return TrialMetrics(gauges, counters)
 
 
 class Metrics:
@@ -61,9 +61,9 @@ class Metrics:
             name, label, of = key
             if name not in self._counters:
                 self._counters[name] = Counter(name, DESCRIPTIONS[name], ("campaign", label))
-            more = value - self._counted.get(key, 0.0)
-            if more > 0.0:
-                self._counters[name].inc(more, {**self._tags, label: of})
+            increase = value - self._counted.get(key, 0.0)
+            if increase > 0.0:
+                self._counters[name].inc(increase, {**self._tags, label: of})
                 self._counted[key] = value
 
     def observe(self, span: Span, seconds: float) -> None:

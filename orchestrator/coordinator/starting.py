@@ -13,7 +13,7 @@ from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, Ses
 from orchestrator.coordinator.handover import with_store
 from orchestrator.coordinator.metrics import Metrics
 from orchestrator.errors import CampaignError
-from orchestrator.session.assemble import Parts, Session, open_session
+from orchestrator.session.assemble import OpenSession, Parts, open_session
 from orchestrator.settings.model import from_mapping
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
@@ -28,7 +28,7 @@ _METRICS_SECONDS = 5.0  # between two updates of the metrics
 class Begun:
     """A session that can run."""
 
-    session: Session
+    session: OpenSession
     stops: bool  # the actor was asked to stop it before it restarted
 
 
@@ -70,14 +70,14 @@ def begin(
     return Begun(session=session, stops=stops)
 
 
-def publish(session: Session, name: str) -> None:
+def publish(session: OpenSession, name: str) -> None:
     """Keep the metrics of the run `name` up to date for as long as this process lives."""
     metrics = Metrics(name)
     session.driver.measure(metrics.observe)
     threading.Thread(target=_update, args=(session, metrics), daemon=True, name="metrics").start()
 
 
-def _update(session: Session, metrics: Metrics) -> None:
+def _update(session: OpenSession, metrics: Metrics) -> None:
     while True:
         metrics.update(session.driver.status())
         time.sleep(_METRICS_SECONDS)

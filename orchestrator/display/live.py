@@ -21,7 +21,9 @@ from orchestrator.wording import duration, numbered, one_line, plural, short_tex
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
-_RUNNING_SHOWN, _RESULTS_SHOWN, _FAILURES_SHOWN = 5, 3, 2
+_RUNNING_SHOWN = 5
+_RESULTS_SHOWN = 3
+_FAILURES_SHOWN = 2
 _LINE = 110  # characters of a trial's line
 
 

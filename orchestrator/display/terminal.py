@@ -10,7 +10,9 @@ from rich.text import Text
 from orchestrator.errors import UserError
 from orchestrator.wording import printable
 
-FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+FAILED = 1
+USERS_MISTAKE = 2
+INTERRUPTED = 130
 EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of a session's outcome
 
 

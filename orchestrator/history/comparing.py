@@ -104,7 +104,7 @@ def _parameter(parameters: Mapping[str, object], name: str) -> str:
     return "" if value is None else short_text(value)
 
 
-def _shown(value: object) -> str:
+def _setting_text(value: object) -> str:
     """Return the text of a setting; one that is off equals one that an older version lacked."""
     return "" if value is None or value is False else one_line(str(value), _LONGEST)
 
@@ -113,8 +113,8 @@ def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[st
     settings = [dict(leaves(history.settings.shown)) for history in histories]
     keys = dict.fromkeys(key for keys_of_run in settings for key in keys_of_run if key.partition(".")[0] not in _PLACES)
     rows = [(key, [keys_of_run.get(key) for keys_of_run in settings]) for key in keys]
-    different = [(key, values) for key, values in rows if len(set(map(_shown, values))) > 1]
+    different = [(key, values) for key, values in rows if len(set(map(_setting_text, values))) > 1]
     return [
-        (key, ["off" if value is False else _shown(value) for value in values])
+        (key, ["off" if value is False else _setting_text(value) for value in values])
         for key, values in different[:MOST_SETTINGS]
     ]

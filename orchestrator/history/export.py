@@ -26,8 +26,9 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.remarks import remark
+from orchestrator.history.rows import TrialRow
 from orchestrator.store.notes import Note
 from orchestrator.wording import iso
 
@@ -40,8 +41,13 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
-TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # these columns only when some trial has one
-STEP_COLUMN, REMARK_COLUMN, FEASIBLE_COLUMN = _OPTIONAL_COLUMNS = ("trial.step", "trial.remark", "trial.feasible")
+# these columns only when some trial has a value for them
+TAGS_COLUMN = "trial.tags"
+NOTE_COLUMN = "trial.note"
+STEP_COLUMN = "trial.step"
+REMARK_COLUMN = "trial.remark"
+FEASIBLE_COLUMN = "trial.feasible"
+_OPTIONAL_COLUMNS = (STEP_COLUMN, REMARK_COLUMN, FEASIBLE_COLUMN)
 _PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types need no conversion for CSV
 _EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these none for JSON
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
@@ -157,13 +163,13 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     writer = csv.writer(text)
     shown = _without_formula if is_safe else _cell
     writer.writerow(shown(name) for name in columns)
-    cells = (_changed(column, shown, _PLAIN) for column in columns.values())
+    cells = (_convert_cells(column, shown, _PLAIN) for column in columns.values())
     writer.writerows(zip(*cells, strict=True))
     text.flush()
     return content.getvalue()
 
 
-def _changed(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
+def _convert_cells(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
     """Return `change` of every cell; the column itself if all its types are `unchanged`."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
@@ -185,7 +191,7 @@ def _cell(value: object) -> object:
 def _to_json(columns: Columns) -> bytes:
     """Return an array with one object in each line. The lines are written one by one: json's
     indentation takes five times as long, and joining all lines takes four times the memory."""
-    cells = (_changed(column, strict_json, _EXACT) for column in columns.values())
+    cells = (_convert_cells(column, strict_json, _EXACT) for column in columns.values())
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
     content = io.BytesIO()
     content.write(b"[")

@@ -5,8 +5,9 @@ from typing import Any
 
 from objectives.parameters import has_prior
 from orchestrator.history.export import strict_json
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.remarks import broken_constraints, training
+from orchestrator.history.rows import TrialRow
 from orchestrator.wording import duration, iso
 
 Plain = dict[str, Any]  # a value for JSON

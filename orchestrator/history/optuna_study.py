@@ -11,7 +11,8 @@ from pathlib import Path
 
 from objectives.parameters import Parameter, Range
 from orchestrator.errors import UserError
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.settings.imported import open_storage
 
 _TRIAL = "bbkb.trial"

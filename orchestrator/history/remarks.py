@@ -2,7 +2,8 @@
 continuations."""
 
 from orchestrator.campaign.training import stop_words
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.wording import plural
 
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import credentials
 from orchestrator.errors import UserError
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 _STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: how many trials of which campaign are in it
-_TRIAL_TAG, _RUN_TAG = "bbkb.trial", "bbkb.run"
+_TRIAL_TAG = "bbkb.trial"
+_RUN_TAG = "bbkb.run"
 _FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}  # seconds of each try
 _LONGEST_TEXT = 500  # characters of a parameter or a message
 
@@ -66,7 +68,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
                     child.file_writer.add_summary(summary)
                 for name, number in numbers.items():
                     child.add_scalar(name, number, 0, walltime=row.finished)
-                for name, number, step in _reported(row):
+                for name, number, step in _report_rows(row):
                     child.add_scalar(name, number, step)
             new += 1
         ended = sorted(row.trial for row in _ended_trials(history))
@@ -120,7 +122,7 @@ def _log_children(client: "MlflowClient", history: History, run: str) -> int:
     existing = client.get_experiment_by_name(history.created.name)
     experiment = client.create_experiment(history.created.name) if existing is None else existing.experiment_id
     parent = _parent(client, experiment, history, run)
-    logged = _logged_trials(client, experiment, parent)
+    logged = _read_logged_trials(client, experiment, parent)
     new = [row for row in _ended_trials(history) if row.trial not in logged]
     for row in new:
         _log_trial(client, experiment, parent, row)
@@ -143,7 +145,7 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
     return str(created.info.run_id)
 
 
-def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
+def _read_logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
     """Return the trials logged already, without those that an export left half-logged."""
     logged: set[int] = set()
     token = None
@@ -169,7 +171,7 @@ def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialR
         tags["bbkb.error"] = row.error[:_LONGEST_TEXT]
     child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
     metrics = [Metric(name, number, _milliseconds(ended), 0) for name, number in _numbers(row).items()]
-    metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _reported(row)]
+    metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _report_rows(row)]
     parameters = [Param(name, str(value)) for name, value in _parameters(row)]
     client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
     for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
@@ -211,7 +213,7 @@ def _numbers(row: TrialRow) -> dict[str, float]:
     return numbers
 
 
-def _reported(row: TrialRow) -> Iterator[tuple[str, float, int]]:
+def _report_rows(row: TrialRow) -> Iterator[tuple[str, float, int]]:
     """Return the reported values and further numbers, each with its name and step."""
     for step, value in sorted(row.reports.items()):
         yield "reported", value, step

@@ -32,7 +32,8 @@ _IMAGE = re.compile(
     rf"([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?/)?{_COMPONENT}(/{_COMPONENT})*(:\w[\w.-]{{0,127}})?(@[a-z0-9]+:[0-9a-f]{{32,}})?"
 )
 _SECRET_KEY = re.compile(r"(password|passwd|secret|(api|auth|access|bearer)[_-]?(key|token))$", re.IGNORECASE)
-_RUNS, _CAMPAIGN = "/runs", "/campaign"
+_RUNS = "/runs"
+_CAMPAIGN = "/campaign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

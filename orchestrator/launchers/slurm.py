@@ -16,7 +16,8 @@ from orchestrator.wording import duration, plural
 
 END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job again
 DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
-_LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm's
+_LEAST_GRACE_SECONDS = 60
+_LARGEST_GRACE_SECONDS = 65535  # Slurm's limit
 _CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
 _JOIN_SECONDS = 300  # for the nodes that one evaluation needs, before the campaign starts without them
 _EARLY_SECONDS = 60  # by which Slurm's signal may be early

@@ -5,8 +5,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.remarks import training
+from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import Figure, Spec, axis, axis_range, label, layout, quantiles, round_values
 from orchestrator.wording import numbered, one_line, plural, printable
 
@@ -98,7 +99,7 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     return list({row.trial: row for row in [*best, *newest]}.values())
 
 
-def _expected(history: History, shown: list[TrialRow]) -> list[TrialRow]:
+def _rows_with_forecast(history: History, shown: list[TrialRow]) -> list[TrialRow]:
     """Return shown rows with a drawn forecast: running trials, then the best stopped ones."""
     forecasts = history.campaign.training.forecasts
     unfinished = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
@@ -112,7 +113,7 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
     """Return from the latest value of these trials to what is expected of them."""
     forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
     bands = []
-    for row in _expected(history, shown) if end is not None else []:
+    for row in _rows_with_forecast(history, shown) if end is not None else []:
         forecast, last = forecasts[row.trial], max(row.reports)
         bands.append(
             {
@@ -133,7 +134,7 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
 def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
     """Return expected final values of these trials, with their bands; None where there are none."""
     training, end = history.campaign.training, history.campaign.training_end
-    forecasts = [training.forecasts[row.trial] for row in _expected(history, shown)]
+    forecasts = [training.forecasts[row.trial] for row in _rows_with_forecast(history, shown)]
     if not forecasts or end is None:
         return None
     bounds = [(min(forecast.low, forecast.high), max(forecast.low, forecast.high)) for forecast in forecasts]

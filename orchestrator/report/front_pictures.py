@@ -7,7 +7,8 @@ import numpy as np
 
 from orchestrator.campaign.front import Front
 from orchestrator.campaign.hypervolume import hypervolume
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, round_values
 from orchestrator.report.progress import INFEASIBLE, step_figure
 from orchestrator.wording import plural
@@ -25,9 +26,9 @@ def fronts(history: History) -> list[Figure]:
 def _front(history: History, pair: tuple[int, int]) -> Figure:
     goals, members = history.goals, {member.trial for member in history.campaign.front.members}
     shown = history.succeeded[-MANY_POINTS:]
-    others = [row for row in shown if row.trial not in members]
-    inside = [row for row in others if row.is_feasible is not False]
-    outside = [row for row in others if row.is_feasible is False]
+    dominated = [row for row in shown if row.trial not in members]
+    inside = [row for row in dominated if row.is_feasible is not False]
+    outside = [row for row in dominated if row.is_feasible is False]
     traces = [_points(history, inside, pair, "evaluations", {"color": "--point", "size": 6, "opacity": 0.6})]
     if outside:
         traces.append(_points(history, outside, pair, "infeasible", INFEASIBLE))

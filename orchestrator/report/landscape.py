@@ -14,7 +14,8 @@ from orchestrator.wording import plural
 _MOST_SLICES = 9
 _MOST_POINTS = 400  # results drawn in each panel
 _CONTOUR_GAP = 0.11  # of the picture's width, for the ticks and the title of the axis of the next one
-_LINE, _CONTOUR = 61, 25  # grid points of a curve, and of one side of a contour picture
+_LINE = 61  # grid points of a curve
+_CONTOUR = 25  # grid points of one side of a contour picture
 _PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
 

@@ -23,8 +23,9 @@ from plotly.offline import get_plotlyjs
 
 from orchestrator import files
 from orchestrator.history.export import parameter_names, strict_json
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.remarks import remark
+from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import Spec
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import (

@@ -12,13 +12,16 @@ import numpy as np
 from objectives.parameters import Constant, Parameter, Range
 from orchestrator.bandit.model.fitting import FIRST_FIT
 from orchestrator.history.export import parameter_names
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import FONT, Figure, Spec, label, look, quantiles, round_values
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
 _LARGEST_POWER = 308.25  # of ten, that a float can have
-_LARGEST, _LEAST_RANGE = 1e300, 1e-300  # of positions on an axis, so that its ticks can be computed
+# of positions on an axis, so that its ticks can be computed
+_LARGEST = 1e300
+_LEAST_RANGE = 1e-300
 _TICKS = 8
 _MOST_LINES = 10_000
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  # ordered in lightness
@@ -143,7 +146,7 @@ def _numeric_axis(
     is_log = parameter is not None and parameter.log
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
-    placed = [_bounded(scale(number)) for number in [*present, *bounds]]
+    placed = [_clip(scale(number)) for number in [*present, *bounds]]
     low, high = min(placed), max(placed)
     if high - low < _LEAST_RANGE:
         margin = max(0.5, 1e-3 * abs(low))  # beside a large value, 0.5 would be lost in rounding
@@ -152,11 +155,11 @@ def _numeric_axis(
     if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
-    positions = round_values(low if value is None else _bounded(scale(value)) for value in values)
+    positions = round_values(low if value is None else _clip(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
 
 
-def _bounded(position: float) -> float:
+def _clip(position: float) -> float:
     """Return a position whose differences to others do not overflow."""
     return max(-_LARGEST, min(position, _LARGEST))
 

@@ -9,7 +9,8 @@ optimum without them.
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.history.trace import Point
 from orchestrator.report.figure import (
     MANY_POINTS,
@@ -87,12 +88,12 @@ def visible_values(history: History) -> tuple[float, float] | None:
     return visible_range(values, np.array([row.is_feasible is not False for row in rows]), history.is_maximized)
 
 
-def _points(points: list[Point[TrialRow]], name: str, drawn: int) -> Spec:
-    """Return the marks of `points`; `drawn`: how many the picture has in all."""
-    few = drawn <= _FEW_POINTS * 5
+def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
+    """Return the marks of `points`; `count`: how many the picture has in all."""
+    few = count <= _FEW_POINTS * 5
     rows = [point.item for point in points]
     return {
-        "type": "scatter" if drawn <= MANY_POINTS else "scattergl",
+        "type": "scatter" if count <= MANY_POINTS else "scattergl",
         "mode": "markers",
         "name": name,
         "x": [point.place for point in points],

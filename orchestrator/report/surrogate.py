@@ -23,7 +23,8 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import LARGEST_REWARD
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
-from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.fold import History
+from orchestrator.history.rows import TrialRow
 from orchestrator.report.parallel import ParameterAxis, parameter_axis, sample_results
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orchestrator.history.fold import AttemptRow, History
+from orchestrator.history.fold import History
+from orchestrator.history.rows import AttemptRow
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, short
 from orchestrator.wording import plural
 from workers.messages import FailureKind, Share
@@ -86,7 +87,8 @@ def gantt(history: History) -> Figure | None:
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
-    shares = [history.settings.workers.share_of(history.trials[it.trial].parameters) for it in history.attempts]
+    share_of = history.settings.workers.share_of
+    shares = [share_of(history.trials[attempt.trial].parameters) for attempt in history.attempts]
     bars = _bars(history.attempts, shares, clock)
     workers = sorted(
         {bar.worker for bar in bars}, key=_natural, reverse=True
@@ -264,7 +266,7 @@ def _running(history: History) -> list[AttemptRow]:
 def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the worker seconds spent in `attempts` until each of `times` (n,)."""
 
-    def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    def seconds_since_start(moments: NDArray[np.float64]) -> NDArray[np.float64]:
         moments = np.sort(moments)
         sums = np.r_[0.0, np.cumsum(moments)]
         before = np.searchsorted(moments, times, side="right")
@@ -272,4 +274,4 @@ def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArr
 
     started = clock([attempt.started for attempt in attempts])
     finished = clock([attempt.finished for attempt in attempts])
-    return elapsed_since(started) - elapsed_since(finished)
+    return seconds_since_start(started) - seconds_since_start(finished)

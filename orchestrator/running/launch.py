@@ -16,7 +16,7 @@ from orchestrator.display.live import View, view
 from orchestrator.session.assemble import Parts, open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
-from workers.evaluate import HostInterruptError
+from workers.limits import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
 _SHOW_SECONDS = 0.1  # between two snapshots, whose cost grows with the number of running evaluations

@@ -38,7 +38,8 @@ _TURN_LOOK_SECONDS = 0.002  # between two checks whether a thread has ended
 REFRESH_SECONDS = 2.0  # an update without news: ages of running trials
 HEARTBEAT_SECONDS = 15.0
 # pictures are drawn again after this time, and their drawing takes at most this share of the time
-PICTURES_SECONDS, PICTURES_SHARE = 3.0, 0.1
+PICTURES_SECONDS = 3.0
+PICTURES_SHARE = 0.1
 _SHUTDOWN_SECONDS = 3.0
 MOST_COMPARED = 12
 _MOST_DIGITS = 15
@@ -118,13 +119,13 @@ class Server:
         """Keep every fold up to date. A campaign whose store does not answer delays the others
         once, by `TURN_SECONDS`."""
         while not self._stop.is_set():
-            more = False
+            is_behind = False
             for feed in self.feeds:
-                more |= await self._catch_up(feed)
+                is_behind |= await self._catch_up(feed)
                 if self._stop.is_set():
                     return
             self._has_followed.set()
-            await self._pause(0.0 if more else LOOK_SECONDS)
+            await self._pause(0.0 if is_behind else LOOK_SECONDS)
 
     async def _catch_up(self, feed: Feed) -> bool:
         """Let a feed read and fold, and wait for it; returns whether there may be more."""

@@ -70,12 +70,12 @@ class Feed:
             self.problem = self.source.problem
             return False
         try:
-            more = self._fold(self._open())
+            is_behind = self._fold(self._open())
             self._count_checkpoints()
             self.problem = ""
         except Exception as error:
-            self.problem, more = reason_of(error), False
-        return more
+            self.problem, is_behind = reason_of(error), False
+        return is_behind
 
     def _count_checkpoints(self) -> None:
         """Count them again when the last count is old, compared with the time that it took."""

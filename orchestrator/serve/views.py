@@ -13,9 +13,10 @@ from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
 from orchestrator.history.failures import FailureGroup
-from orchestrator.history.fold import AttemptRow, History, TrialRow
+from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.remarks import remark
+from orchestrator.history.rows import AttemptRow, TrialRow
 from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
@@ -26,10 +27,13 @@ from orchestrator.wording import duration, moment, plural, printable, size_text
 from workers.output_files import output_file, read_end, written_attempts
 
 MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
-_RUNNING, _RECENT, _PAGE = 50, 12, 25
+_RUNNING = 50
+_RECENT = 12
+_PAGE = 25
 _MESSAGE = 300
 _SEARCHED = 1000  # trials in which the names of parameters are looked up
-_OUTPUTS, _OUTPUT_BYTES = 3, 32 * 1024  # attempts of a trial whose output is shown, and the end of it that is
+_OUTPUTS = 3  # attempts of a trial whose output is shown
+_OUTPUT_BYTES = 32 * 1024  # shown of the end of each output
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
@@ -102,7 +106,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "results": _results(feed, history, cursor),
         "best": None
         if history.best_known is None
-        else {**_shortened(history.best_known.metrics), **_shortened(history.best_known.parameters)},
+        else {**_shorten(history.best_known.metrics), **_shorten(history.best_known.parameters)},
         "recommended": recommended_parameters(history),
     }
     return message
@@ -124,7 +128,7 @@ def _running(history: History, now: float) -> list[Plain]:
             "attempt": run.attempt,
             "seconds": max(0.0, now - run.since),
             "age": duration(max(0.0, now - run.since)),
-            "parameters": _shortened(history.trials[trial].parameters),
+            "parameters": _shorten(history.trials[trial].parameters),
             "reported": _last_report(history.trials[trial]),
         }
         for trial, run in longest
@@ -149,7 +153,7 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
         "message": attempt.message[:_MESSAGE],
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
         "worker": attempt.worker,
-        "parameters": _shortened(row.parameters),
+        "parameters": _shorten(row.parameters),
     }
 
 
@@ -163,7 +167,7 @@ def _failure_group(group: FailureGroup) -> Plain:
     }
 
 
-def _shortened(values: Mapping[str, object]) -> Plain:
+def _shorten(values: Mapping[str, object]) -> Plain:
     """Return parameters or metrics in short: numbers to six digits, anything long cut."""
     return {name: _short(value) for name, value in values.items()}
 
@@ -303,7 +307,7 @@ def _table_row(history: History, row: TrialRow) -> Plain:
         "status": row.status,
         "value": strict_json(_number(row.value)),
         "seconds": "" if row.seconds is None else duration(max(0.0, row.seconds)),
-        "parameters": _shortened(row.parameters),
+        "parameters": _shorten(row.parameters),
         "remark": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else remark(history, row),
     }
 

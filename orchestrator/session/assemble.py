@@ -45,7 +45,7 @@ from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, digest, write_settings
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 if TYPE_CHECKING:
     from workers.on_ray.allocation import Allocation  # campaigns without Ray do not import it
@@ -224,7 +224,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
 
 @dataclass(frozen=True)
-class Session:
+class OpenSession:
     """A driver that holds the campaign's claim, and the event that opens its session."""
 
     driver: Driver
@@ -247,7 +247,7 @@ def open_session(
     show_seconds: float = 0.0,
     parts: Parts | None = None,
     allocation: "Allocation | None" = None,
-) -> Session:
+) -> OpenSession:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log,
     prepare workers.
 
@@ -262,19 +262,19 @@ def open_session(
     """
     parts = parts or build(settings)
     settings = with_training(settings, parts.training_objective)
-    with ExitStack() as held:  # released immediately when a line below raises, else at the end of the session
-        held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
-        store = held.enter_context(run.store())
+    with ExitStack() as resources:  # released immediately when a line below raises, else at the end of the session
+        resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
+        store = resources.enter_context(run.store())
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
             _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life
         heartbeat.start()
-        held.callback(heartbeat.end)
+        resources.callback(heartbeat.end)
         if run.folder.is_dir():  # it may be on another machine
             write_settings(run, settings)
-        problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
+        problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
         opened = _opening(progress, executor, writer, settings)
@@ -290,8 +290,8 @@ def open_session(
             computes_in_background=in_background,
             show_seconds=show_seconds,
         )
-        driver.listen(held.enter_context(notifications(settings.notify, run, driver.status)))
-        return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
+        driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
+        return OpenSession(driver, opened, heartbeat, resources.pop_all(), settings.computing.threads)
 
 
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
@@ -302,7 +302,7 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
     return replace(problem, trial_folders=folders, outputs=outputs)
 
 
-def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
+def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> Problem:
     """Return the problem with its candidates here, or divided among Ray actors."""
     if settings.computing.shards == 1:
         return problem
@@ -310,16 +310,16 @@ def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Proble
 
     features = problem.candidates.features
     sharded = ShardedArms.start(features, settings.computing.shards, settings.computing.threads)
-    held.callback(sharded.close)
+    resources.callback(sharded.close)
     return replace(problem, sharded_arms=sharded)
 
 
 def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
     """Return both states, rebuilt from the log of the same candidates and objective."""
-    created, rest = run.stream(store)
+    created, events = run.stream(store)
     _check_unchanged(run, parts, created)
     with threadpool_limits(settings.computing.threads, user_api="blas"):
-        return replay(problem, chain((created,), rest))
+        return replay(problem, chain((created,), events))
 
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
@@ -359,7 +359,7 @@ def _executor(
             return InlineExecutor(objective, limits)
         case "simulated":
             simulation = workers.simulation
-            durations = Durations(
+            durations = DurationModel(
                 simulation.seconds, simulation.sigma, simulation.straggler_share, simulation.straggler_factor
             )
             failures = Failures(simulation.failure_rate)

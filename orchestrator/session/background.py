@@ -27,7 +27,7 @@ class _Computation(Generic[T]):
     poll_seconds: float = _FIRST_POLL_SECONDS
 
     def run(self) -> None:
-        """Keep what the call returns or raises."""
+        """Call the function in this thread and keep what it returns or raises."""
         try:
             self.results.append(self.call())
         except BaseException as error:  # passed to the loop's thread, which raises it

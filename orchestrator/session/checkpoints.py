@@ -26,7 +26,7 @@ class Checkpoints:
 
     @property
     def text(self) -> str:
-        """For a person; empty where there are none."""
+        """The size and number of the checkpoints, for a person; empty where there are none."""
         return f"{size_text(self.size)} in the folders of {plural(self.trials, 'trial')}" if self.trials else ""
 
 

@@ -65,7 +65,7 @@ from orchestrator.session.problem import (
     Problem,
     Progress,
     Refreshed,
-    refreshed_by,
+    refresh_event,
     with_growth,
     with_told_curves,
 )
@@ -357,11 +357,11 @@ class Driver:
         rng = problem.rng(TELL, self._campaign.refresh.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
 
-        def told(campaign: CampaignState) -> StrategyState:
+        def tell_results(campaign: CampaignState) -> StrategyState:
             state: StrategyState = problem.strategy.tell(with_told_curves(problem, model, campaign), observations, rng)
             return state
 
-        self._refresh(trials, "refitting the model", told)
+        self._refresh(trials, "refitting the model", tell_results)
 
     def _refresh(
         self, trials: tuple[int, ...], activity: str, refreshed: Callable[[CampaignState], StrategyState]
@@ -371,7 +371,7 @@ class Driver:
         began = self._announce("refreshing", activity)
         problem, pool, campaign = self._problem, self._pool, self._campaign
         self._computing.start(
-            lambda: refreshed_by(problem, pool, refreshed(campaign), campaign),
+            lambda: refresh_event(problem, pool, refreshed(campaign), campaign),
             lambda result: self._finish_refresh(result, trials, began),
         )
 
@@ -444,9 +444,9 @@ class Driver:
             self._observe(self.status())
 
     def _commit(self) -> None:
-        over = self._recorder.commit()
-        if over:
-            self._executor.acknowledge(over)
+        ended_attempts = self._recorder.commit()
+        if ended_attempts:
+            self._executor.acknowledge(ended_attempts)
 
     def _wait_for_store(self, activity: str) -> None:
         self._activity = activity

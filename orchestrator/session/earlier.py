@@ -56,8 +56,8 @@ def with_earlier(settings: Settings) -> Settings:
     space, budget = SearchSpace(settings.space, settings.forbid), settings.budget.evaluations
     constraints = CampaignGoals.of(settings.resolved()).constraints
     runs = [_read(Path(folder), space, constraints, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
-    left = max(budget - len(settings.enqueue), 0)
-    first = portfolio(space, runs, min(MOST, max(budget // SHARE, 1), left))
+    free = max(budget - len(settings.enqueue), 0)
+    first = portfolio(space, runs, min(MOST, max(budget // SHARE, 1), free))
     return settings.model_copy(update={"earlier": dataclasses.replace(earlier, first=tuple(first))})
 
 
@@ -71,9 +71,9 @@ def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal
     different = [change for change in changes if not change.key.endswith(_EXPECTED)]
     if different:
         listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
-        more = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
         raise RunError(
-            f"{key}: run {run.name} must have the space of this campaign, and {listed}{more}: leave it out, or "
+            f"{key}: run {run.name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
             "search the same space"
         )
     sign = 1.0 if history.is_maximized else -1.0
@@ -93,7 +93,10 @@ def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal
 def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
     """Return whether a result violates a constraint. One on a metric that the run did not record is
     not known to be violated."""
-    return any(one.metric in metrics and one.margin(metrics[one.metric]) < 0.0 for one in constraints)
+    return any(
+        constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
+        for constraint in constraints
+    )
 
 
 def _of_space(
@@ -152,13 +155,13 @@ def _worth(means: Floats) -> Floats:
 def _greedy(worth: Floats, most: int) -> list[int]:
     """Return columns of `worth` (R, A), each of which most raises the sum of the largest worth in
     each row, as long as one does."""
-    chosen: list[int] = []
+    selected: list[int] = []
     reached = np.zeros(len(worth))
-    while len(chosen) < most:
+    while len(selected) < most:
         gains = np.maximum(worth - reached[:, None], 0.0).sum(axis=0)
         column = int(np.argmax(gains))
         if gains[column] <= 0.0:
             break
-        chosen.append(column)
+        selected.append(column)
         reached = np.maximum(reached, worth[:, column])
-    return chosen
+    return selected

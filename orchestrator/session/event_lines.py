@@ -46,7 +46,7 @@ def log_event(event: Event) -> None:
 
 
 def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
-    """The line of an attempt that has ended."""
+    """Log the line of an attempt that has ended."""
     took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
     if isinstance(event, TrialSucceeded):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")

@@ -44,7 +44,7 @@ class _Results:
     labels: Sequence[str]
 
     def wording(self, index: int) -> str:
-        """Return one of them as one line of text."""
+        """Return the row `index` as one line of text, for a message."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
         return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
 

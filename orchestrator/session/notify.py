@@ -74,7 +74,7 @@ class Notifier:
         self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
 
     def take(self, event: Event) -> None:
-        """Note what happened."""
+        """Note an event of the campaign, and send a notification if it is a reason for one."""
         if isinstance(event, AttemptEnded | SessionClosed):
             self._events.put(event)
 

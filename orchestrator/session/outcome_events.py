@@ -15,7 +15,7 @@ from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, S
 
 
 class _Common(TypedDict):
-    """What the events of all outcomes have."""
+    """The fields that the events of all outcomes have."""
 
     time: float
     trial: int
@@ -62,23 +62,23 @@ def event_of(
             reports.forget(outcome)
             return TrialFailed(**common, failure=kind.value, message=message, is_final=True)
         case Stopped():
-            rest = _further_reports(reports.take_rest(outcome))
-            return TrialStopped(**common, **rest, value=outcome.value, step=outcome.step, cause=str(cause))
+            further = _further_reports(reports.take_rest(outcome))
+            return TrialStopped(**common, **further, value=outcome.value, step=outcome.step, cause=str(cause))
         case Success():
-            rest = _further_reports(reports.take_rest(outcome))
+            further = _further_reports(reports.take_rest(outcome))
             remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
-            return TrialSucceeded(**common, **rest, value=outcome.value, metrics=outcome.metrics, remark=remark)
+            return TrialSucceeded(**common, **further, value=outcome.value, metrics=outcome.metrics, remark=remark)
         case Failure():
             reports.forget(outcome)
             final = is_final(campaign, outcome)
             return TrialFailed(**common, failure=outcome.kind.value, message=outcome.message, is_final=final)
 
 
-def _further_reports(rest: Sequence[Reported]) -> _FurtherReports:
+def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
     """Return reports that came with an outcome as the fields of its event."""
     return {
-        "reports": tuple(reported[:2] for reported in rest),
-        "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in rest if reported.metrics),
+        "reports": tuple(reported[:2] for reported in reports),
+        "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in reports if reported.metrics),
     }
 
 

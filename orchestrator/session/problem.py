@@ -26,7 +26,11 @@ from workers.messages import Attempt
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
 # 5 is that of `settings.spaces`.
-INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
+INIT = 0
+TELL = 1
+TRIALS = 2
+BEGIN = 3
+GROW = 4
 MOST_FORECASTS = 50  # of trials that can be continued, in one event
 
 
@@ -118,7 +122,7 @@ class Refreshed:
     forecasts: tuple[Forecast, ...] = ()
 
 
-def refreshed_by(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
+def refresh_event(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
     """Return `model`, the strategy's new state; `campaign`: the campaign's state when the refresh
     began.
 
@@ -149,7 +153,7 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
 
 
 def begin_progress(problem: Problem) -> Progress:
-    """Before the first event."""
+    """Return the states of campaign and strategy before the first event."""
     return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)), problem.pool)
 
 
@@ -210,12 +214,12 @@ def with_growth(
     """
     if not isinstance(problem.strategy, Grows):
         raise CampaignError("the log appends candidates, which the strategy in its settings does not do")
-    pool, features, log_prior = pool.grown(Appended(event.columns, event.retired))
+    pool, features, log_prior = pool.append(Appended(event.columns, event.retired))
     return problem.strategy.extend(model, features, event.retired, log_prior), pool
 
 
 def replay(problem: Problem, events: Iterable[Event]) -> Progress:
-    """Rebuild both states from a log."""
+    """Rebuild the states of campaign and strategy from the events of a log."""
     progress = begin_progress(problem)
     for event in events:
         progress = advance(problem, progress, event)

@@ -20,7 +20,8 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 # How long to wait for an unreachable store (a database server that restarts), and the time between
 # two attempts.
-STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
+STORE_PATIENCE_SECONDS = 300.0
+_STORE_RETRY_SECONDS = 1.0
 
 
 class Span(StrEnum):

@@ -10,7 +10,7 @@ from objectives.parameters import Constant, Parameter, Range
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import WorkerSettings
+from orchestrator.settings.worker_sections import WorkerSettings
 from workers.messages import Limits, Share
 
 

@@ -46,10 +46,10 @@ def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_
     How many there were, and the campaign's state then; the next session evaluates them. Raises
     HeldError when a process runs it, StoreError when the log cannot be read or written.
     """
-    with contextlib.ExitStack() as held:
-        store = held.enter_context(run.store())
+    with contextlib.ExitStack() as resources:
+        store = resources.enter_context(run.store())
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
-        held.callback(writer.release)
+        resources.callback(writer.release)
         failed = failed_trials(store.read(run.name), kinds)
         _, state = snapshots.current(run, store)
         if failed:

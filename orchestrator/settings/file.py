@@ -24,7 +24,9 @@ Keys = tuple[str | int, ...]
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 20  # keys below each other in an override
-_SHOWN, _OVERRIDE_SHOWN = 60, 200  # characters of a value and of an override in a message
+# characters in a message
+_SHOWN = 60  # of a value
+_OVERRIDE_SHOWN = 200  # of an override
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
 Plain = dict[str, Any]  # the same, new

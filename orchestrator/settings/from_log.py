@@ -16,8 +16,9 @@ from orchestrator.credentials import hide_address
 from orchestrator.settings.file import Document, Tree
 from orchestrator.settings.mistakes import config_error, describe, failure
 from orchestrator.settings.options import OBJECTIVE_KEYS
-from orchestrator.settings.sections import BudgetSettings, WorkerSettings
+from orchestrator.settings.sections import BudgetSettings
 from orchestrator.settings.spaces import build_space
+from orchestrator.settings.worker_sections import WorkerSettings
 
 Section = TypeVar("Section", bound=BaseModel)
 

@@ -92,13 +92,16 @@ def build_earlier(tree: Any, folder: Path) -> Earlier | None:
     if tree is None or isinstance(tree, Earlier):
         return tree
     first = tree.get("first") if isinstance(tree, Mapping) and tree.keys() == {"runs", "first"} else None
-    if not (first is None or (isinstance(first, list | tuple) and all(isinstance(one, Mapping) for one in first))):
+    if not (
+        first is None
+        or (isinstance(first, list | tuple) and all(isinstance(configuration, Mapping) for configuration in first))
+    ):
         raise failure([Refusal(("first",), "must be a list of configurations", excerpt(first))])
     runs = tree if first is None else tree["runs"]
     if not (isinstance(runs, list | tuple) and runs and all(isinstance(run, str) and run for run in runs)):
         raise failure([Refusal((), "must be a list of folders of runs, such as [runs/mnist-1]", excerpt(tree))])
     places = tuple(str((folder / Path(run).expanduser()).resolve()) for run in runs)
-    return Earlier(places, None if first is None else tuple(dict(one) for one in first))
+    return Earlier(places, None if first is None else tuple(dict(configuration) for configuration in first))
 
 
 def dump_earlier(earlier: Earlier | None) -> Plain | list[str] | None:

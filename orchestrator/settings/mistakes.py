@@ -188,8 +188,8 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
         got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
     if kind in ("model_type", "model_attributes_type") and (existing := _keys_of(model, keys)):
-        more = ", …" if len(existing) > _NAMED_KEYS else ""
-        rule = f"{rule} with keys such as {', '.join(existing[:_NAMED_KEYS])}{more}"
+        ending = ", …" if len(existing) > _NAMED_KEYS else ""
+        rule = f"{rule} with keys such as {', '.join(existing[:_NAMED_KEYS])}{ending}"
     return _Found(Refusal(keys, rule, got), union)
 
 
@@ -250,7 +250,7 @@ def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
     far become `must be A or B`."""
     problems: dict[tuple[Keys, str | None], Refusal] = {}
     for item in candidates:
-        rivals = [other.problem.keys for other in candidates if item.union is not None and other.union == item.union]
+        rivals = [rival.problem.keys for rival in candidates if item.union is not None and rival.union == item.union]
         if rivals and len(item.problem.keys) < max(map(len, rivals)):
             continue
         key = (item.problem.keys, item.problem.rule if item.union is None else None)

@@ -63,7 +63,6 @@ from orchestrator.settings.sections import (
     ObjectiveSettings,
     Section,
     Tag,
-    WorkerSettings,
     absolute,
     folder_of,
 )
@@ -81,6 +80,7 @@ from orchestrator.settings.spaces import (
     space_problems,
 )
 from orchestrator.settings.strategies import build_strategy, dump_strategy, with_model_in_strategy
+from orchestrator.settings.worker_sections import WorkerSettings
 
 _DATABASES = ("sqlite", "postgresql", "postgres")
 

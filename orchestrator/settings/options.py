@@ -134,7 +134,7 @@ def alternatives(annotation: object) -> dict[str, type]:
     return {name: member for member in classes for name in _names(member)}
 
 
-def _unnamed(annotation: object) -> type | None:
+def _dataclass_or_none(annotation: object) -> type | None:
     """Return the dataclass without a `name` in a union with None, such as `Model | None`."""
     members = [member for member in _members(annotation) if member is not NoneType]
     only = members[0] if len(members) == 1 else None
@@ -163,7 +163,7 @@ def _names(member: object) -> tuple[str, ...]:
 
 
 def _build_value(annotation: object, value: object) -> object:
-    choices, unnamed = alternatives(annotation), _unnamed(annotation)
+    choices, unnamed = alternatives(annotation), _dataclass_or_none(annotation)
     if isinstance(value, Mapping) and unnamed is not None:
         return build(unnamed, value)
     if not choices or not isinstance(value, Mapping):

@@ -30,7 +30,8 @@ PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of paramete
 
 Configuration = Mapping[str, Scalar]
 
-REPEAT, MOST_REPEATS = "repeat", 100
+REPEAT = "repeat"
+MOST_REPEATS = 100
 _STREAM = 5  # of the campaign's randomness; `session.problem` has the others
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
@@ -48,7 +49,7 @@ def build_space(space: object) -> dict[str, Parameter]:
             )
         try:
             if isinstance(options, Mapping) and REPEAT in options:
-                added = _repeated(name, options, written)
+                added = _repeat_block(name, options, written)
             else:
                 added = {name: _build_parameter(options)}
         except ValidationError as error:
@@ -131,7 +132,7 @@ def completed_enqueue(
     completed, problems = [], []
     for number, configuration in enumerate(enqueue):
         try:
-            completed.append(space.completed(configuration, np.random.default_rng([seed, _STREAM, number])))
+            completed.append(space.complete(configuration, np.random.default_rng([seed, _STREAM, number])))
         except ObjectiveError as error:
             problems.append(align(("enqueue", number), str(error), configuration))
     return tuple(completed), problems
@@ -185,13 +186,13 @@ def _example(options: object) -> str:
     """Return what no mapping may have meant: two ordered numbers may be a range or choices."""
     if not isinstance(options, list | tuple):
         return "{low: 0, high: 1}"
-    are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in options)
+    are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)
     is_range = len(options) == 2 and are_numbers and options[0] < options[1]
     meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
     return f"{meant}{{choices: {excerpt(options)}}}"
 
 
-def _repeated(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
+def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
     """Return the parameters of a block `{repeat: n_layers, space: {units: …}}` by their names,
     `layer_1_units`, …: those with the number i exist where `n_layers` is at least i."""
     if options.keys() != {REPEAT, "space"}:
@@ -222,12 +223,14 @@ def _repeated(name: str, options: Mapping[str, object], written: Mapping[str, ob
 def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
     """Return a block's condition for its repetition `place`, names begun with `prefix`."""
 
-    def named(word: object) -> object:
+    def with_prefix(word: object) -> object:
         return f"{prefix}{word}" if word in block else word
 
     renamed: dict[str, Any] = {
-        str(named(other)): {key: named(bound) for key, bound in test.items()} if isinstance(test, Mapping) else test
-        for other, test in clause.items()
+        str(with_prefix(name)): {key: with_prefix(bound) for key, bound in test.items()}
+        if isinstance(test, Mapping)
+        else test
+        for name, test in clause.items()
     }
     return clauses_of([{**renamed, count: {"at_least": place}}])[0]
 

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from orchestrator.errors import UserError
 from orchestrator.store.tables import NOTES
 
-MOST_CHARACTERS, MOST_TAG_CHARACTERS = 10_000, 64
+MOST_CHARACTERS = 10_000
+MOST_TAG_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,8 +97,8 @@ class Run:
 
     def read(self, store: EventStore) -> list[Event]:
         """Return the whole log from its open store; raises as `events` does."""
-        created, rest = self.stream(store)
-        return [created, *rest]
+        created, events = self.stream(store)
+        return [created, *events]
 
     def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
         """Return the first event, and the others a page at a time, so that a long log need not fit
@@ -240,7 +240,7 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
         RunError: when it is no run, cannot be read, or its database is not known to this user.
         ConfigError: when its campaign file is damaged.
     """
-    folder = _resolved(folder)
+    folder = _resolve_folder(folder)
     try:
         return _open(folder, runs_it)
     except OSError as error:
@@ -313,10 +313,10 @@ def digest(candidates: Candidates) -> str:
 
 def _folder_of(settings: "Settings") -> Path:
     """Return the folder of the run that the key `run` names."""
-    return _resolved(Path(settings.runs, settings.run or ""))
+    return _resolve_folder(Path(settings.runs, settings.run or ""))
 
 
-def _resolved(folder: Path) -> Path:
+def _resolve_folder(folder: Path) -> Path:
     try:
         return folder.resolve()
     except (OSError, RuntimeError) as error:

@@ -39,7 +39,7 @@ from orchestrator.store.event_store import EventStore
 from tests.examples import examples
 from workers.executor import Executor, TakeReports
 from workers.messages import Attempt, FailureKind, Outcome, Success
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 X = np.linspace(0.0, 1.0, 41)
 KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40
@@ -93,7 +93,7 @@ def run(problem: Problem, store: EventStore, executor: Executor, **options: Any)
 
 def simulated_executor(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
     failures = Failures(failure_rate, FailureKind.WORKER_LOST)
-    return SimulatedExecutor(Parabola(), slots, Durations(1.0, sigma), failures, seed)
+    return SimulatedExecutor(Parabola(), slots, DurationModel(1.0, sigma), failures, seed)
 
 
 def exact_variance(pulled: Sequence[int]) -> Floats:
@@ -204,7 +204,7 @@ def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(
 def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
     """Every worker but the straggler's continues, where a batch would wait for it."""
 
-    class OneStraggler(Durations):
+    class OneStraggler(DurationModel):
         def draw(self, rng: np.random.Generator) -> float:
             return 30.0 if super().draw(rng) > 2.0 else 1.0
 

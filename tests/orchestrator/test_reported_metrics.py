@@ -20,7 +20,7 @@ from orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of
 from orchestrator.history.export import export
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
-from orchestrator.history.trackers import _reported
+from orchestrator.history.trackers import _report_rows
 from orchestrator.report.curves import learning_curves, metric_curves
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -113,7 +113,7 @@ def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:
     assert text[0] == "trial,step,value,metric.loss,metric.val/auc"
     table = pq.read_table(io.BytesIO(export(history, "parquet", "reports")))
     assert [str(kind) for kind in table.schema.types] == ["int64", "int64", "double", "double", "double"]
-    assert ("reported.loss", 0.5, 2) in _reported(history.trials[0])
+    assert ("reported.loss", 0.5, 2) in _report_rows(history.trials[0])
 
 
 def test_the_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:

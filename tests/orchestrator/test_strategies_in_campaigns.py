@@ -22,7 +22,7 @@ from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
 from workers.messages import FailureKind
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 X = np.linspace(0.0, 1.0, 51)
 EVALUATIONS = 25
@@ -52,7 +52,7 @@ def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
     )
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
     store.create("c", [created])
-    executor = SimulatedExecutor(Parabola(), 4, Durations(1.0, 0.5), Failures(0.1, FailureKind.WORKER_LOST), 7)
+    executor = SimulatedExecutor(Parabola(), 4, DurationModel(1.0, 0.5), Failures(0.1, FailureKind.WORKER_LOST), 7)
     driver = Driver(problem, replay(problem, [created]), store.claim("c", "test"), executor, lambda status: None)
     driver.run(SessionOpened(time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings=SETTINGS))
     return problem, list(store.read("c")), driver

@@ -20,14 +20,8 @@ from hypothesis import strategies as st
 
 from objectives.machines import RANK_VARIABLES
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
-from workers.evaluate import (
-    MESSAGE_CHARACTERS,
-    HostInterruptError,
-    evaluate,
-    grace_seconds,
-    summary_of,
-    worker_name,
-)
+from workers.evaluate import MESSAGE_CHARACTERS, evaluate, summary_of, worker_name
+from workers.limits import HostInterruptError, grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Stopped, Success
 from workers.reporting import RECORDED_WHOLE
 

@@ -17,7 +17,7 @@ from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 from workers.output_files import output_file, read_end
 from workers.process_output import prepare_folder
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -45,7 +45,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
         case "inline":
             made: Executor = InlineExecutor(Arithmetic(), Limits())
         case "simulated":
-            made = SimulatedExecutor(Arithmetic(), 2, Durations(5.0, 0.5), Failures(), seed=0)
+            made = SimulatedExecutor(Arithmetic(), 2, DurationModel(5.0, 0.5), Failures(), seed=0)
         case kind:
             request.getfixturevalue("ray_cluster")
             placement = Placement("contract", "evaluate:contract", kind)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Failure, FailureKind, Outcome, Success
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
-SECOND = Durations()
+SECOND = DurationModel()
 NEVER = Failures()
 
 
@@ -88,7 +88,7 @@ def test_virtual_time_never_makes_anybody_wait() -> None:
 
 def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> None:
     def run(attempts: Sequence[Attempt], slots: int) -> dict[int, tuple[object, type]]:
-        executor = SimulatedExecutor(Table(), slots, Durations(5.0, 1.0), Failures(0.3), seed=3)
+        executor = SimulatedExecutor(Table(), slots, DurationModel(5.0, 1.0), Failures(0.3), seed=3)
         outcomes = outcomes_by_trial(executor, attempts)
         return {i: (pytest.approx(o.finished - o.started), type(o)) for i, o in outcomes.items()}
 
@@ -99,7 +99,7 @@ def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> 
 
 def test_the_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
     def durations(rate: float) -> dict[int, float]:
-        executor = SimulatedExecutor(Table(), 100, Durations(5.0, 1.0), Failures(rate), seed=3)
+        executor = SimulatedExecutor(Table(), 100, DurationModel(5.0, 1.0), Failures(rate), seed=3)
         outcomes = outcomes_by_trial(executor, plain_attempts(60))
         return {i: o.finished - o.started for i, o in outcomes.items() if isinstance(o, Success)}
 
@@ -110,22 +110,22 @@ def test_the_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
 
 def test_drawn_durations_have_the_mean_asked_for() -> None:
     rng = np.random.default_rng(0)
-    draws = [Durations(3.0, 0.5).draw(rng) for _ in range(4000)]
+    draws = [DurationModel(3.0, 0.5).draw(rng) for _ in range(4000)]
     standard_error = np.std(draws) / np.sqrt(len(draws))
     assert abs(np.mean(draws) - 3.0) < 5 * standard_error
     assert np.std(np.log(draws)) == pytest.approx(0.5, rel=0.1)
-    assert Durations(3.0).draw(rng) == 3.0
+    assert DurationModel(3.0).draw(rng) == 3.0
 
 
-def durations_of(durations: Durations, count: int) -> list[float]:
+def durations_of(durations: DurationModel, count: int) -> list[float]:
     executor = SimulatedExecutor(Table(), count, durations, NEVER, seed=3)
     outcomes = outcomes_by_trial(executor, plain_attempts(count))
     return [outcomes[i].finished - outcomes[i].started for i in range(count)]
 
 
 def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there_were_any() -> None:
-    without = durations_of(Durations(5.0, 1.0), 50)
-    assert durations_of(Durations(5.0, 1.0, straggler_share=0.0, straggler_factor=99.0), 50) == without
+    without = durations_of(DurationModel(5.0, 1.0), 50)
+    assert durations_of(DurationModel(5.0, 1.0, straggler_share=0.0, straggler_factor=99.0), 50) == without
     # drawn by hand as every version has drawn them
     by_hand = [np.exp(np.random.default_rng([3, i, 1]).standard_normal() - 0.5) * 5.0 for i in range(50)]
     assert without == pytest.approx(by_hand)
@@ -134,14 +134,14 @@ def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.01, 0.99), st.floats(1.5, 50.0))
 def test_stragglers_take_so_many_times_longer_and_the_mean_stays(share: float, factor: float) -> None:
-    durations = Durations(3.0, 0.0, share, factor)
+    durations = DurationModel(3.0, 0.0, share, factor)
     usual, slow = durations.with_straggling(3.0, share), durations.with_straggling(3.0, share / 2)
     assert slow == pytest.approx(factor * usual)
     assert (1.0 - share) * usual + share * slow == pytest.approx(3.0)
 
 
 def test_stragglers_come_at_their_rate_whatever_else_varies() -> None:
-    usual, with_some = durations_of(Durations(5.0, 1.0), 2000), durations_of(Durations(5.0, 1.0, 0.05), 2000)
+    usual, with_some = durations_of(DurationModel(5.0, 1.0), 2000), durations_of(DurationModel(5.0, 1.0, 0.05), 2000)
     ratios = np.divide(with_some, usual)
     is_slow = ratios > 1.0
     assert 60 <= is_slow.sum() <= 140  # binomial(2000, 0.05): 4.1 standard deviations either side
@@ -151,7 +151,7 @@ def test_stragglers_come_at_their_rate_whatever_else_varies() -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
 def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
-    executor = SimulatedExecutor(Table(), 1000, Durations(8.0), Failures(0.25, kind), seed=1)
+    executor = SimulatedExecutor(Table(), 1000, DurationModel(8.0), Failures(0.25, kind), seed=1)
     outcomes = outcomes_by_trial(executor, plain_attempts(400))
     failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Failure)]
     assert 60 <= len(failures) <= 140  # binomial(400, 0.25): 4.6 standard deviations either side
@@ -180,11 +180,11 @@ def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Durations(0.0),
-        lambda: Durations(float("nan")),
-        lambda: Durations(1.0, -0.1),
-        lambda: Durations(straggler_share=1.1),
-        lambda: Durations(straggler_factor=0.5),
+        lambda: DurationModel(0.0),
+        lambda: DurationModel(float("nan")),
+        lambda: DurationModel(1.0, -0.1),
+        lambda: DurationModel(straggler_share=1.1),
+        lambda: DurationModel(straggler_factor=0.5),
         lambda: Failures(1.5),
         lambda: SimulatedExecutor(Table(), 0, SECOND, NEVER, seed=0),
     ],

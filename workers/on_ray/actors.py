@@ -114,7 +114,7 @@ class WorkerPool:
         return again
 
     def free(self, reference: Reference) -> None:
-        """The evaluation has ended and its worker well."""
+        """Make the worker idle whose evaluation has ended; the worker is well."""
         worker = self._busy.pop(reference)
         worker.idle_since, worker.has_begun = time.monotonic(), True
         self._idle.append(worker)
@@ -136,7 +136,7 @@ class WorkerPool:
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
         title, workers = title_of(self._placing.campaign), dict(self._find_workers())
-        sweep_groups(title, kept={*(name for name in workers if name in under_way), *idle_names})
+        sweep_groups(title, in_use={*(name for name in workers if name in under_way), *idle_names})
         groups = groups_named(title)
         for name, actor in workers.items():
             if name not in under_way:
@@ -211,8 +211,8 @@ class WorkerPool:
             for worker in (*self._busy.values(), *self._idle):
                 _end(worker, reaches_other_nodes=False)
             self._ledger.clear()
-        for held in (self._busy, self._idle, self._noted):
-            held.clear()
+        for collection in (self._busy, self._idle, self._noted):
+            collection.clear()
         self._box = []
 
     def _make_room(self, now: float) -> None:
@@ -232,9 +232,9 @@ class WorkerPool:
         if self._placing.largest is not None or self._placing.has_group(
             share
         ):  # an idle worker of another share holds what this attempt needs
-            for other in [worker for worker in self._idle if worker.share != share]:
-                self._idle.remove(other)
-                self._kill(other)
+            for idle in [worker for worker in self._idle if worker.share != share]:
+                self._idle.remove(idle)
+                self._kill(idle)
         fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]
         if fitting:
             worker = fitting[-1]  # the worker that was busy last, so that the others are idle long enough to be ended

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from workers.evaluate import grace_seconds
+from workers.limits import grace_seconds
 from workers.messages import FailureKind
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.objective import Reference
@@ -54,7 +54,7 @@ class Deadlines:
         self._further = further_seconds
         # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when
         # its worker was first seen to be alive without having begun
-        self._seen: dict[Key, float] = {}
+        self._first_noted: dict[Key, float] = {}
         self._begun: dict[Key, float] = {}
         self._alive: dict[Key, float] = {}
         self._is_waiting = False  # whether the log says that attempts wait
@@ -70,7 +70,7 @@ class Deadlines:
         now = time.monotonic()
         if now < self._next_look:
             return []
-        for times in (self._seen, self._begun, self._alive):
+        for times in (self._first_noted, self._begun, self._alive):
             for key in times.keys() - attempts.keys():
                 del times[key]
         late = list(self._judge(attempts, now))
@@ -81,12 +81,12 @@ class Deadlines:
 
     def _judge(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Late]:
         for key, reference in attempts.items():
-            self._seen.setdefault(key, now)
+            self._first_noted.setdefault(key, now)
             if key not in self._begun and self._pool.has_begun(*key):
                 self._begun[key] = now
             if key in self._begun:
                 if self._is_overdue(now - self._begun[key]):
-                    yield self._timed_out(reference)
+                    yield self._timeout_of(reference)
             elif self._is_idle_too_long(key, reference, now):
                 message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
                 yield Late(reference, FailureKind.WORKER_LOST, message)
@@ -94,7 +94,7 @@ class Deadlines:
     def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
         """Return whether the worker of an attempt that has not begun is alive for too long. Ray is
         asked about late ones."""
-        if now - self._seen[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
+        if now - self._first_noted[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
             return False
         return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
 
@@ -105,7 +105,7 @@ class Deadlines:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further
 
-    def _timed_out(self, reference: Reference) -> Late:
+    def _timeout_of(self, reference: Reference) -> Late:
         message = (
             f"no result within timeout_seconds = {self._timeout:g}, and its worker ended neither the evaluation nor "
             "itself (it was stopped, or its node hangs): it was killed"
@@ -116,7 +116,7 @@ class Deadlines:
         """Say once that attempts wait for a worker, while they do."""
         waiting = sorted(
             trial
-            for (trial, attempt), last_seen in self._seen.items()
+            for (trial, attempt), last_seen in self._first_noted.items()
             if (trial, attempt) not in self._begun and now - last_seen > WAITING_SECONDS
         )
         if waiting and not self._is_waiting:

@@ -19,8 +19,9 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from objectives.objective import Objective
 from workers.clock import SteadyClock
-from workers.evaluate import grace_seconds, is_out_of_descriptors
+from workers.evaluate import is_out_of_descriptors
 from workers.executor import ExecutorError, TakeReports
+from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool, title_of
 from workers.on_ray.allocation import Allocation, allocate
@@ -38,8 +39,10 @@ from workers.surroundings import Streak
 _LOGGER = logging.getLogger("bbkb.executor")
 
 START_UP_SECONDS = 30.0  # in a task's lease, for the start of a worker process and the unpickling of the objective
-SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
-VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
+SHORT_SECONDS = 2.0  # mean duration below which evaluations are tasks
+LONG_SECONDS = 3.0  # mean duration above which they are calls of worker actors
+VERY_SHORT_SECONDS = 0.05  # mean duration below which more tasks wait in Ray's queue
+READY_TASKS = 8  # at least so many more
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest time to an answer so far, after some node has died
 _TURN_LOOK_SECONDS = 0.1  # between two looks at whether another campaign, which comes first, has begun
 _REMEMBERED = 20  # number of durations in the mean
@@ -169,12 +172,12 @@ class RayExecutor:
             self._outcomes.append(cancellation(attempt.trial, attempt.attempt, now, now, _UNKNOWN))
         running = [self._references[id_] for id_ in cancelled if id_ in self._references]
         if running:
-            _over, going = ray.wait(running, num_returns=len(running), timeout=0)
-            for reference in going:
+            _done, unfinished = ray.wait(running, num_returns=len(running), timeout=0)
+            for reference in unfinished:
                 self._give_up(reference, FailureKind.CANCELLED, "cancelled")
 
     def pause(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for these seconds."""
         time.sleep(seconds)
 
     def now(self) -> float:
@@ -194,8 +197,8 @@ class RayExecutor:
                     self._tasks.end(reference)
             self._pool.close(leave_running)
             self._places.close()
-        for held in (self._queue, self._running, self._references, self._suspects, self._outcomes):
-            held.clear()
+        for collection in (self._queue, self._running, self._references, self._suspects, self._outcomes):
+            collection.clear()
         self._tasks.close()
 
     def _relay_reports(self) -> None:
@@ -269,9 +272,9 @@ class RayExecutor:
         if not self._running:  # all that waits is for other campaigns to begin
             time.sleep(patience_seconds)
             return
-        ready, rest = ray.wait(list(self._running), num_returns=1, timeout=patience_seconds)
-        if ready and rest:
-            ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        ready, unready = ray.wait(list(self._running), num_returns=1, timeout=patience_seconds)
+        if ready and unready:
+            ready += ray.wait(unready, num_returns=len(unready), timeout=0)[0]
         for reference, result in zip(ready, fetch(ready), strict=True):
             self._take(reference, result)
 
@@ -281,14 +284,14 @@ class RayExecutor:
         attempt = self._running[reference]
         if isinstance(result, ActorUnavailableError):  # the connection was lost; the worker may still evaluate
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
-            self._running = {again if held == reference else held: it for held, it in self._running.items()}
+            self._running = {again if previous == reference else previous: it for previous, it in self._running.items()}
             self._references[attempt.trial] = again
         elif isinstance(result, RayError) and self._was_refused(attempt, result):
             self._take_back(reference)
             self._start()
         elif isinstance(result, RayError):
             self._nodes.look_next_time()  # its node may be lost, with its places
-            written = self._written(attempt, result)
+            written = self._written_outcome(attempt, result)
             self._leave(reference, is_well=False)
             self._end_attempt(reference, written or self._loss(attempt, result))
         elif result is None:
@@ -307,7 +310,7 @@ class RayExecutor:
         is_of_task = attempt.place is self._tasks and is_process_death(error)
         return is_of_task and self._tasks.was_refused(attempt.trial, attempt.attempt)
 
-    def _written(self, attempt: _RunningAttempt, error: RayError) -> Outcome | None:
+    def _written_outcome(self, attempt: _RunningAttempt, error: RayError) -> Outcome | None:
         """Return the outcome that a worker actor wrote before its process ended."""
         if attempt.place is not self._pool or not is_process_death(error):
             return None
@@ -410,8 +413,8 @@ class RayExecutor:
         are tasks that got no place."""
         if self._deadlines.patience_seconds > 0.0:
             return
-        held = {(it.trial, it.attempt): key for key, it in self._running.items() if it.place is self._pool}
-        for late in self._deadlines.late(held):
+        in_actors = {(it.trial, it.attempt): key for key, it in self._running.items() if it.place is self._pool}
+        for late in self._deadlines.late(in_actors):
             self._give_up(late.reference, late.kind, late.message)
         if (lease := self._lease_seconds()) is None:
             return
@@ -426,7 +429,7 @@ class RayExecutor:
         now = time.monotonic()
         if self._nodes.patience_seconds == 0.0:
             self._follow_places()
-        lost = self._nodes.lost()
+        lost = self._nodes.lost_nodes()
         for node in lost:
             _LOGGER.warning("node %s has died", node)
         for reference, attempt in list(self._running.items()) if lost else ():

@@ -90,19 +90,19 @@ def _losses(error: BaseException) -> Iterator[RayError]:
 
     A function's own exception may have attributes of the same names, with anything in them.
     """
-    left: list[object] = [error]
-    seen: set[int] = set()
-    while left:
-        part = left.pop()
-        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in seen:
+    errors: list[object] = [error]
+    visited: set[int] = set()
+    while errors:
+        part = errors.pop()
+        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in visited:
             continue
-        seen.add(id(part))
+        visited.add(id(part))
         if isinstance(part, _LOST):
             yield part
-        held = vars(part)
-        failures = held.get("worker_failures")
-        left += failures.values() if isinstance(failures, Mapping) else ()
-        left += [held.get("controller_failure"), held.get("health_check_failure"), part.__cause__]
+        attributes = vars(part)
+        failures = attributes.get("worker_failures")
+        errors += failures.values() if isinstance(failures, Mapping) else ()
+        errors += [attributes.get("controller_failure"), attributes.get("health_check_failure"), part.__cause__]
 
 
 def is_process_death(error: RayError) -> bool:

@@ -56,10 +56,10 @@ def groups_named(prefix: str) -> dict[str, PlacementGroup]:
     }
 
 
-def sweep_groups(prefix: str, kept: Collection[str]) -> None:
-    """Remove the groups whose names begin with `prefix`, except those named `kept`."""
+def sweep_groups(prefix: str, in_use: Collection[str]) -> None:
+    """Remove the groups whose names begin with `prefix`, except those named in `in_use`."""
     for name, group in groups_named(prefix).items():
-        if name not in kept:
+        if name not in in_use:
             remove_group(group)
 
 

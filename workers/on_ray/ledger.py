@@ -54,7 +54,7 @@ class Ledger:
         return entry
 
     def forget(self, trial: int, attempt: int) -> None:
-        """Strike this attempt out."""
+        """Remove the entry of this attempt."""
         _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
@@ -67,7 +67,7 @@ class Ledger:
         return sign
 
     def clear(self) -> None:
-        """Strike everything out."""
+        """Remove all entries of this campaign."""
         _internal_kv_del(f"{self.campaign}\n", del_by_prefix=True, namespace=NAMESPACE)
 
     @property

@@ -113,7 +113,7 @@ def _put(rooms: list[_Room], need: Need) -> bool:
         free = [
             room
             for room in rooms
-            if room.copies(part) > 0 and not (need.is_spread and any(room is other for other in used))
+            if room.copies(part) > 0 and not (need.is_spread and any(room is taken for taken in used))
         ]
         if not free:
             return False
@@ -126,10 +126,10 @@ def _put(rooms: list[_Room], need: Need) -> bool:
 
 
 def _room_of(node: Node) -> _Room:
-    whole, rest = divmod(_steps(node.get("GPU", 0.0)), _WHOLE)
+    whole, fraction = divmod(_steps(node.get("GPU", 0.0)), _WHOLE)
     return _Room(
         cpus=_steps(node.get("CPU", 0.0)),
-        gpus=[_WHOLE] * whole + [rest] * (rest > 0),
+        gpus=[_WHOLE] * whole + [fraction] * (fraction > 0),
         memory=int(node.get("memory", 0.0)),
     )
 

@@ -108,7 +108,7 @@ class Places:
         self.count = self.look()
 
     def look(self) -> int:
-        """Count them again."""
+        """Count the places again, and return their number."""
         nodes = _resources()
         there = places_on(nodes, self._need)
         fewest = places_on(nodes, self._largest_need)
@@ -162,12 +162,12 @@ class NodeWatch:
         """How long until the next look."""
         return max(0.0, self._next_look - time.monotonic())
 
-    def lost(self) -> frozenset[str]:
+    def lost_nodes(self) -> frozenset[str]:
         """Return ids of the nodes that died since the last call; nothing between two looks."""
         return frozenset() if self.patience_seconds > 0.0 else self.look()
 
     def look(self) -> frozenset[str]:
-        """As `lost`, looking now."""
+        """Return the same as `lost_nodes`, but look at the nodes now."""
         self._next_look = time.monotonic() + _LOOK_SECONDS
         dead = _dead_nodes()
         new, self._dead = dead - self._dead, dead
@@ -190,7 +190,7 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
     this need."""
     if places_on([node.resources for node in nodes], need) > 0:
         return
-    lines = "; ".join(f"{names}: {amounts}" for names, amounts in _grouped(need, nodes)) or "none"
+    lines = "; ".join(f"{names}: {amounts}" for names, amounts in _group_nodes(need, nodes)) or "none"
     amounts = amounts_text(need.resources())
     if need.machines == 1:
         rule, lowered, joined = f"one node, got {amounts}", "", "larger nodes"
@@ -203,7 +203,7 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
     )
 
 
-def _grouped(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
+def _group_nodes(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
     """Yield the names of the nodes that have the same amounts of what is needed, and these
     amounts."""
     groups: dict[str, list[str]] = {}
@@ -211,8 +211,8 @@ def _grouped(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]
         amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
         groups.setdefault(amounts_text(amounts), []).append(node.name)
     for text, names in groups.items():
-        more = len(names) - _SHOWN_NODES
-        yield ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else ""), text
+        further = len(names) - _SHOWN_NODES
+        yield ", ".join(names[:_SHOWN_NODES]) + (f" and {further} more" if further > 0 else ""), text
 
 
 def nodes_here() -> list[NamedNode]:
@@ -221,7 +221,7 @@ def nodes_here() -> list[NamedNode]:
 
 
 def _resources() -> list[Node]:
-    """Of each node that is alive."""
+    """Return the resources of each node that is alive."""
     return [node.resources for node in nodes_here()]
 
 

@@ -24,7 +24,8 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_exists, 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.machines import END_SECONDS, Machine, free_port
-from workers.evaluate import HARD_END_SECONDS, evaluate, worker_name
+from workers.evaluate import evaluate, worker_name
+from workers.limits import HARD_END_SECONDS
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
 from workers.on_ray.failures import LOSSES, describe_error, kind_of
 from workers.on_ray.ledger import NAMESPACE
@@ -76,7 +77,7 @@ class _EndRequest:
         return f"{self.campaign}\nend\n{self.attempt.trial}\n{self.attempt.attempt}"
 
     def write(self) -> None:
-        """Ask them."""
+        """Write the request to end, which the other ranks read."""
         _internal_kv_put(self._key, b"1", overwrite=True, namespace=NAMESPACE)
 
     def is_there(self) -> bool:
@@ -99,13 +100,13 @@ def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] =
 
     `last_words` is called before this process ends. SIGTERM is ignored where no evaluation runs.
     """
-    over = threading.Event()
+    ended = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECONDS):
+        while not ended.wait(_LOOK_SECONDS):
             if is_requested():
                 os.kill(os.getpid(), signal.SIGTERM)
-                if not over.wait(HARD_END_SECONDS):
+                if not ended.wait(HARD_END_SECONDS):
                     last_words()
                     os._exit(1)
                 return
@@ -116,7 +117,7 @@ def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] =
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         watcher.join()
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
@@ -228,49 +229,49 @@ class Gang:
             return _failure(attempt, started, kind_of(error), f"the other machines did not start: {error}")
         request = _EndRequest(self._campaign, attempt)
         first = Machine(0, share.machines, tuple(self._addresses), free_port())
-        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
+        other_ranks = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
 
         def has_failed() -> bool:
-            others.collect(_LOOK_SECONDS)
-            if others.failures:
-                others.request_end(request)
-            return bool(others.failures)
+            other_ranks.collect(_LOOK_SECONDS)
+            if other_ranks.failures:
+                other_ranks.request_end(request)
+            return bool(other_ranks.failures)
 
         def give_up() -> None:
-            last_words(_cause(others.failures))
+            last_words(_cause(other_ranks.failures))
 
         try:
             with _end_when(has_failed, give_up):
                 outcome = evaluate(
                     get_objective(box), attempt, limits, is_expendable=True, publish=publish, machine=first
                 )
-            return self._conclude(outcome, others, request)
+            return self._conclude(outcome, other_ranks, request)
         finally:
             request.forget()
 
-    def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
+    def _conclude(self, outcome: Outcome, other_ranks: _Others, request: _EndRequest) -> Outcome:
         """End the other ranks, and return the outcome of the attempt."""
-        had_failed = bool(others.failures)
+        had_failed = bool(other_ranks.failures)
         if isinstance(outcome, Success) and not had_failed:
-            others.collect_all(END_SECONDS)  # the others are about to end too
-            others.failures.clear()  # the value is that of rank 0
+            other_ranks.collect_all(END_SECONDS)  # the others are about to end too
+            other_ranks.failures.clear()  # the value is that of rank 0
         elif isinstance(outcome, Failure) and not had_failed:
-            others.collect_all(CAUSE_SECONDS)  # the failure of another rank may be its cause
-        if others.running:
-            others.request_end(request)
-            others.collect_all(HARD_END_SECONDS + 2.0 * _LOOK_SECONDS)
-        if others.running:
+            other_ranks.collect_all(CAUSE_SECONDS)  # the failure of another rank may be its cause
+        if other_ranks.running:
+            other_ranks.request_end(request)
+            other_ranks.collect_all(HARD_END_SECONDS + 2.0 * _LOOK_SECONDS)
+        if other_ranks.running:
             self._kill_helpers()
-            others.collect_all(NODE_SECONDS if isinstance(outcome, Failure) else END_SECONDS)
+            other_ranks.collect_all(NODE_SECONDS if isinstance(outcome, Failure) else END_SECONDS)
             if isinstance(outcome, Failure):
-                others.note_silent()
+                other_ranks.note_silent()
         if isinstance(outcome, Success | Stopped) and not had_failed:
             return outcome
         if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
-            others.failures.append(outcome)
-        if not others.failures:  # SIGTERM came from outside
-            return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, "its process got SIGTERM")
-        return _cause(others.failures)
+            other_ranks.failures.append(outcome)
+        if not other_ranks.failures:  # SIGTERM came from outside
+            return _failure(other_ranks.attempt, outcome.started, FailureKind.WORKER_LOST, "its process got SIGTERM")
+        return _cause(other_ranks.failures)
 
     def _start_helpers(self, box: Box, machines: int) -> None:
         """Let a process on each other machine get the objective; start those that there are not

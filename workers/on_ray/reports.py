@@ -82,7 +82,7 @@ class ReportSender:
             return self._is_stopped
 
     def close(self) -> None:
-        """Send what is left, and no more."""
+        """Send the reports that are left; none is sent afterwards."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()

@@ -28,21 +28,21 @@ SHARES = "bbkb sharing"  # namespace of the entries
 _ROUNDING = 1e-9
 
 
-def fair_parts(wanted: Mapping[str, float]) -> dict[str, float]:
+def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
     """Return the max-min fair part of the cluster for each campaign, by name, in the order of
-    names; `wanted`: parts of the whole cluster, from 0 to 1."""
+    names; `demands`: parts of the whole cluster, from 0 to 1."""
     parts: dict[str, float] = {}
     free_share = 1.0
-    for number, name in enumerate(sorted(wanted, key=lambda name: (wanted[name], name))):
-        parts[name] = min(wanted[name], free_share / (len(wanted) - number))
+    for number, name in enumerate(sorted(demands, key=lambda name: (demands[name], name))):
+        parts[name] = min(demands[name], free_share / (len(demands) - number))
         free_share -= parts[name]
     return {name: parts[name] for name in sorted(parts)}
 
 
-def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
+def places_of(name: str, there: int, demands: Mapping[str, float]) -> int:
     """Return how many of the places that are `there` belong to the campaign `name`: all of them are
     given out to campaigns that want them, none twice."""
-    parts = fair_parts(wanted)
+    parts = fair_parts(demands)
     ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
     first, last = ends[name] - parts[name], ends[name]
     return math.floor(there * last + _ROUNDING) - math.floor(there * first + _ROUNDING)
@@ -79,25 +79,25 @@ class Sharing:
         self._namespace = namespace
         self._clock = clock
         self._looks = itertools.count()
-        self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
+        self._entries: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
         self.others: frozenset[str] = frozenset()  # names of the other campaigns that live
         self.is_crowded = False  # whether one of the campaigns counts fewer places than campaigns: they take turns
 
-    def own(self, there: int, wanted: int, fewest: int | None = None) -> int:
+    def own(self, there: int, demand: int, fewest: int | None = None) -> int:
         """Return this campaign's part of the places that are `there`, of which it could use
-        `wanted`; `fewest`: the places for its largest evaluation, where they differ."""
+        `demand`; `fewest`: the places for its largest evaluation, where they differ."""
         if there < 1:
             return there
-        entry = _Entry(wanted / there, there if fewest is None else fewest)
+        entry = _Entry(demand / there, there if fewest is None else fewest)
         _internal_kv_put(self._campaign, entry.text(next(self._looks)), overwrite=True, namespace=self._namespace)
-        others = self._others()
-        self.others = frozenset(others)
-        entries = {**others, self._campaign: entry}
+        campaigns = self._others()
+        self.others = frozenset(campaigns)
+        entries = {**campaigns, self._campaign: entry}
         self.is_crowded = any(0 < entry.fewest < len(entries) for entry in entries.values())
         return places_of(self._campaign, there, {name: entry.part for name, entry in entries.items()})
 
     def leave(self) -> None:
-        """Take nothing any more."""
+        """Withdraw this campaign's demand, so that others get its places."""
         _internal_kv_del(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, _Entry]:
@@ -108,7 +108,7 @@ class Sharing:
             entry = _internal_kv_get(name, namespace=self._namespace)
             if name == self._campaign or entry is None:
                 continue
-            last_value, since = self._seen.get(name, (b"", now))
+            last_value, since = self._entries.get(name, (b"", now))
             entries[name] = (entry, since if last_value == entry else now)
-        self._seen = entries
+        self._entries = entries
         return {name: _entry_of(entry) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}

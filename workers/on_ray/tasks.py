@@ -13,7 +13,8 @@ from typing import Any
 
 import ray
 
-from workers.evaluate import evaluate, grace_seconds, is_out_of_descriptors
+from workers.evaluate import evaluate, is_out_of_descriptors
+from workers.limits import grace_seconds
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.ledger import HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
@@ -61,7 +62,7 @@ class RayTasks:
         self._remotes: dict[tuple[float, Share], Any] = {}
 
     def start(self, attempt: Attempt) -> Reference:
-        """Return a reference to its outcome."""
+        """Start the attempt as a Ray task, and return a reference to its outcome."""
         kind = attempt.memory_factor, self._placing.share_of(attempt)
         if kind not in self._remotes:
             self._remotes[kind] = self._remote(*kind)
@@ -93,7 +94,7 @@ class RayTasks:
         return True
 
     def close(self) -> None:
-        """Let go of the objective."""
+        """Release the objective in Ray's object store."""
         self._box = []
 
     def _remote(self, memory_factor: float, share: Share) -> Any:

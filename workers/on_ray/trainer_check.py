@@ -35,7 +35,7 @@ class _OwnGroup(DefaultPlacementGroupHandle):
     """The placement group of the evaluation, which its trainer does not remove."""
 
     def shutdown(self) -> None:
-        """Leave it to the evaluation's worker."""
+        """Do nothing: the evaluation's worker removes the placement group."""
 
 
 class TrainerCheck(ControllerCallback, WorkerGroupCallback):

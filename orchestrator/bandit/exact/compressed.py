@@ -109,9 +109,9 @@ class CompressedState(ExactState):
         """
         base = before.base.observe(observations)
         fitted = calibrate(base, before.base, observations, model, before._moments)
-        return replace(self, base=fitted).rescored(model)
+        return replace(self, base=fitted).with_scores(model)
 
-    def rescored(self, model: Model | None) -> Self:
+    def with_scores(self, model: Model | None) -> Self:
         """Return the state with the scores, kernel and noise of `base`, if there is a `model`."""
         if model is None:
             return self
@@ -268,10 +268,10 @@ class Compressed(ABC):
         after = after.learn(state, observations, self.model)
         if after.pulls.total == 0 and not after.base.remaining_start() and len(after.available):
             after = after.with_start((*after.base.initial, int(rng.choice(after.available))))
-        skipped = state.skipped + self._skipped_before(state, observations)
+        skipped = state.skipped + self._count_skipped(state, observations)
         return replace(after, stored=tuple(stored), skipped=skipped)
 
-    def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
+    def _count_skipped(self, state: CompressedState, observations: Sequence[Observation]) -> int:
         """Return steps skipped before the pull that `tell` gets; 0 if `ask` chose another."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
@@ -291,7 +291,7 @@ class Compressed(ABC):
             after = after.store(observations[position], self.model)
         base = restore_calibration(state.base.observe(observations), self.model, record)
         after = replace(after, base=base, stored=stored, skipped=int(record["skipped"]))
-        return after.rescored(self.model).with_start(record["initial"])
+        return after.with_scores(self.model).with_start(record["initial"])
 
     def recommend(self, state: CompressedState) -> int | None:
         """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""

@@ -132,5 +132,5 @@ class ExactState:
     def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
         """Return `scores` (A,), −∞ for arms that may not be chosen with `pending` pulls."""
         masked = scores.copy()
-        masked[self.base.blocked(pending)] = -np.inf
+        masked[self.base.blocked_arms(pending)] = -np.inf
         return masked

@@ -37,10 +37,15 @@ EARLY_FIT = 8  # the same where no arm is pulled twice: a short start
 GROWTH = 1.3  # results at a fit over those at the fit before
 MOST_ARMS = 400  # distinct arms in a fit, which bounds its time
 STEPS = 25
-LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
-PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
+LENGTHSCALES = (0.02, 30.0)
+NOISES = (1e-3, 1.0)
+PRIOR_NOISE = 0.05  # median of v
+PRIOR_NOISE_DEVIATION = 1.5  # standard deviation of the logarithm of v
 NEAREST = 32  # arms around the best one in a local fit
-CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `keep_close_values`
+# see `keep_close_values`
+CLOSE_LENGTHSCALE = 0.05
+CLOSE_DISTANCE = 0.02
+CLOSE_NOISE = 0.1
 _JITTER = 1e-8  # for near-copies of an arm that was pulled very often
 _DIGITS = 6  # of the fitted numbers: the last digits differ between machines
 
@@ -78,8 +83,8 @@ def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
     return results >= max(first, GROWTH * last.results)
 
 
-def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
-    """Return `found`, with the lengthscales and the noise of `last` where these are close to it.
+def keep_close_values(fitted: Fitted, last: Fitted, layout: Layout) -> Fitted:
+    """Return `fitted`, with the lengthscales and the noise of `last` where these are close to it.
 
     A new kernel invalidates everything that was computed with the old one, and hundreds of results
     determine a lengthscale to no better than 5 %. Lengthscales are kept if each is within 5 %, or
@@ -87,14 +92,14 @@ def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
     that was adopted, so small changes do not accumulate.
     """
     if not last.results:
-        return found
-    new, old = np.asarray(found.lengthscales), np.asarray(last.lengthscales)
+        return fitted
+    new, old = np.asarray(fitted.lengthscales), np.asarray(last.lengthscales)
     is_close = (np.abs(np.log(new / old)) <= CLOSE_LENGTHSCALE) | (
         layout.extents * np.abs(1.0 / new - 1.0 / old) <= CLOSE_DISTANCE
     )
-    is_quiet = abs(math.log(found.noise / last.noise)) <= CLOSE_NOISE
-    lengthscales = last.lengthscales if is_close.all() else found.lengthscales
-    return Fitted(lengthscales, last.noise if is_quiet else found.noise, found.results)
+    is_quiet = abs(math.log(fitted.noise / last.noise)) <= CLOSE_NOISE
+    lengthscales = last.lengthscales if is_close.all() else fitted.lengthscales
+    return Fitted(lengthscales, last.noise if is_quiet else fitted.noise, fitted.results)
 
 
 @dataclass(frozen=True, eq=False)

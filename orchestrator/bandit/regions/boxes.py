@@ -82,8 +82,8 @@ class BoxedArms:
 
     def is_point(self, box: Box) -> bool:
         """Return whether the box's arms are all in one place, so that halving separates none."""
-        held = self.coordinates[box.contains(self.coordinates)]
-        return bool((held == held[:1]).all())
+        inside = self.coordinates[box.contains(self.coordinates)]
+        return bool((inside == inside[:1]).all())
 
     def leaf(self, box: Box, arm: int, generations: int) -> Box:
         """Return the descendant of `box` that holds `arm` after `generations` halvings; boxes of
@@ -105,12 +105,12 @@ class BoxedArms:
         All of them when they are no more than `points`; else the nearest to the centres of a
         regular grid of at least `points` cells.
         """
-        held = np.sort(self.inside(box, arms))
-        if len(held) <= points:
-            return held
+        members = np.sort(self.inside(box, arms))
+        if len(members) <= points:
+            return members
         cells = self._cells(box, points)
         centres = (np.indices(cells).reshape(self.dimension, -1).T + 0.5) / cells
-        return held[np.unique(self._snap(centres, box, held))]
+        return members[np.unique(self._snap(centres, box, members))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
         """Return how many cells each feature's edge is cut into (d,): as even as possible, at least

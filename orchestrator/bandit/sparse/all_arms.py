@@ -157,15 +157,17 @@ class AllArms:
         """Return the largest bound in each block."""
         return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
-    def take(self, wanted: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
+    def take(self, requests: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
         """Return `argmax_queue.take` in some blocks, by number: of its bounds those that are less than the
         float; numbers of arms."""
         queries = [
             (number, partial(Block.take, request=request, below=below, best=best, least=least))
-            for number, (request, below) in wanted.items()
+            for number, (request, below) in requests.items()
         ]
         starts, answers = self.blocks.starts, self.blocks.ask(queries)
-        return [replace(taken, arms=taken.arms + starts[number]) for number, taken in zip(wanted, answers, strict=True)]
+        return [
+            replace(taken, arms=taken.arms + starts[number]) for number, taken in zip(requests, answers, strict=True)
+        ]
 
     def tighten(self, fit: Fit, line: BoundLine, arms: Indices) -> Floats:
         """See `Block.tighten`: of `arms` (n,)."""

@@ -119,8 +119,8 @@ class KernelColumns:
         for low in range(0, len(positions), DOT_ROWS):
             part = slice(low, low + DOT_ROWS)
             for rank, number in enumerate(places.panels):
-                kept = self._panels[number].take(positions[part], axis=0)
-                product[part] += kept @ spread[WIDTH * rank :][: kept.shape[1]]
+                rows = self._panels[number].take(positions[part], axis=0)
+                product[part] += rows @ spread[WIDTH * rank :][: rows.shape[1]]
         return product
 
     def _places_of(self, columns: Points) -> _Places:

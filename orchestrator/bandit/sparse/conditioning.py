@@ -31,7 +31,8 @@ from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-FIRST_ARMS, FIRST_PULLS = 256, 32  # initial capacities
+FIRST_ARMS = 256  # initial capacity
+FIRST_PULLS = 32  # initial capacity
 FEW = 2048  # up to this many kernel entries, computing is faster than gathering kept columns
 TIE = 1e-8  # far above rounding errors, which are below 1e-10, and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)

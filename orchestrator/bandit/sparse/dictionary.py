@@ -82,8 +82,8 @@ def resparsify(
         probabilities = _within(limit, pulls, variance, oversampling, resampling)
     numbers = _numbers_of(pulls.arms) if resampling == "stable" else rng.random(len(probabilities))
     atoms = pulls.arms[numbers < probabilities]
-    chosen = atoms if len(atoms) else pulls.arms[[np.argmax(probabilities)]]
-    return read_only(chosen, np.intp)
+    atoms_or_best = atoms if len(atoms) else pulls.arms[[np.argmax(probabilities)]]
+    return read_only(atoms_or_best, np.intp)
 
 
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
@@ -98,8 +98,8 @@ def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: i
         return float(np.minimum(1.0, factor * variance).sum())
 
     factor = oversampling if size(oversampling) <= limit else _largest_factor(size, oversampling, limit)
-    drawn = numbers[_numbers_of(numbers) < np.minimum(1.0, factor * variance)]
-    return read_only(np.sort(drawn) if len(drawn) else numbers[[np.argmax(variance)]], np.intp)
+    atoms = numbers[_numbers_of(numbers) < np.minimum(1.0, factor * variance)]
+    return read_only(np.sort(atoms) if len(atoms) else numbers[[np.argmax(variance)]], np.intp)
 
 
 def _numbers_of(arms: Indices) -> Floats:

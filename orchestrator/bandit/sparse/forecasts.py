@@ -56,7 +56,7 @@ def _of(
 
 
 @dataclass(frozen=True)
-class PausedTrial:
+class PausedCandidate:
     """A stopped trial that can be continued."""
 
     trial: int  # its number
@@ -71,8 +71,8 @@ class PausedTrials:
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
         self._own, self._deviations = 0.0, deviations
-        self._left: Iterator[PausedTrial] = iter(())
-        self._best: PausedTrial | None = None
+        self._left: Iterator[PausedCandidate] = iter(())
+        self._best: PausedCandidate | None = None
         predictions = state.paused_predictions
         if predictions is None or state.calibration is None or state.calibration.fitted.curve is None:
             return
@@ -83,7 +83,7 @@ class PausedTrials:
         self._left = _descending(predictions, bounds, {*pending, *diverged, *state.set_aside.tolist()})
         self._best = next(self._left, None)
 
-    def take(self, mean: float, variance: float) -> PausedTrial | None:
+    def take(self, mean: float, variance: float) -> PausedCandidate | None:
         """Return the best of them, which is then not among them, if its bound exceeds that of a new
         trial; else None.
 
@@ -97,9 +97,9 @@ class PausedTrials:
         return best
 
 
-def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedTrial]:
+def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
     """Yield trials of arms not in `excluded`: the largest bound, then the latest, first."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
         if arm not in excluded:
-            yield PausedTrial(int(predictions.trials[at]), arm, float(bounds[at]))
+            yield PausedCandidate(int(predictions.trials[at]), arm, float(bounds[at]))

@@ -80,7 +80,7 @@ class Picking:
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) too."""
         self.posterior.enter(arms)
-        self.bounds.looked_at(len(arms))
+        self.bounds.count_looks(len(arms))
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was looked at."""

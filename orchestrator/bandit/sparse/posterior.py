@@ -137,25 +137,27 @@ class SparseModel:
         """Return the posterior after `pulls` with the inducing points `dictionary` (m,), if any."""
         inducing = self.points(dictionary)
         gram = self.all_arms.kernel_entries(dictionary, inducing)
-        kept, factor = pivoted_cholesky(gram)
-        basis = Points(dictionary[kept], inducing.features[kept])
+        pivots, factor = pivoted_cholesky(gram)
+        basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
         embedded = (
-            solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(kept) else kernel_pulled
+            solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(pivots) else kernel_pulled
         )
         spectrum, rotation = np.linalg.eigh((embedded * pulls.counts[pulls.arms]) @ embedded.T)
         spectrum = np.maximum(spectrum, 0.0)
         scaled = rotation / np.sqrt(spectrum + self.regularization)
         transform = (
-            solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(kept) else scaled
+            solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(pivots) else scaled
         )
-        outputs = [self._loadings(transform, kernel_pulled, one) for one in pulls.outputs]
+        outputs = [self._loadings(transform, kernel_pulled, output) for output in pulls.outputs]
         (loadings, offset), further = outputs[0], outputs[1:]
         transform = np.ascontiguousarray(transform)
-        defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
-        more = np.array([one for one, _ in further]).reshape(len(further), len(spectrum))
-        offsets = np.array([one for _, one in further])
-        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset, more, offsets))
+        defect = defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization)
+        further_loadings = np.array([row for row, _ in further]).reshape(len(further), len(spectrum))
+        offsets = np.array([shift for _, shift in further])
+        return SparsePosterior(
+            self, Fit(basis, transform, spectrum, loadings, defect, offset, further_loadings, offsets)
+        )
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
         """Return Σ_p (s_p − n_p m) y_p (r,), and m."""

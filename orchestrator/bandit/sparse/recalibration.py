@@ -40,7 +40,11 @@ def calibrate(
         predicted = sparse_belief(before) if belief is None else belief
         curves = before.curve_evidence
         scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
-        final = observations if curves is None else [seen for seen in observations if not seen.is_stopped]
+        final = (
+            observations
+            if curves is None
+            else [observation for observation in observations if not observation.is_stopped]
+        )
         calibration = check(after.calibration, before.model.regularization, scale, predicted, final)
         after = replace(after, calibration=calibration)
     return refit(after, model)

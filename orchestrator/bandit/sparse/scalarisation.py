@@ -65,7 +65,11 @@ def bounds_of(goals: Goals, width: float) -> list[Bound]:
     """Return what `Scalarising` scores, in its order."""
     constraints = range(goals.objectives, goals.objectives + goals.constraints)
     cautious = [(output, CAUTION * width) for output in constraints]
-    return [*((output, width) for output in range(goals.objectives)), *cautious, *((one, width) for one in constraints)]
+    return [
+        *((output, width) for output in range(goals.objectives)),
+        *cautious,
+        *((output, width) for output in constraints),
+    ]
 
 
 def direction(number: int, objectives: int) -> Floats:

@@ -190,7 +190,7 @@ class SparseState:
         teaches_nothing = self.calibration is not None and self.goals.is_single and self.pulls.looks_deterministic
         return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
-    def blocked(self, pending: Sequence[int] = ()) -> Indices:
+    def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
         """Return arms that may not be chosen, ascending: those set aside; where arms do not repeat,
         those pulled and `pending` too."""
         if self.repeats and not len(self.paused):
@@ -200,14 +200,14 @@ class SparseState:
             return np.union1d(self.set_aside, np.array(arms, np.intp))
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
-    def left(self, pending: Sequence[int], limit: int) -> int:
+    def picks_left(self, pending: Sequence[int], limit: int) -> int:
         """Return the largest number of picks: `limit`, or the remaining arms if none repeats."""
-        return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked(pending)))
+        return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked_arms(pending)))
 
     @cached_property
     def available(self) -> Indices:
         """Arms that may be chosen with no pull pending, ascending."""
-        return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked(), assume_unique=True)
+        return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Return the warm start's arms that are not learned, pending or set aside, in order."""
@@ -219,12 +219,12 @@ class SparseState:
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
-        over = Counter({arm: int(self.pulls.counts[arm]) for arm in self.initial}) + Counter(pending)
-        over.update({arm: len(self.initial) for arm in self.set_aside.tolist()})
+        pulls = Counter({arm: int(self.pulls.counts[arm]) for arm in self.initial}) + Counter(pending)
+        pulls.update({arm: len(self.initial) for arm in self.set_aside.tolist()})
         remaining = []
         for arm in self.initial:
-            if over[arm]:
-                over[arm] -= 1
+            if pulls[arm]:
+                pulls[arm] -= 1
             else:
                 remaining.append(arm)
         return remaining
@@ -311,7 +311,7 @@ def initial_state(
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
     """Return the answer of `ask` when no arm is left because none is pulled twice, else None."""
-    if state.repeats or state.left(pending, 1):
+    if state.repeats or state.picks_left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")
 

@@ -96,8 +96,8 @@ class Screen:
         mean = present.rounding.means_with(reference.rounding)[output]
         constant = mean + deviations / float(np.sqrt(self._regularization))
         constant *= float(np.sqrt(self._prior))
-        own = BoundLine(reference.fit, width * rho**0.5, constant, output)
-        return own, replace(own, slope=own.slope + d)
+        line = BoundLine(reference.fit, width * rho**0.5, constant, output)
+        return line, replace(line, slope=line.slope + d)
 
 
 class UpperBounds:
@@ -117,7 +117,7 @@ class UpperBounds:
         blocked: Indices,
     ) -> None:
         self._screen, self._all_arms, self._fit = screen, all_arms, fit
-        self._own, self._lines = (tuple(some) for some in zip(*lines, strict=True))
+        self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
         self._requests = all_arms.requests(self._lines[0], blocked)
         self._tops = all_arms.tops(self._requests)
         self._below = [np.inf] * len(self._tops)  # bounds from there on are taken
@@ -142,7 +142,7 @@ class UpperBounds:
         """Return bounds for `arms` (n,) with their own means, one product with the dictionary's
         kernel rows each: (n,)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
-        return self._all_arms.tighten(self._fit, self._own[0], arms)
+        return self._all_arms.tighten(self._fit, self._own_lines[0], arms)
 
     def arms_reaching(
         self, blocked: Indices, scalarising: Scalarising, best: float, most: int
@@ -157,8 +157,8 @@ class UpperBounds:
     def tighten_all(self, arms: Indices) -> Floats:
         """As `tighten`, for all lines: (L, n)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
-        return self._all_arms.tighten_all(self._fit, self._own, arms)
+        return self._all_arms.tighten_all(self._fit, self._own_lines, arms)
 
-    def looked_at(self, arms: int) -> None:
+    def count_looks(self, arms: int) -> None:
         """Add the cost of this number of arms whose moments were computed one by one."""
         self._screen.spend(arms, LOOK_COST)

@@ -43,10 +43,10 @@ class Estimates:
         arms = state.pulls.finished_arms if arms is None else arms
         counts, noise = state.pulls.counts[arms], state.model.regularization
         model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
-        own = state.scale.scores(state.pulls.reward_sums[arms] / counts)
+        own_scores = state.scale.scores(state.pulls.reward_sums[arms] / counts)
         has_own_effects = state.layout is not None and state.layout.repeats
         weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
-        means = model_means + weights * (own - model_means)
+        means = model_means + weights * (own_scores - model_means)
         return Estimates(arms, counts, means, (1.0 - weights) ** 2 * noise * variances, noise * has_own_effects)
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
@@ -91,9 +91,9 @@ def places_left(state: SparseState, pending: Sequence[int]) -> int:
     is_short = state.pulls.total < RESULTS * state.layout.parameter_count
     if not is_short or not is_noisy(state.calibration.fitted) or state.curves.trials:
         return 0
-    chosen = np.union1d(np.union1d(state.pulls.arms, state.failed), np.array(pending, np.intp))
-    retired = np.setdiff1d(state.set_aside, chosen, assume_unique=True)
-    return max((len(state.model.arms) - len(retired)) // 2 - len(chosen), 0)
+    excluded = np.union1d(np.union1d(state.pulls.arms, state.failed), np.array(pending, np.intp))
+    retired = np.setdiff1d(state.set_aside, excluded, assume_unique=True)
+    return max((len(state.model.arms) - len(retired)) // 2 - len(excluded), 0)
 
 
 def is_verification_due(state: SparseState, open_pulls: int, share: float) -> bool:

@@ -90,13 +90,13 @@ def _draw(
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0: κ² may be
     dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
     atoms = max(1, math.ceil(q2 * dimension))  # M_h
-    drawn = rng.multinomial(atoms, mass / mass.sum())
-    chosen = np.flatnonzero(drawn)
+    draws = rng.multinomial(atoms, mass / mass.sum())
+    positions = np.flatnonzero(draws)
     # W = diag(R_h M_h p_j / n), p_j that of a single pull; c equal atoms of weight w are one of
     # weight w/c
-    single = np.maximum(scores, np.finfo(np.float64).tiny)[chosen] / mass.sum()
-    weights = size * atoms * single / total / drawn[chosen]
-    return WeightedDictionary(read_only(present[chosen], np.intp), read_only(weights, np.float64))
+    single = np.maximum(scores, np.finfo(np.float64).tiny)[positions] / mass.sum()
+    weights = size * atoms * single / total / draws[positions]
+    return WeightedDictionary(read_only(present[positions], np.intp), read_only(weights, np.float64))
 
 
 def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:

@@ -28,12 +28,12 @@ class Levels:
         """Return the levels of arms with `features` (n, d)."""
         columns = [np.flatnonzero(layout.parameters == number) for number in range(layout.parameter_count)]
         blocks = [features[:, places] for places in columns if len(places) > 1]
-        found = [np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL) for block in blocks]
-        levels = np.stack(found, axis=1) if found else np.empty((len(features), 0), np.intp)
+        by_parameter = [np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL) for block in blocks]
+        levels = np.stack(by_parameter, axis=1) if by_parameter else np.empty((len(features), 0), np.intp)
         numbers = features[:, [int(places[0]) for places in columns if len(places) == 1]]
         quotas = [
             [_quota(numbers[column == level]) for level in range(block.shape[1])]
-            for column, block in zip(found, blocks, strict=True)
+            for column, block in zip(by_parameter, blocks, strict=True)
         ]
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
 
@@ -55,13 +55,13 @@ class Levels:
             failures = _count(column, failed, len(counts))
             hopeless = np.flatnonzero((failures >= MOST_FAILED) & (failures == counts))
             eligible = eligible[~np.isin(column[eligible], hopeless)]
-        least, chosen = 1.0, eligible[:0]
+        least, candidates = 1.0, eligible[:0]
         for column, counts, quotas in zip(self.of_arms.T, counted, self.quotas, strict=True):
             for level in np.flatnonzero(quotas).tolist():
                 share = counts[level] / quotas[level]
                 if share < least and len(arms := eligible[column[eligible] == level]):
-                    least, chosen = share, arms
-        return chosen
+                    least, candidates = share, arms
+        return candidates
 
 
 def _count(column: Indices, arms: Indices, levels: int) -> Indices:

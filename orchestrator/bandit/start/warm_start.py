@@ -25,7 +25,9 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
-SHORTEST, LONGEST = 8, 16  # of a spread start whose length depends on the space
+# pulls of a spread start whose length depends on the space
+SHORTEST = 8
+LONGEST = 16
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
@@ -147,7 +149,7 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
     order = np.random.default_rng(seed).permutation(len(state.model.arms))
     if layout is not None and layout.is_sequence:
         order = np.arange(len(order))
-    used = np.concatenate((state.blocked(pending), np.array(pending, np.intp)))
+    used = np.concatenate((state.blocked_arms(pending), np.array(pending, np.intp)))
     unused: list[int] = order[~np.isin(order, used)][:count].tolist()
     return unused
 
@@ -191,7 +193,8 @@ WarmStartOption = Annotated[
 ]
 
 # first pulls of the strategies as they were published: of one pull at a time, and of batches
-ONE_PULL, FIRST_BATCH = RandomStart(), UncertaintyStart(max_pulls=16)
+ONE_PULL = RandomStart()
+FIRST_BATCH = UncertaintyStart(max_pulls=16)
 
 
 @runtime_checkable

@@ -69,9 +69,9 @@ class CellState(ExactState):
 
     def split(self, positions: Sequence[int]) -> "CellState":
         """Return the state with cells at `positions` halved; halves without arms are dropped."""
-        chosen, cells = frozenset(positions), list[TreeCell]()
+        selected, cells = frozenset(positions), list[TreeCell]()
         for position, cell in enumerate(self.cells):
-            if position not in chosen:
+            if position not in selected:
                 cells.append(cell)
                 continue
             born = replace(cell, depth=cell.depth + 1, parent=cell.arm)
@@ -81,10 +81,10 @@ class CellState(ExactState):
 
     def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
         """Return `like` with this box and the `members` in it; None when there is none."""
-        held = self.boxed.inside(box, np.asarray(members, np.intp))
-        if not len(held):
+        inside = self.boxed.inside(box, np.asarray(members, np.intp))
+        if not len(inside):
             return []
-        return [replace(like, box=box, arm=self.boxed.nearest(box, held), members=tuple(held.tolist()))]
+        return [replace(like, box=box, arm=self.boxed.nearest(box, inside), members=tuple(inside.tolist()))]
 
 
 @dataclass(frozen=True)

@@ -123,18 +123,18 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, width, chosen = state.over + len(pending), self.width_at(state), list(pending)
+        first, width, unfinished = state.over + len(pending), self.width_at(state), list(pending)
         picks: list[Pick] = []
-        for pull in range(first, first + state.left(pending, min(limit, free))):
-            picks.append(self._pick(state, pull, width, chosen))
-            chosen.append(picks[-1].arm)
+        for pull in range(first, first + state.picks_left(pending, min(limit, free))):
+            picks.append(self._pick(state, pull, width, unfinished))
+            unfinished.append(picks[-1].arm)
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
         """Return the argmax of the draw of the pull number `pull`; ties: lowest index."""
         posterior = state.posterior
         sample = posterior.mean + width * self._deviation(state, pull)
-        sample[state.blocked(pending)] = -np.inf
+        sample[state.blocked_arms(pending)] = -np.inf
         arm = int(np.argmax(sample))
         return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
 

@@ -45,7 +45,7 @@ from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
-from orchestrator.bandit.sparse.forecasts import PausedTrial, PausedTrials
+from orchestrator.bandit.sparse.forecasts import PausedCandidate, PausedTrials
 from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
@@ -193,13 +193,13 @@ class BBKB(SparseStrategy[SparseState]):
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         places = places_left(state, pending) if self.verify else 0
-        workspace, left = self._workspace(state, pending, explores_places=places > 0), state.left(pending, limit)
+        workspace, left = self._workspace(state, pending, explores_places=places > 0), state.picks_left(pending, limit)
         verdict = workspace.drift.decide()
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
         prospect: Prospect | None = None
-        paused = self._paused(state, pending)
+        paused = self._paused_trials(state, pending)
         while len(picks) < left and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
             other, reason = self._other_arm(state, workspace)
@@ -230,7 +230,7 @@ class BBKB(SparseStrategy[SparseState]):
         if workspace.explores_places and is_verification_due(state, number, self.verify):
             if workspace.estimates is None:
                 workspace.estimates = Estimates.of(state)
-            if (contender := workspace.estimates.contender(workspace.pulls, state.blocked())) is not None:
+            if (contender := workspace.estimates.contender(workspace.pulls, state.blocked_arms())) is not None:
                 return contender, VERIFICATION
         if state.goals.is_single and is_coverage_due(state, number, self.coverage):
             if workspace.level_picker is None:
@@ -245,13 +245,13 @@ class BBKB(SparseStrategy[SparseState]):
         arms = np.array([top], np.intp)
         if workspace.explores_places:
             chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))
-            arms = np.append(np.setdiff1d(chosen, state.blocked(), assume_unique=True), arms)
+            arms = np.append(np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True), arms)
         bounds, bonus = workspace.picking.upper_bounds(arms), state.prior_bonus
         if bonus is not None:
             bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
         return state.prospect(float(bounds.max()))
 
-    def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
+    def _paused_trials(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
         """Return stopped trials that compete with new ones; None where there are none."""
         if not len(state.paused) or not state.paused_compete or isinstance(self.width, str):
             return None
@@ -267,7 +267,7 @@ class BBKB(SparseStrategy[SparseState]):
         earlier = self._kept_workspaces.take(self._key(state, pending, explores_places))
         if earlier is not None:
             return earlier
-        blocked = state.blocked(pending)
+        blocked = state.blocked_arms(pending)
         if explores_places:
             blocked = np.union1d(np.union1d(blocked, state.pulls.arms), np.array(pending, np.intp))
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
@@ -382,7 +382,7 @@ class _Workspace:
             for arm in pending:
                 self.append(arm)
 
-    def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedTrial | None:
+    def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedCandidate | None:
         """Return the stopped trial whose bound exceeds that of a new trial of `arm`, if any."""
         pick = self.picking.pick(arm)
         return paused.take(pick.mean, pick.variance * regularization)

@@ -76,8 +76,8 @@ class BKB(SparseStrategy[SparseState]):
         start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "warm start")
-        picking = Picking.begin(state, self.width_at(state), state.blocked())
-        return Choose((picking.pick(picking.queue(state.blocked()).top()),), "one pull at a time")
+        picking = Picking.begin(state, self.width_at(state), state.blocked_arms())
+        return Choose((picking.pick(picking.queue(state.blocked_arms()).top()),), "one pull at a time")
 
     def width_at(self, state: SparseState) -> float:
         """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ

@@ -76,7 +76,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         if free <= 0:
             return Wait("a whole batch is pending")
         first, pulls = state.over + len(pending), list(pending)
-        for pull in range(first, first + state.base.left(pending, min(limit, free))):
+        for pull in range(first, first + state.base.picks_left(pending, min(limit, free))):
             pulls.append(self._draw(state, pull, pulls))
         belief = state.belief
         picks = (
@@ -89,11 +89,11 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         """Return the arm of the pull number `pull`."""
         rng, base = np.random.default_rng([state.seed, pull]), state.base
         exploration = self.exploration if state.pulls.total else 1.0
-        available = np.setdiff1d(np.arange(len(base.model.arms)), base.blocked(pending), assume_unique=True)
+        available = np.setdiff1d(np.arange(len(base.model.arms)), base.blocked_arms(pending), assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
-        others = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available
-        greedy = others if len(others) else available
+        not_pending = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available
+        greedy = not_pending if len(not_pending) else available
         return int(greedy[np.argmax(state.belief.mean[greedy])])  # ties: lowest index
 
     def width_at(self, state: EpsilonGreedyState) -> float:

@@ -88,7 +88,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < state.base.left(pending, limit) and verdict is Verdict.OPEN:
+        while len(picks) < state.base.picks_left(pending, limit) and verdict is Verdict.OPEN:
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)

@@ -51,7 +51,7 @@ class GPUCB(ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: the warm start's first, then argmax u."""
-        return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width_at(state))
+        return next_pull(state, pending, limit, lambda observed: self.posterior(observed).ucb, self.width_at(state))
 
     def width_at(self, state: ExactState) -> float:
         """Return β at `state`: a factor on σ of the 1/λ scale."""

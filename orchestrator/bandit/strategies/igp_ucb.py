@@ -92,16 +92,16 @@ class IGPUCB(ExactStrategy[GridState]):
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9: (√20)² must be 20, for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
-        may_be_chosen = ~np.isin(state.order, state.base.blocked())
+        may_be_chosen = ~np.isin(state.order, state.base.blocked_arms())
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: the warm start's first, then argmax μ + β σ over
         the grid."""
 
-        def on_grid(known: ExactState) -> Floats:
+        def on_grid(observed: ExactState) -> Floats:
             grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
-            scores[grid] = known.posterior(self.width_at(state)).ucb[grid]
+            scores[grid] = observed.posterior(self.width_at(state)).ucb[grid]
             return scores
 
         return next_pull(state, pending, limit, on_grid, self.width_at(state))

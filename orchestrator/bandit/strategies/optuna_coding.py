@@ -34,30 +34,34 @@ class Coding:
     def columns(self) -> dict[str, Indices]:
         """The features of each parameter that varies."""
         numbers = range(self.arms.parameter_count)
-        found = {f"p{number}": np.flatnonzero(self.arms.parameters == number) for number in numbers}
-        return {name: columns for name, columns in found.items() if np.ptp(self._features[:, columns], axis=0).any()}
+        positions = {f"p{number}": np.flatnonzero(self.arms.parameters == number) for number in numbers}
+        return {
+            name: columns for name, columns in positions.items() if np.ptp(self._features[:, columns], axis=0).any()
+        }
 
     @cached_property
     def levels(self) -> dict[str, Floats]:
         """The values, ascending, of the parameters of one feature that have few."""
         values = {name: np.unique(self._features[:, columns]) for name, columns in self.columns.items()}
-        return {name: found for name, found in values.items() if len(self.columns[name]) == 1 and len(found) <= _LEVELS}
+        return {
+            name: levels for name, levels in values.items() if len(self.columns[name]) == 1 and len(levels) <= _LEVELS
+        }
 
     @cached_property
     def distributions(self) -> "dict[str, BaseDistribution]":
         """What Optuna draws each parameter from."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-        found: dict[str, BaseDistribution] = {}
+        distributions: dict[str, BaseDistribution] = {}
         for name, columns in self.columns.items():
             if name in self.levels:
-                found[name] = IntDistribution(0, len(self.levels[name]) - 1)
+                distributions[name] = IntDistribution(0, len(self.levels[name]) - 1)
             elif len(columns) > 1:
-                found[name] = CategoricalDistribution(tuple(range(len(columns))))
+                distributions[name] = CategoricalDistribution(tuple(range(len(columns))))
             else:
                 column = self._features[:, columns]
-                found[name] = FloatDistribution(float(column.min()), float(column.max()))
-        return found
+                distributions[name] = FloatDistribution(float(column.min()), float(column.max()))
+        return distributions
 
     def parameters(self, arm: int) -> dict[str, float | int]:
         """Return what the sampler knows the arm by."""

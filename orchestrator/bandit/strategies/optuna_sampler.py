@@ -124,7 +124,7 @@ class OptunaSampler(ModelFree[OptunaState]):
     def recorded(self, state: OptunaState) -> Record:
         """Return the seed, and what the sampler recorded about the pulls of the last `tell`."""
         fresh = state.notes[len(state.notes) - state.fresh :]
-        return {"seed": state.seed, "notes": [dict(one) for one in fresh], "study": dict(state.study_notes)}
+        return {"seed": state.seed, "notes": [dict(note) for note in fresh], "study": dict(state.study_notes)}
 
     def restore(self, state: OptunaState, observations: Sequence[Observation], record: Record) -> OptunaState:
         """`tell` with seed and notes of `record`."""
@@ -160,9 +160,9 @@ class OptunaSampler(ModelFree[OptunaState]):
         """Return the sampler, seeded for pull `number`. Raises ValueError."""
         from optuna import samplers
 
-        known = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
-        if self.sampler not in known:
-            raise ValueError(f"strategy.sampler must be one of {', '.join(known)}, got {self.sampler!r}")
+        names = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
+        if self.sampler not in names:
+            raise ValueError(f"strategy.sampler must be one of {', '.join(names)}, got {self.sampler!r}")
         sampler_seed = int(np.random.default_rng([seed, number]).integers(2**31))
         try:
             with _quiet():

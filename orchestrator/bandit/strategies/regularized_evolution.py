@@ -90,14 +90,14 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
     def _child(self, state: EvolutionState, available: Indices, rng: np.random.Generator) -> int:
         places: list[int] = rng.integers(len(state.alive), size=self.tournament).tolist()
         parent, _ = max((state.alive[member] for member in places), key=lambda member: member[1])
-        others: Indices = available[available != parent]
-        if not len(others):
+        other_arms: Indices = available[available != parent]
+        if not len(other_arms):
             return parent
-        squared = np.square(state.arms[others] - state.arms[parent]).sum(axis=1)
-        nearest = min(self.neighbours, len(others))
+        squared = np.square(state.arms[other_arms] - state.arms[parent]).sum(axis=1)
+        nearest = min(self.neighbours, len(other_arms))
         radius = np.partition(squared, nearest - 1)[nearest - 1]
         # steps of one length along different features are equally far only up to rounding
-        near = others[squared <= radius * (1.0 + 1e-9)]
+        near = other_arms[squared <= radius * (1.0 + 1e-9)]
         return int(near[rng.integers(len(near))])
 
     def tell(

@@ -27,11 +27,11 @@ def attach(folder: RunFolder) -> None:
                 say(console, f"the run continues; `bbkb stop {watched.folder}` ends it")
                 raise
         else:
-            over = last_ending(watched, store)
-            if over is None:
+            recorded = last_ending(watched, store)
+            if recorded is None:
                 say(console, why)
                 raise typer.Exit(FAILED)
-            ending = over
+            ending = recorded
     say_ending(console, watched, ending)
     raise typer.Exit(EXIT_CODES.get(ending.outcome, FAILED))
 
@@ -48,9 +48,9 @@ def stop(
     them."""
     console, watched = SafeConsole(), runs.open_run(folder)
     with watched.store() as store:
-        held = check_held(watched, store, functools.partial(say, console))
-        store.ask_to_stop(watched.name, held.epoch, "now" if now else "drain")
-        say(console, f"asked {held.holder} to stop{' at once' if now else ' after its running evaluations'}")
+        running = check_held(watched, store, functools.partial(say, console))
+        store.ask_to_stop(watched.name, running.epoch, "now" if now else "drain")
+        say(console, f"asked {running.holder} to stop{' at once' if now else ' after its running evaluations'}")
         if not wait:
             return
         try:

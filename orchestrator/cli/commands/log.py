@@ -27,7 +27,9 @@ from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration, is_wall_clock
 from workers.output_files import written_attempts
 
-_FIRST_REPORTS, _LAST_REPORTS = 5, 20  # of a trial, that are printed
+# reports of a trial that are printed
+_FIRST_REPORTS = 5
+_LAST_REPORTS = 20
 
 
 def verify(

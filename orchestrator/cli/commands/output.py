@@ -56,8 +56,8 @@ def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -
     if (printed if attempt is None else attempt in printed) or (follow and _is_open(state, trial)):
         return
     which = f"trial {trial}" if attempt is None else f"attempt {attempt} of trial {trial}"
-    others = f"; attempts that did: {', '.join(map(str, printed))}" if printed else ""
-    raise RunError(f"{which} printed nothing, or not on this machine: {run.trials} has no output of it{others}")
+    hint = f"; attempts that did: {', '.join(map(str, printed))}" if printed else ""
+    raise RunError(f"{which} printed nothing, or not on this machine: {run.trials} has no output of it{hint}")
 
 
 def _state(run: runs.Run) -> CampaignState:

@@ -39,7 +39,9 @@ class BestFormat(StrEnum):
 _LONGEST_NAME = 255  # of a folder
 _TO_THE_MINUTE = len("2026-03-01 14:05")
 OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
-_SECONDS_PER_EVENT, _MOST_SECONDS = 0.002, 1800.0  # for its log to be read, ten times as long as it takes
+# patience while a log is read: ten times as long as it takes
+_SECONDS_PER_EVENT = 0.002
+_MOST_SECONDS = 1800.0
 
 RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
 Runs = Annotated[

@@ -100,12 +100,12 @@ def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
     """Return the numbers beside the metric `name` that a report can take, without spaces in their
     names, which separate the words of a printed report."""
     numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
-    others = {
+    further = {
         key: number
         for key, number in numbers
         if number is not None and key not in ARGUMENTS and 0 < len(key) <= NAME_CHARACTERS
     }
-    return dict(itertools.islice(others.items(), MOST_METRICS))
+    return dict(itertools.islice(further.items(), MOST_METRICS))
 
 
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:

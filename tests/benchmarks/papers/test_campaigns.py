@@ -15,7 +15,7 @@ from objectives.tabular import Table
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError
-from orchestrator.session.assemble import Session, build, open_session
+from orchestrator.session.assemble import OpenSession, build, open_session
 from orchestrator.store import runs
 
 UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
@@ -58,7 +58,7 @@ def test_an_interrupted_run_continues_in_its_folder_to_the_same_end(request_: Re
     settings = campaign(COMPARISON, GREEDY, 0, one_seed)
     parts = build(settings)
     run = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
-    sessions: list[Session] = []
+    sessions: list[OpenSession] = []
 
     def stop_after_two(status: Status) -> None:
         if status.succeeded >= 2:

@@ -140,7 +140,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     assert len(optimizer(study).trials) == 300
     assert optimizer(study)._search.learner.view.round == 1
     looked_at: list[int] = []
-    monkeypatch.setattr(type(study.sampler), "_expected", lambda self, _, trial: looked_at.append(trial.number))
+    monkeypatch.setattr(type(study.sampler), "_add_pending", lambda self, _, trial: looked_at.append(trial.number))
     for _ in range(3):
         study.tell(study.ask(SPACE), 0.5)
     assert looked_at == []

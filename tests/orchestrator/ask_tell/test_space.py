@@ -2,6 +2,7 @@
 continues exactly."""
 
 import copy
+import doctest
 import json
 import pickle
 import re
@@ -19,6 +20,7 @@ from bbkb import CandidateOptimizer, Choice, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space
+from orchestrator.ask_tell import space as space_module
 from orchestrator.bandit.arms import Arms
 
 Search: Any = Optimizer  # called as its signature forbids, too
@@ -45,6 +47,10 @@ def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, 
         optimizer.tell(configurations, [loss(one) for one in configurations])
         asked += configurations
     return asked
+
+
+def test_the_example_in_its_documentation_runs() -> None:
+    assert doctest.testmod(space_module) == doctest.TestResults(failed=0, attempted=5)
 
 
 def test_it_finds_a_good_configuration_among_appended_candidates() -> None:

@@ -201,7 +201,7 @@ def test_a_paused_trial_keeps_its_number_and_an_ended_one_does_not() -> None:
         1: TrialCurve(1, 8, (1,), (0.25,), is_finished=True),
         2: TrialCurve(2, 8, (1,), (0.125,)),
     }
-    trainings.learned()
+    trainings.mark_learned()
     assert set(trainings.curves) == {0, 2}
 
 

@@ -160,6 +160,34 @@ def test_every_option_names_itself_and_a_wrong_value(name: str) -> None:
                 cls(**{**needed, field.name: value})
 
 
+# a value out of the range of each option that several strategies have, and the range
+OUT_OF_RANGE = {
+    "regularization": (0, "> 0"),
+    "noise_variance": (-1, ">= 0"),
+    "norm_bound": (math.inf, ">= 0 and finite"),
+    "noise_scale": (-1, ">= 0"),
+    "delta": (1, "> 0 and < 1"),
+    "oversampling": (0.5, ">= 1"),
+    "ratio_threshold": (math.nan, ">= 1"),
+    "resampling": ("rows", "one of pulls, arms, stable"),
+    "population": (0, ">= 1"),
+    "tournament": (0, ">= 1"),
+    "neighbours": (0, ">= 1"),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_option_has_the_same_range_in_every_strategy(name: str) -> None:
+    options = {field.name for field in fields(STRATEGIES[name])}
+    for option in options & OUT_OF_RANGE.keys():
+        value, range_ = OUT_OF_RANGE[option]
+        if name.startswith("compressed_") and option == "noise_variance":
+            range_ = "> 0"  # there it is λ, the noise in the model
+        with pytest.raises(ValueError) as raised:
+            STRATEGIES[name](**{option: value})
+        assert str(raised.value) == f"strategy.{option} must be {range_}, got {value!r}"
+
+
 @pytest.mark.parametrize("name", LISTED)
 def test_every_option_has_a_text_in_its_annotation(name: str) -> None:
     cls, _ = LISTED[name]

@@ -53,8 +53,8 @@ def test_a_token_that_a_running_process_names_is_kept(folder: Path) -> None:
 
 def test_folders_of_living_and_unknown_owners_are_kept(folder: Path) -> None:
     written = {
-        "alive": Identity.of_this_process().written(),
-        "elsewhere": Identity("another", 1, "1", "another boot").written(),
+        "alive": Identity.of_this_process().to_text(),
+        "elsewhere": Identity("another", 1, "1", "another boot").to_text(),
         "damaged": "{",
     }
     for name, text in written.items():

@@ -1,7 +1,7 @@
 """Tests of grouping failures by message."""
 
 from orchestrator.history.failures import MOST_GROUPS, FailureGroups
-from orchestrator.history.fold import AttemptRow
+from orchestrator.history.rows import AttemptRow
 
 
 def failed(trial: int, message: str, kind: str = "error", attempt: int = 1) -> AttemptRow:

@@ -21,7 +21,7 @@ from orchestrator.report import render, write_report
 from orchestrator.report.page import pack, trial_table
 from orchestrator.report.pictures import figures
 from orchestrator.report.summary import Card, summary_cards
-from orchestrator.settings.sections import WorkerSettings
+from orchestrator.settings.worker_sections import WorkerSettings
 from orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.history.fold import fold
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.settings.sections import FromParameter, WorkerSettings
+from orchestrator.settings.worker_sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(

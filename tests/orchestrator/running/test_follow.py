@@ -225,12 +225,12 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_proce
     now, said = [0.0], list[str]()
     with run.store() as store:
         gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number
-        store.claim(run.name, "a dead actor", gone.written())
+        store.claim(run.name, "a dead actor", gone.to_text())
 
         def sleep(seconds: float) -> None:
             now[0] += seconds
             if is_taken_up and now[0] > 5.0:
-                store.claim(run.name, "the actor, restarted", Identity.of_this_process().written())
+                store.claim(run.name, "the actor, restarted", Identity.of_this_process().to_text())
 
         why = following.reason_not_to_follow(run, store, said.append, sleep, lambda: now[0])
     assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in said

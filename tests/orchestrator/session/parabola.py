@@ -21,7 +21,7 @@ from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
 from workers.executor import Executor
 from workers.messages import FailureKind
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Campaign:
 
     def simulated_executor(self, failure_rate: float = 0.0) -> SimulatedExecutor:
         failures = Failures(failure_rate, FailureKind.WORKER_LOST)
-        return SimulatedExecutor(self.objective, self.slots, Durations(1.0, 0.5), failures, 7)
+        return SimulatedExecutor(self.objective, self.slots, DurationModel(1.0, 0.5), failures, 7)
 
     def run(self, executor: Executor) -> Close:
         return self.driver(executor).run(self.session_event(executor))

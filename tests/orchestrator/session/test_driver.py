@@ -19,7 +19,7 @@ from orchestrator.session.driver import Driver
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
 from workers.inline import InlineExecutor
 from workers.messages import Limits
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -127,7 +127,7 @@ def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ign
     campaign = Campaign(tmp_path, slots=4)
     campaign.settings |= {"workers": {"retries": 1, "timeout_factor": 3.0}, "strategy": {"mode": "async"}}
 
-    class Straggling(Durations):
+    class Straggling(DurationModel):
         def draw(self, rng: np.random.Generator) -> float:
             return 500.0 if rng.random() < 0.1 else 5.0
 

@@ -36,7 +36,7 @@ def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     """A process that does nothing, and who it is."""
     code = (
         "from orchestrator.store.lease import Identity; "
-        "print(Identity.of_this_process().written(), flush=True); input()"
+        "print(Identity.of_this_process().to_text(), flush=True); input()"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -64,7 +64,7 @@ class Time:
 
 
 def test_an_identity_comes_back_as_it_was_written() -> None:
-    assert Identity.read(HERE.written()) == HERE
+    assert Identity.read(HERE.to_text()) == HERE
     assert [Identity.read(text) for text in ("", "{}", "[]", '{"host": 1}', "5")] == [None] * 5
 
 
@@ -133,7 +133,7 @@ def test_a_holder_elsewhere_whose_beats_stand_still_is_dead_and_fenced_off(store
 
 def test_a_holder_that_changes_hands_while_it_is_watched_is_not_taken(store: EventStore, campaign: str) -> None:
     take(store, campaign, me=ELSEWHERE)
-    passing = Time(lambda: store.claim(campaign, "a third", dataclasses.replace(ELSEWHERE, pid=2).written()))
+    passing = Time(lambda: store.claim(campaign, "a third", dataclasses.replace(ELSEWHERE, pid=2).to_text()))
     with pytest.raises(HeldError):
         take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
 
@@ -141,7 +141,7 @@ def test_a_holder_that_changes_hands_while_it_is_watched_is_not_taken(store: Eve
 def test_a_watch_never_compares_clocks() -> None:
     watch = Watch(HERE, Time())
     for time_there in (-1e12, 0.0, 1e12):
-        holding = Holding(1, "far", ELSEWHERE.written(), since=time_there, last_beat=time_there)
+        holding = Holding(1, "far", ELSEWHERE.to_text(), since=time_there, last_beat=time_there)
         assert watch.is_held(holding) is None
 
 

@@ -38,7 +38,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify
 from tests.examples import examples
 from workers.messages import FailureKind
-from workers.simulated import Durations, Failures, SimulatedExecutor
+from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 EVALUATIONS = 14
 
@@ -80,7 +80,9 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
 
         progress = replay(problem, store.read("c"))
         failures = Failures(failure_rate, FailureKind.ERROR)
-        executor = SimulatedExecutor(Line(), 3, Durations(1.0, 0.5), failures, seed, progress.campaign.clock.last_time)
+        executor = SimulatedExecutor(
+            Line(), 3, DurationModel(1.0, 0.5), failures, seed, progress.campaign.clock.last_time
+        )
         opened = SessionOpened(
             time=executor.now(), epoch=writer.epoch, executor="simulated", slots=3, settings=settings
         )

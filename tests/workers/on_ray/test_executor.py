@@ -17,8 +17,8 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Objective, Parameters, Report
-from workers.evaluate import grace_seconds
 from workers.executor import ExecutorError
+from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import executor as ray_executor
 from workers.on_ray import groups

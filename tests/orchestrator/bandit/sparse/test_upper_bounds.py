@@ -232,7 +232,7 @@ def test_upper_bounds_allow_work_on_single_arms_until_it_costs_as_much_as_a_swee
         screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1  # asking costs nothing
     bounds = screen_arms(screen, later, 1.0)
-    bounds.looked_at(int(39 / upper_bounds.LOOK_COST))
+    bounds.count_looks(int(39 / upper_bounds.LOOK_COST))
     screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1
     bounds.tighten(np.arange(int(10 / upper_bounds.TIGHTEN_COST)))

@@ -15,7 +15,7 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((50, 2))
@@ -173,24 +173,15 @@ def test_a_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split
     assert choice(AdaptiveDiscretization(Linear()).ask(certain, (), 1)).picks[0].arm == 0
 
 
-def test_it_waits_while_a_pull_is_pending() -> None:
-    assert AdaptiveDiscretization.is_sequential
-    assert isinstance(NOISY.ask(NOISY.init(ARMS, np.random.default_rng(0)), (4,), 1), Wait)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
         ({"constants": "ours"}, "strategy.constants must be one of norm, chaining, got 'ours'"),
         ({"horizon": 1}, "strategy.horizon must be >= 2, got 1"),
         (
             {"kernel": Linear(), "constants": "chaining"},
             "strategy.kernel must be rbf, matern32 or matern52 with constants: chaining",
         ),
-        ({"noise_scale": math.inf}, "strategy.noise_scale must be >= 0 and finite, got inf"),
-        ({"delta": 0.0}, "strategy.delta must be > 0 and < 1, got 0.0"),
         ({"variation": -0.5}, "strategy.variation must be a number >= 0 or left out, got -0.5"),
     ],
 )

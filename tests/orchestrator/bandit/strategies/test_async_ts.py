@@ -157,15 +157,9 @@ def test_it_ends_at_the_best_arms() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
-        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
-        ({"oversampling": 0}, "strategy.oversampling must be >= 1, got 0"),
         ({"batch_size": 0}, "strategy.batch_size must be a whole number >= 1 or left out, got 0"),
         ({"batch_size": None}, "strategy.batch_size must be given with mode: batch, got None"),
         ({"scale": 0}, "strategy.scale must be > 0, got 0"),
-        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, stable, got 'rows'"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:

@@ -51,19 +51,19 @@ class Work:
     """The cost of lazy evaluation: sweeps over all arms for a reference, and computed arms."""
 
     def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
-        self.is_kept, self.sweeps, self.looked_at = is_kept, 0, 0
-        refer, looked_at = Block._refer, UpperBounds.looked_at
+        self.is_kept, self.sweeps, self.count_looks = is_kept, 0, 0
+        refer, looked_at = Block._refer, UpperBounds.count_looks
 
         def count_and_refer(block: Any, *arguments: Any) -> Any:
             self.sweeps += 1
             return refer(block, *arguments)
 
         def count_and_look(bounds: Any, arms: int) -> None:
-            self.looked_at += arms
+            self.count_looks += arms
             looked_at(bounds, arms)
 
         patch.setattr(Block, "_refer", count_and_refer)
-        patch.setattr(UpperBounds, "looked_at", count_and_look)
+        patch.setattr(UpperBounds, "count_looks", count_and_look)
 
     def check_little_work(self, arms: int, batches: int) -> None:
         """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove
@@ -72,7 +72,7 @@ class Work:
             assert self.sweeps <= 2
         else:
             assert self.sweeps < 0.7 * batches
-            assert self.looked_at < 0.55 * arms * batches
+            assert self.count_looks < 0.55 * arms * batches
 
 
 @pytest.fixture(params=["as paid for", "always"])
@@ -117,7 +117,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
     )
     arms, games = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2)))), []
     for strategy in (eager(lazily), lazily):
-        work.sweeps = work.looked_at = 0
+        work.sweeps = work.count_looks = 0
         state = strategy.init(arms, np.random.default_rng(0))
         games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
     assert games[0] == games[1]  # widths, means and variances too, bit for bit
@@ -179,7 +179,7 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
     )
     games: list[Any] = []
     for one in (strategy, eager(strategy)):
-        work.sweeps = work.looked_at = 0
+        work.sweeps = work.count_looks = 0
         game = play(one, arms, len(games[0]) if games else 300, true=true, pulls=300)
         games.append([decision for _, decision in game])
         if one is strategy:

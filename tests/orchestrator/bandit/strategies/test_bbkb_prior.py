@@ -40,7 +40,7 @@ def test_each_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
         state, _ = search(CHOOSER, EXPECTED, results)
         belief = CHOOSER.posterior(state)
         bounds = belief.ucb + PRIOR_RESULTS / results * np.maximum(EXPECTED, LEAST_PRIOR)
-        bounds[state.blocked()] = -np.inf
+        bounds[state.blocked_arms()] = -np.inf
         decision = CHOOSER.ask(state, [], 1)
         assert isinstance(decision, Choose)
         assert decision.picks[0].arm == np.argmax(bounds)
@@ -86,7 +86,7 @@ def test_the_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
         assert isinstance(decision, Choose)
         if decision.prospect is None:  # nothing is fitted yet
             continue
-        bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked())
+        bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked_arms())
         largest = state.prospect(float(bounds.max()))
         assert largest is not None
         assert decision.prospect.gain >= largest.gain - 1e-9

@@ -18,7 +18,7 @@ from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Strategy
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
@@ -109,14 +109,6 @@ def test_it_ends_at_the_best_arms() -> None:
     assert (value(ARMS).max() - value(ARMS[arms[-10:]])).mean() < 0.1
 
 
-def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
-    assert BKB.is_sequential
-    strategy = replace(NOISY, warm_start=RandomStart(3))
-    for state, picks in play(strategy, 6):
-        assert isinstance(strategy.ask(state, (4,), 5), Wait)
-        assert len(picks) == 1
-
-
 def test_when_the_warm_start_failed_the_prior_decides() -> None:
     state = NOISY.init(ARMS, np.random.default_rng(0))
     (first,) = state.initial
@@ -124,19 +116,3 @@ def test_when_the_warm_start_failed_the_prior_decides() -> None:
     (pick,) = choice(NOISY.ask(state, (), 1)).picks
     assert pick.arm == min({0, 1} - {first}), "all are equal: the lowest index"
     assert pick.variance == pytest.approx(100.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
-        ({"delta": 0}, "strategy.delta must be > 0 and < 1, got 0"),
-        ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
-        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, stable, got 'rows'"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BKB(**options)

@@ -45,8 +45,3 @@ def test_ties_go_to_the_lowest_arm_that_may_be_chosen() -> None:
     rows = [Observation(arm, 0.5) for arm in state.base.initial] + [Observation(0, None)]
     state = strategy.tell(state, rows, rng)
     assert choice(strategy.ask(state, (), 1)).picks[0].arm == 1
-
-
-def test_delta_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"strategy\.delta must be > 0 and < 1, got 1\.0"):
-        CompressedUCB(delta=1.0)

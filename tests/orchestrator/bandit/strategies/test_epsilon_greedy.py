@@ -99,7 +99,6 @@ def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
         ({"exploration": 1.5}, "strategy.exploration must be >= 0 and <= 1, got 1.5"),
         ({"exploration": -0.1}, "strategy.exploration must be >= 0 and <= 1, got -0.1"),
     ],

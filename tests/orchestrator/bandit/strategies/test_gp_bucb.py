@@ -157,18 +157,3 @@ def test_it_ends_at_the_best_arms() -> None:
     *_, (_, decision) = play(NOISY, 30)
     arms = [pick.arm for pick in decision.picks]
     assert (value(ARMS).max() - value(ARMS[arms])).mean() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
-        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
-        ({"ratio_threshold": 0.5}, "strategy.ratio_threshold must be >= 1, got 0.5"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GPBUCB(**options)

@@ -16,7 +16,7 @@ from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
 from orchestrator.bandit.strategies.gp_threds import GPThreDS, Search
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 
 SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])
@@ -363,20 +363,11 @@ def test_the_posterior_is_that_of_all_pulls() -> None:
     np.testing.assert_allclose(believed.ucb, mean + width * deviation, atol=1e-5)
 
 
-def test_it_waits_while_a_pull_is_pending() -> None:
-    strategy = GPThreDS()
-    state = strategy.init(np.random.default_rng(0).random((9, 2)), np.random.default_rng(0))
-    assert GPThreDS.is_sequential
-    assert isinstance(strategy.ask(state, (3,), 1), Wait)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
         ({"low": 2.0}, r"strategy.high must be > low \(2.0\), got 1.2"),
         ({"low": math.nan}, "strategy.low must be finite, got nan"),
-        ({"delta": 1.0}, "strategy.delta must be > 0 and < 1, got 1.0"),
         ({"pruning_constant": -1.0}, "strategy.pruning_constant must be a number >= 0 or left out, got -1.0"),
         ({"holder_exponent": 2.0}, "strategy.holder_exponent must be > 0 and <= 1, got 2.0"),
         ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),

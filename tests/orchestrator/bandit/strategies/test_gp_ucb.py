@@ -16,10 +16,10 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern32
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
+from orchestrator.bandit.start.warm_start import UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 
@@ -68,14 +68,6 @@ def test_it_pulls_arms_again_and_ends_at_the_best() -> None:
     assert regrets.mean() < 0.1
 
 
-def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
-    assert GPUCB.is_sequential
-    strategy = replace(NOISY, warm_start=RandomStart(3))
-    for state, _ in play(strategy, 6):
-        assert isinstance(strategy.ask(state, (4,), 5), Wait)
-        assert len(choice(strategy.ask(state, (), 5)).picks) == 1
-
-
 def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     played = list(play(strategy, 6))
@@ -97,17 +89,3 @@ def test_a_large_width_explores_and_none_at_all_exploits() -> None:
     assert choice(bold).picks[0].arm == int(np.argmax(belief.variance))
     greedy = replace(NOISY, norm_bound=0.0, noise_variance=0.0).ask(state, (), 1)
     assert choice(greedy).picks[0].arm == int(np.argmax(belief.mean))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
-        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GPUCB(**options)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule, farthest_first
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 
@@ -130,19 +129,9 @@ def test_it_ends_at_the_best_arms() -> None:
     assert (value(possible).max() - value(ARMS[arms[-20:]])).mean() < 0.15
 
 
-def test_it_waits_while_a_pull_is_pending() -> None:
-    assert IGPUCB.is_sequential
-    for state, _ in play(replace(NOISY, warm_start=RandomStart(3)), 6):
-        assert isinstance(NOISY.ask(state, (4,), 5), Wait)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
-        ({"noise_scale": -1}, "strategy.noise_scale must be >= 0, got -1"),
-        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
         ({"information": "exp"}, "strategy.information must be one of kernel, log, sqrt, got 'exp'"),
         ({"initial_points": 0}, "strategy.initial_points must be >= 1, got 0"),
         ({"final_points": 300}, r"strategy.final_points must be >= initial_points \(400\), got 300"),

@@ -1,0 +1,153 @@
+"""The section `workers` of a campaign file: the executor, and what an evaluation may take."""
+
+import os
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from objectives.objective import Parameters
+from orchestrator.settings.sections import Hours, PositiveInt, Seconds, Section
+from workers.messages import Share
+
+MOST_WORKERS = 100_000
+
+
+def _whole_above_one(amount: float) -> float:
+    if amount > 1 and not amount.is_integer():
+        raise ValueError("must be a whole number above 1: a share of less than one graphics processor, or whole ones")
+    return amount
+
+
+class SimulationSettings(Section):
+    """Virtual time, for the simulated executor."""
+
+    seconds: Seconds = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
+    sigma: float = Field(
+        default=0.0, ge=0, le=10, description="Standard deviation of the duration's logarithm; 0 is constant."
+    )
+    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take far longer.")
+    straggler_factor: float = Field(
+        default=20.0, ge=1, le=1e6, description="How many times longer these take; `seconds` stays the mean of all."
+    )
+    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
+
+
+class FromParameter(Section):
+    """A number that a parameter of each trial gives."""
+
+    parameter: str = Field(description="Name of the parameter whose value is the number.")
+
+
+class WorkerSettings(Section):
+    """The executor of evaluations and what each of them may use."""
+
+    executor: Literal["ray", "inline", "simulated"] = Field(
+        default="ray", description="On Ray, one after the other in the central process, or in virtual time."
+    )
+    kind: Literal["task", "actor", "auto"] = Field(
+        default="auto",
+        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when the "
+        "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
+    )
+    keep_hours: Hours = Field(
+        default=12.0, description="Hours that worker actors wait for a resume when the campaign's process has died."
+    )
+    count: PositiveInt = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        le=MOST_WORKERS,
+        description="Evaluations that run at the same time; this machine's cores if not given.",
+    )
+    machines: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=1,
+        description="Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the "
+        "same time, and the value is that of the first.",
+    )
+    machines_from: FromParameter | None = Field(
+        default=None, description="The parameter that gives the number of machines of a trial, instead of machines."
+    )
+    spread: Literal["strict", "soft"] = Field(
+        default="strict",
+        description="Whether the machines of an evaluation must be different nodes; soft lets them share a node where "
+        "there are too few.",
+    )
+    ray_train: bool = Field(
+        default=False,
+        description="Whether the function starts a trainer of Ray Train. Its workers run in the evaluation's room: "
+        "at most `machines` of them, with cpus and gpus each. The function runs once, and `spread` has no effect.",
+    )
+    cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
+    gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = Field(
+        default=0.0, description="Graphics processors of one evaluation: a share of one, or a whole number."
+    )
+    cpus_from: FromParameter | None = Field(
+        default=None, description="The parameter that gives the number of cores of a trial, instead of cpus."
+    )
+    gpus_from: FromParameter | None = Field(
+        default=None,
+        description="The parameter that gives the number of graphics processors of a trial, instead of gpus.",
+    )
+    memory_gb: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Largest memory of one evaluation, in 10^9 bytes."
+    )
+    timeout_seconds: Seconds | None = Field(
+        default=None, description="Seconds after which an evaluation is ended and counts as failed."
+    )
+    timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
+        default=None,
+        description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
+        "success so far is ended and counts as failed.",
+    )
+    retry_memory_factor: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description="Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory.",
+    )
+    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None,
+        description="Number of further attempts after an exception; null: none, and one after a time-out or running "
+        "out of memory (two with retry_memory_factor). 0: none after these either. Lost workers are always replaced.",
+    )
+    trial_folders: bool = Field(
+        default=False,
+        description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
+        "artefacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
+        "shared disk.",
+    )
+    simulation: SimulationSettings = Field(
+        default=SimulationSettings(), description="Virtual time, for the simulated executor."
+    )
+
+    @property
+    def sized_by(self) -> dict[str, str]:
+        """The parameters that give `cpus`, `gpus` or `machines` of a trial, by these words."""
+        sources = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
+        return {key: source.parameter for key, source in sources.items() if source is not None}
+
+    def share_of(self, parameters: Parameters) -> Share:
+        """Return what a trial with these parameters takes. Where a parameter that gives `cpus`,
+        `gpus` or `machines` does not exist, because of its condition, their own setting holds."""
+        fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
+        values = {key: parameters.get(name) for key, name in self.sized_by.items()}
+        amounts = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
+        machines = int(amounts.pop("machines", self.machines))
+        return replace(fixed, **amounts, machines=machines)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether an evaluation may have several processes that Ray places together."""
+        return self.machines > 1 or self.machines_from is not None or self.ray_train
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the machines of one evaluation must be different nodes."""
+        return self.spread == "strict" and not self.ray_train
+
+    @property
+    def all_cpus(self) -> float:
+        """The cores of one evaluation on all its machines."""
+        return self.cpus * self.machines
+
+    @property
+    def all_gpus(self) -> float:
+        """The graphics processors of one evaluation on all its machines."""
+        return self.gpus * self.machines

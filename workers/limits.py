@@ -1,0 +1,192 @@
+"""The limits of one evaluation: time, memory, and what an interrupt does to it."""
+
+import contextlib
+import faulthandler
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from objectives.machines import END_SECONDS, RANK_VARIABLES
+from workers.children import end_children
+from workers.messages import Limits
+from workers.surroundings import restore_surroundings
+
+T = TypeVar("T")
+
+HARD_END_SECONDS = END_SECONDS + 2.0  # after SIGTERM, for the command that an evaluation runs to be ended
+_STDERR = 2
+
+
+class HostInterruptError(KeyboardInterrupt):
+    """The user interrupts the host process, which evaluates in its own main thread.
+
+    A KeyboardInterrupt of any other class comes from the objective, and is an error of its trial.
+    """
+
+
+class EndedWithOthersError(BaseException):
+    """Another machine of the evaluation ended it. Not an `Exception`, as `DeadlineReached`."""
+
+
+class DeadlineReached(BaseException):
+    """The time-out passed. Not an `Exception`, so that `except Exception` does not hide it."""
+
+
+def grace_seconds(timeout_seconds: float, is_gang: bool = False) -> float:
+    """Return how long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s;
+    `is_gang`: and the time that the processes of an evaluation on several machines have to end."""
+    return min(30.0, max(2.0, 0.1 * timeout_seconds)) + (HARD_END_SECONDS if is_gang else 0.0)
+
+
+@contextlib.contextmanager
+def host_interrupts() -> Iterator[None]:
+    """Let Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
+    is_default = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not is_default:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt_host)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt_host(signum: int, frame: object) -> None:
+    raise HostInterruptError
+
+
+class _Alarm:
+    """Handler of SIGALRM: raises in the evaluation until it is over."""
+
+    is_over = False
+
+    def __call__(self, signum: int, frame: object) -> None:
+        if not self.is_over:
+            raise DeadlineReached
+
+
+def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
+    """Return what `call` returns; raises DeadlineReached in it after `seconds`, and again every
+    `again_seconds` if it continues.
+
+    Again, because what is raised inside a destructor or a callback of C code is printed and lost.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        return call()
+    alarm = _Alarm()
+    host_handler, host_timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    began = time.monotonic()
+    try:
+        signal.signal(signal.SIGALRM, alarm)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), again_seconds)
+        return call()
+    finally:
+        alarm.is_over = True  # a plain store: no signal can be handled before it, so none is raised after it
+        _restore_alarm(host_handler, host_timer, time.monotonic() - began)
+
+
+def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elapsed: float) -> None:
+    """Restore the host's alarm with its remaining time."""
+    delay, interval = timer
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, handler)
+    if delay > 0.0:
+        signal.setitimer(signal.ITIMER_REAL, max(delay - elapsed, 1e-3), interval)
+
+
+@contextlib.contextmanager
+def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
+    """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of
+    several machines.
+
+    Variables with a rank are removed meanwhile: they are of what started Ray, such as srun, and
+    would be taken for those of the evaluation's own training.
+    """
+    with (
+        _hard_deadline(limits.timeout_seconds, is_gang),
+        end_children(),
+        restore_surroundings(),
+        _memory_bound(limits.memory_bytes),
+        _ended_by_signal() if is_gang else contextlib.nullcontext(),
+    ):
+        for name in RANK_VARIABLES:
+            os.environ.pop(name, None)
+        yield
+
+
+@contextlib.contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """Let SIGTERM raise `EndedWithOthersError` once; the objective may handle it itself."""
+    is_over = False
+
+    def end(_signum: int, _frame: object) -> None:
+        nonlocal is_over
+        if not is_over:
+            is_over = True
+            raise EndedWithOthersError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        is_over = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@contextlib.contextmanager
+def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
+    """End this process after time-out and grace, even while C code holds the interpreter."""
+    if timeout_seconds is None:
+        yield
+        return
+    faulthandler.dump_traceback_later(
+        timeout_seconds + grace_seconds(timeout_seconds, is_gang), exit=True, file=_STDERR
+    )
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
+    """Let this process map at most `memory_bytes` more private writable memory than it has now.
+
+    RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes that are shared and mostly untouched.
+    """
+    mapped = None if memory_bytes is None else _mapped_bytes()
+    if mapped is None or memory_bytes is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [bound for bound in (mapped + memory_bytes, soft, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def raise_memory(limits: Limits, memory_factor: float) -> Limits:
+    """Return the limits of an attempt that may use this much more memory."""
+    if limits.memory_bytes is None or memory_factor == 1.0:
+        return limits
+    return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))
+
+
+def _mapped_bytes() -> int | None:
+    """Return private writable memory, as RLIMIT_DATA counts it; None if unknown."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:
+        return None
