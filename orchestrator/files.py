@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -23,20 +24,26 @@ def write_text(path: Path, text: str, *, is_private: bool = True) -> None:
 
 
 def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
-    """Replace what `path` holds, durably. `is_private`: only its owner may read it; else as the
-    umask says.
+    """Replace what `path` holds; see `write_parts`."""
+    write_parts(path, (content,), is_private=is_private)
+
+
+def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) -> None:
+    """Replace what `path` holds by `parts`, one after the other, durably. `is_private`: only its
+    owner may read it; else as the umask says.
 
     A symbolic link keeps pointing to its target, which is replaced; a device or a pipe is written
     to directly. Raises OSError when it cannot be written; the old content stays then, and no draft.
     """
     target = Path(os.path.realpath(path))
     if _is_special(target):
-        target.write_bytes(content)
+        with target.open("wb") as file:
+            file.writelines(parts)
         return
     draft = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.draft")
     mode = PRIVATE_FILE if is_private else _ORDINARY_FILE
     try:
-        _write_synced(draft, content, mode)
+        _write_synced(draft, parts, mode)
         os.replace(draft, target)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the one to report
@@ -71,9 +78,9 @@ def _is_special(path: Path) -> bool:
         return False
 
 
-def _write_synced(path: Path, content: bytes, mode: int) -> None:
+def _write_synced(path: Path, parts: Iterable[bytes], mode: int) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
+        file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
 

@@ -63,7 +63,7 @@ def decide(state: CampaignState, now: float) -> Command:
     if state.running or state.computation or (state.session.phase is Phase.RUNNING and state.backlog and state.unspent):
         return _overdue(state, now) or _wait(state, now)
     if state.session.phase is Phase.STOPPING:
-        return _close_stopped(state)
+        return Tell(tuple(state.finished)) if _has_last_results(state) else _close_stopped(state)
     return (
         Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
         if state.totals.succeeded or state.totals.stopped
@@ -228,9 +228,16 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
     return GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
 
 
+def _has_last_results(state: CampaignState) -> bool:
+    """Return whether the strategy is to learn the results that arrived after a budget was spent, so
+    that its recommendation counts them. It does not learn half a batch: a resume could not continue
+    the same batch."""
+    is_over = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
+    return bool(state.finished) and is_over and state.rules.is_asynchronous
+
+
 def _close_stopped(state: CampaignState) -> Close:
-    """Return the end of a stopped session, which does not refresh on half a batch: a resume could
-    not continue the same batch."""
+    """Return the end of a stopped session."""
     if state.session.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
     if state.session.stop_reason is StopReason.INTERRUPTED:

@@ -20,10 +20,10 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History
@@ -52,6 +52,7 @@ _PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactl
 _EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these none for JSON
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
+_PART = 10_000  # rows that are converted at once
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch", "step", STEP_COLUMN), "int64"),
     **dict.fromkeys(("value", "reward", "seconds"), "float64"),
@@ -60,54 +61,91 @@ _ARROW_TYPES = {
 }
 
 
-def export(history: History, format: Format, table: Table = "trials", is_safe: bool = True) -> bytes:
-    """Return all trials of `history` in the order they were chosen, or what they reported, or its
-    existing data, which are no trials; text is UTF-8.
+def export(history: History, format: Format, table: Table = "trials", is_safe: bool = True) -> Iterator[bytes]:
+    """Yield the parts of a file with all trials of `history` in the order they were chosen, or what
+    they reported, or its existing data, which are no trials; text is UTF-8.
 
-    `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets an apostrophe before
-    it. Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
+    The whole file of a long campaign would take half as much memory as its history, so CSV and
+    JSON come in parts. `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets
+    an apostrophe before it. Raises UserError for an unknown format, and for Parquet when pyarrow is
+    not installed.
     """
-    columns = {"trials": trial_columns, "reports": report_columns, "existing": existing_columns}[table](history)
+    if format not in get_args(Format):
+        raise UserError(f"the export's format must be one of {', '.join(get_args(Format))}, got {format!r}")
+    if table == "trials":
+        parts = iter([trial_columns(history)]) if format == "parquet" else _trial_parts(history)
+    else:
+        parts = iter([(report_columns if table == "reports" else existing_columns)(history)])
     match format:
         case "csv":
-            return _to_csv(columns, is_safe)
+            return _to_csv(parts, is_safe)
         case "json":
-            return _to_json(columns)
+            return _to_json(parts)
         case "parquet":
-            return _to_parquet(columns)
-    raise UserError(f"the export's format must be one of {', '.join(get_args(Format))}, got {format!r}")
+            return map(_to_parquet, parts)
+
+
+class _Layout(NamedTuple):
+    """Which columns a table of trials has besides those that all have."""
+
+    parameters: Mapping[str, str]  # parameter → column
+    metrics: Sequence[str]
+    optional: Sequence[str]
+    notes: Mapping[int, Sequence[Note]]  # by trial
+
+    @classmethod
+    def of(cls, history: History) -> "_Layout":
+        """Return the layout of the whole campaign."""
+        rows = history.trials
+        notes: dict[int, list[Note]] = defaultdict(list)
+        for note in history.notes:
+            if note.trial is not None:
+                notes[note.trial].append(note)
+        return cls(
+            parameters=_parameter_columns(parameter_names(rows)),
+            metrics=_first_seen(row.metrics for row in rows),
+            optional=[
+                name
+                for name in _OPTIONAL_COLUMNS
+                if any(_optional_cell(history, name, row) is not None for row in rows)
+            ],
+            notes=notes,
+        )
 
 
 def trial_columns(history: History) -> Columns:
     """Return the table as columns of equal length; None where a trial has no such value."""
-    rows = history.trials
+    return _columns_of(history, history.trials, _Layout.of(history))
+
+
+def _trial_parts(history: History) -> Iterator[Columns]:
+    """Yield the table in parts of at most `_PART` rows; a table without rows is one part."""
+    layout = _Layout.of(history)
+    for first in range(0, max(1, len(history.trials)), _PART):
+        yield _columns_of(history, history.trials[first : first + _PART], layout)
+
+
+def _columns_of(history: History, rows: Sequence[TrialRow], layout: _Layout) -> Columns:
     columns = {name: [getattr(row, name) for row in rows] for name in FIRST_COLUMNS}
-    for name, column in _parameter_columns(parameter_names(rows)).items():
-        columns[column] = [row.parameters.get(name) for row in rows]
+    columns |= {column: [row.parameters.get(name) for row in rows] for name, column in layout.parameters.items()}
     columns |= {name: [getattr(row, name) for row in rows] for name in LAST_COLUMNS}
     columns |= {name: [None if time is None else iso(time) for time in columns[name]] for name in TIME_COLUMNS}
-    for name in _first_seen(row.metrics for row in rows):
-        columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
-    columns |= {
-        STEP_COLUMN: [max(row.reports, default=row.stopped_at) for row in rows],
-        REMARK_COLUMN: [remark(history, row) or None for row in rows],
-        FEASIBLE_COLUMN: [row.is_feasible for row in rows],
-    }
-    for name in _OPTIONAL_COLUMNS:
-        if all(cell is None for cell in columns[name]):
-            del columns[name]
-    return columns | _note_columns(history)
+    columns |= {METRIC_PREFIX + name: [row.metrics.get(name) for row in rows] for name in layout.metrics}
+    columns |= {name: [_optional_cell(history, name, row) for row in rows] for name in layout.optional}
+    return columns | _note_columns(rows, layout.notes)
 
 
-def _note_columns(history: History) -> Columns:
-    """Return `trial.tags` and `trial.note`; neither where no trial has any."""
-    of_trials: dict[int, list[Note]] = defaultdict(list)
-    for note in history.notes:
-        if note.trial is not None:
-            of_trials[note.trial].append(note)
+def _optional_cell(history: History, name: str, row: TrialRow) -> object:
+    if name == STEP_COLUMN:
+        return max(row.reports, default=row.stopped_at)
+    return row.is_feasible if name == FEASIBLE_COLUMN else remark(history, row) or None
+
+
+def _note_columns(trials: Sequence[TrialRow], of_trials: Mapping[int, Sequence[Note]]) -> Columns:
+    """Return `trial.tags` and `trial.note`; neither where no trial of the campaign has any."""
     if not of_trials:
         return {}
-    rows = [of_trials.get(row.trial, []) for row in history.trials]
+    rows = [of_trials.get(row.trial, []) for row in trials]
     return {
         TAGS_COLUMN: [" ".join(dict.fromkeys(tag for note in notes for tag in note.tags)) or None for notes in rows],
         NOTE_COLUMN: ["\n".join(note.text for note in notes if note.text) or None for notes in rows],
@@ -156,17 +194,17 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
     return columns
 
 
-def _to_csv(columns: Columns, is_safe: bool) -> bytes:
-    """Return RFC 4180: lines end with CRLF, so a lone CR or LF in a field is quoted too."""
-    content = io.BytesIO()  # StringIO would take four bytes for each character
-    text = io.TextIOWrapper(content, encoding="utf-8", newline="")
-    writer = csv.writer(text)
+def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
+    """Yield RFC 4180: lines end with CRLF, so a lone CR or LF in a field is quoted too."""
     shown = _without_formula if is_safe else _cell
-    writer.writerow(shown(name) for name in columns)
-    cells = (_convert_cells(column, shown, _PLAIN) for column in columns.values())
-    writer.writerows(zip(*cells, strict=True))
-    text.flush()
-    return content.getvalue()
+    for place, columns in enumerate(parts):
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        if not place:
+            writer.writerow(shown(name) for name in columns)
+        cells = (_convert_cells(column, shown, _PLAIN) for column in columns.values())
+        writer.writerows(zip(*cells, strict=True))
+        yield text.getvalue().encode()
 
 
 def _convert_cells(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
@@ -188,17 +226,18 @@ def _cell(value: object) -> object:
     return json.dumps(strict_json(value), ensure_ascii=False, default=str)
 
 
-def _to_json(columns: Columns) -> bytes:
-    """Return an array with one object in each line. The lines are written one by one: json's
-    indentation takes five times as long, and joining all lines takes four times the memory."""
-    cells = (_convert_cells(column, strict_json, _EXACT) for column in columns.values())
+def _to_json(parts: Iterable[Columns]) -> Iterator[bytes]:
+    """Yield an array with one object in each line. The lines are written one by one, because json's
+    indentation takes five times as long."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
-    content = io.BytesIO()
-    content.write(b"[")
-    for place, row in enumerate(zip(*cells, strict=True)):
-        content.write(f"{',' if place else ''}\n {encode(dict(zip(columns, row, strict=True)))}".encode())
-    content.write(b"\n]\n")
-    return content.getvalue()
+    before = "["
+    for columns in parts:
+        cells = (_convert_cells(column, strict_json, _EXACT) for column in columns.values())
+        lines = [f"\n {encode(dict(zip(columns, row, strict=True)))}" for row in zip(*cells, strict=True)]
+        if lines:
+            yield f"{before}{','.join(lines)}".encode()
+            before = ","
+    yield b"[\n]\n" if before == "[" else b"\n]\n"
 
 
 def strict_json(value: object) -> object:

@@ -247,6 +247,7 @@ def _update(history: History, event: Event) -> None:
             for trial, _attempt, step, value in event.reports:
                 _take_reports(history, history.trials[trial], ((step, value),))
             for trial, step, metrics in event.metrics:
+                history.trials[trial].begin_reports()
                 history.trials[trial].report_metrics[step] = metrics
         case ExistingTaken():
             history.existing = event
@@ -302,6 +303,7 @@ def _choose(history: History, event: BatchChosen) -> None:
 
 
 def _take_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
+    row.begin_reports()
     for step, value in reports:
         if row.continuations and len(row.reports) > 1 and step <= next(iter(row.reports)):
             row.has_restarted = True

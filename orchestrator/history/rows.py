@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple, cast
 
 from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.events import (
@@ -10,6 +11,10 @@ from orchestrator.campaign.events import (
 )
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
+
+# Read-only, one pair for all trials that report nothing: two empty dictionaries are an eighth of a row
+_NO_REPORTS = cast(dict[int, float], MappingProxyType({}))
+_NO_REPORT_METRICS = cast(dict[int, Mapping[str, float]], MappingProxyType({}))
 
 
 @dataclass(slots=True)
@@ -33,8 +38,10 @@ class TrialRow:
     continuations: int = 0  # how often it was continued after a stop
     has_restarted: bool = False  # whether it then reported its first step once more
     has_no_checkpoint: bool = False  # whether its checkpoint was removed after it was stopped
-    reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
-    report_metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further numbers by name
+    # step → intermediate value, the newest attempt's
+    reports: dict[int, float] = field(default_factory=lambda: _NO_REPORTS)
+    # step → further numbers by name
+    report_metrics: dict[int, Mapping[str, float]] = field(default_factory=lambda: _NO_REPORT_METRICS)
     error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
     is_feasible: bool | None = None  # whether its result satisfies all constraints; None without either
 
@@ -57,6 +64,11 @@ class TrialRow:
     def seconds(self) -> float | None:
         """Duration of the last finished attempt."""
         return None if self.started is None or self.finished is None else self.finished - self.started
+
+    def begin_reports(self) -> None:
+        """Make the dictionaries of a row that has none yet."""
+        if self.reports is _NO_REPORTS:
+            self.reports, self.report_metrics = {}, {}
 
 
 class AttemptRow(NamedTuple):

@@ -106,12 +106,12 @@ def test_each_reported_metric_has_a_picture_of_its_curves(history: History) -> N
 
 
 def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:
-    rows = json.loads(export(history, "json", "reports"))
+    rows = json.loads(b"".join(export(history, "json", "reports")))
     assert len(rows) == STEPS * len(history.trials)
     assert rows[1] == {"trial": 0, "step": 2, "value": rows[0]["value"] * 2, "metric.loss": 0.5, "metric.val/auc": None}
-    text = export(history, "csv", "reports").decode().splitlines()
+    text = b"".join(export(history, "csv", "reports")).decode().splitlines()
     assert text[0] == "trial,step,value,metric.loss,metric.val/auc"
-    table = pq.read_table(io.BytesIO(export(history, "parquet", "reports")))
+    table = pq.read_table(io.BytesIO(b"".join(export(history, "parquet", "reports"))))
     assert [str(kind) for kind in table.schema.types] == ["int64", "int64", "double", "double", "double"]
     assert ("reported.loss", 0.5, 2) in _report_rows(history.trials[0])
 

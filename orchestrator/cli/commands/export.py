@@ -71,11 +71,12 @@ def export(
     if known and reports:
         raise UserError("--existing and --reports are two tables: name one of them")
     table: Table = "reports" if reports else "existing" if known else "trials"
-    rows = export_rows(read_tables(run), _TABLES[format_], table, safe)
-    if output is None:
-        write_output(rows)
-    else:
-        write_file(Path(output), lambda path: files.write_bytes(path, rows, is_private=False))
+    parts = export_rows(read_tables(run), _TABLES[format_], table, safe)
+    if output is not None:
+        write_file(Path(output), lambda path: files.write_parts(path, parts, is_private=False))
+        return
+    for part in parts:
+        write_output(part)
 
 
 def _track(history: History, run: str, tracker: Format, output: str | None) -> None:

@@ -6,6 +6,7 @@ from orchestrator.campaign.commands import (
     Dispatch,
     QueuedAttempt,
     Stop,
+    Tell,
 )
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import (
@@ -36,6 +37,27 @@ def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> Non
     again = apply(first, session(time=1e6, epoch=2, hours=1.0))
     assert decide(again, now=1e6 + 1700.0) != Stop(StopReason.TIME_SPENT)
     assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
+
+
+def test_the_last_results_of_a_spent_budget_are_learned_before_the_end() -> None:
+    log: list[Event] = [
+        session(slots=2, hours=1.0, strategy={"mode": "async"}),
+        batch(0, [5, 6]),
+        dispatch((0, 1), (1, 1)),
+    ]
+    ends: list[Event] = [success(0, time=3599.0), StopRequested(time=3600.0, reason=StopReason.TIME_SPENT)]
+    state = fold(*log, *ends)
+    assert decide(state, now=3600.0) == Await()
+    state = apply(state, success(1, time=3650.0))
+    assert decide(state, now=3650.0) == Tell(tuple(state.finished))
+    refreshed = ModelRefreshed(time=3651.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=1.0)
+    assert decide(apply(state, refreshed), now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
+
+
+def test_an_interrupt_is_not_delayed_by_a_last_refresh() -> None:
+    log: list[Event] = [session(slots=1, strategy={"mode": "async"}), batch(0, [5]), dispatch((0, 1))]
+    state = fold(*log, StopRequested(time=0.5, reason=StopReason.INTERRUPTED), success(0))
+    assert isinstance(decide(state, now=1.0), Close)
 
 
 def test_an_interrupted_batch_is_not_learned_so_that_a_resume_continues_with_it() -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import sys
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +28,8 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.errors import UserError
-from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
+from orchestrator.history import export as exporting
+from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -62,9 +64,25 @@ def read_csv(content: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
 
 
+def export(history: History, format_: Format, table: Table = "trials", is_safe: bool = True) -> bytes:
+    return b"".join(exporting.export(history, format_, table, is_safe))
+
+
 @pytest.fixture(scope="module")
 def history() -> History:
     return SyntheticLog(trials=60).history()
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+@pytest.mark.parametrize("rows", [1, 7, 60])
+def test_the_parts_of_a_file_are_the_file(
+    history: History, format_: Format, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = export(history, format_)
+    monkeypatch.setattr(exporting, "_PART", rows)
+    parts = [*exporting.export(history, format_)]
+    assert len(parts) == math.ceil(len(history.trials) / rows) + (format_ == "json")
+    assert b"".join(parts) == whole
 
 
 def test_every_format_has_one_row_a_trial_in_the_order_of_choice(history: History) -> None:

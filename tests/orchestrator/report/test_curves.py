@@ -150,7 +150,7 @@ def test_bars_of_paused_attempts_and_of_those_stopped_early_are_counted_apart(hi
 def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction: str, others: list[float]) -> None:
     history = SyntheticLog(trials=12, failure_share=0.0, direction=direction).history()
     for row in history.trials:
-        row.reports.update({step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)})
+        row.reports = {step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)}
         history.reporting[row.trial] = row
     history.trials[3].reports.update(dict(enumerate(others, start=2)))
     page = Page(render(history, "diverged"))
@@ -167,7 +167,7 @@ def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction
 def test_an_axis_without_finite_bounds_shows_all(values: list[float]) -> None:
     history = SyntheticLog(trials=5, failure_share=0.0).history()
     for row in history.trials:
-        row.reports.update(enumerate(values, start=1))
+        row.reports = dict(enumerate(values, start=1))
         history.reporting[row.trial] = row
     figure = learning_curves(history)
     assert figure is not None

@@ -65,7 +65,7 @@ def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     assert learning_curves(history) is None
     for row in history.trials:  # one step each is no curve
-        row.reports[1] = 0.5
+        row.reports = {1: 0.5}
         history.reporting[row.trial] = row
     assert learning_curves(history) is None
     for row in history.trials:
@@ -148,7 +148,7 @@ def test_slices_go_through_the_best_value_where_no_result_is_feasible(trials: in
 def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     for row in history.trials:
-        row.reports.update({step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)})
+        row.reports = {step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)}
         history.reporting[row.trial] = row
     figure = learning_curves(history)
     assert figure is not None
