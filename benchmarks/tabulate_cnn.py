@@ -27,7 +27,7 @@ import typer
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Objective, ObjectiveError, Parameters
 from objectives.parameters import Ordered
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from objectives.training.cnn import ConvolutionalNetwork
 
 Row = dict[str, float]

@@ -1,24 +1,14 @@
-"""A search space becomes candidates: the finite set of arms a bandit chooses from.
+"""A search space: parameters, their conditions, and combinations that are forbidden.
 
 A sampler draws positions in the unit interval, one for each parameter; positions become codes,
 codes become values and features (`objectives.coding`). Parameters whose conditions do not hold are
 taken out, forbidden configurations and repeats dropped (`objectives.constraints`).
-
-How many arms come out, `size` being what was asked for:
-
-* a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at
-  most `LARGEST_WHOLE_SET` arms;
-* `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come
-  up twice (coarse integers) are kept once, so fewer may remain;
-* `grid` takes choices and ordered values in full and splits every range into the largest equal
-  number of levels whose arms stay within `size` (a range has no more levels than values).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +18,18 @@ from objectives.coding import Codes
 from objectives.conditions import Clause, Scalar, clauses_of, names_in, wording
 from objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions, has_prior
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
 
-__all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "Sampler", "SearchSpace", "Space", "make_candidates"]
+__all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "SearchSpace", "Space"]
 
 Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
-Sampler = Literal["sobol", "random", "grid"]
 
-DEFAULT_SIZE = 4096
 LARGEST_WHOLE_SET = 100_000  # configurations up to which all of a finite space become arms when no size is given
 LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
-DRAWN = 2**16  # points drawn at a time, so that little memory is used beside the candidates themselves
-GROWING_SIZE = 1024  # points drawn where more are appended later
-FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
 
-_MOST_DRAWS = 64  # draws, in multiples of `size`, after which nearly all configurations count as forbidden
-_LEAST_DRAWS = 4096
+LEAST_DRAWS = 4096
 _SLACK = 4  # intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
 
 
@@ -73,7 +57,7 @@ class SearchSpace:
         object.__setattr__(self, "forbid", forbid)
         for mistake in mistakes(self.parameters, forbid):
             raise ObjectiveError(f"{'.'.join(map(str, mistake.keys))} {mistake.rule}")
-        _check_varies(self.parameters)
+        check_varies(self.parameters)
 
     @cached_property
     def order(self) -> list[str]:
@@ -124,7 +108,7 @@ class SearchSpace:
             count = len(rows) + exists.sum() * (number - 1.0)
             if count > _SLACK * most:
                 return None  # checked before they are computed
-            _check_cells(int(count) * rows.shape[1])
+            check_cells(int(count) * rows.shape[1])
             rows = self._expand(name, exists, int(number), rows)
             defined.add(name)
             complete = [clause for clause, names in due.items() if names <= defined]
@@ -248,8 +232,8 @@ class SearchSpace:
         else:
             return configuration
         numbers = {name: index for index, name in enumerate(self.parameters)}
-        positions = rng.random((_LEAST_DRAWS, len(numbers)))
-        columns = _draw(self.parameters, dict(zip(numbers, positions.T, strict=True)), _LEAST_DRAWS)
+        positions = rng.random((LEAST_DRAWS, len(numbers)))
+        columns = draw_codes(self.parameters, dict(zip(numbers, positions.T, strict=True)), LEAST_DRAWS)
         named = [name for name, value in configuration.items() if value is not None]
         for name in named:
             columns[:, numbers[name]] = self._code(name, configuration[name])
@@ -271,56 +255,6 @@ class SearchSpace:
             raise ObjectiveError(f"{name} {error}") from error
 
 
-def make_candidates(
-    space: Space | SearchSpace,
-    size: int | None = None,
-    sampler: Sampler = "sobol",
-    seed: int = 0,
-    first: Sequence[Mapping[str, object]] = (),
-    points: int = DEFAULT_SIZE,
-) -> Candidates:
-    """Return candidates of `space`: features (A, d) in the unit cube, parameters in the space's
-    order.
-
-    Args:
-        space: parameters by name, or these with forbidden clauses.
-        size: number of arms asked for (see the module's text for how many come out).
-        sampler: how arms are drawn.
-        seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the
-            same candidates.
-        first: configurations that become the first arms, in their order, whatever else is drawn.
-        points: number of arms drawn where no size is given and the space is not taken whole.
-
-    Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is
-    unknown, no configuration is allowed or one of `first` is not.
-    """
-    full = space if isinstance(space, SearchSpace) else SearchSpace(space)
-    _check_size(size, sampler)
-    first_codes = np.concatenate(
-        [np.empty((0, len(full.parameters))), *(full.code_of(configuration) for configuration in first)]
-    )
-    most = LARGEST_WHOLE_SET if size is None else size
-    whole = full.enumerate(dict.fromkeys(full.parameters, math.inf), most)
-    if whole is not None:
-        sampled = np.concatenate((_draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
-    elif sampler == "grid":
-        sampled = _largest_grid(full, size or points)
-    else:
-        _check_cells((size or points) * full.width)
-        sampled = _draw_existing(full, size or points, sampler, seed)
-    if not len(sampled):
-        raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
-    codes = np.concatenate((first_codes, sampled)) if len(first_codes) else sampled
-    unique = first_occurrences(codes)
-    codes = codes if len(unique) == len(codes) else codes[unique]
-    _check_cells(len(codes) * full.width)
-    columns = full.columns_of(codes)
-    del codes, sampled  # as large as the candidates
-    for row, place in enumerate(unique[unique < len(first)]):
-        full.put(columns, row, first[place])
-    return replace(full.candidates_of(columns), is_sequence=whole is not None or sampler != "grid")
-
-
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return indices, ascending, of the `rows` (A, d) that equal no earlier row; NaN equals NaN."""
     first = np.zeros(min(1, len(rows)), dtype=np.intp)
@@ -336,7 +270,14 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(first)
 
 
-def _check_varies(space: Space) -> None:
+def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
+    they exist or not."""
+    columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
+    return np.stack(columns, axis=1)
+
+
+def check_varies(space: Space) -> None:
     if all(coding.count(parameter) == 1 for parameter in space.values()):
         raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
     for name, parameter in space.items():
@@ -348,100 +289,9 @@ def _check_varies(space: Space) -> None:
             raise ObjectiveError(f"space.{name}.step must leave at most 2^53 values, got {parameter.step}; drop it")
 
 
-def _check_size(size: int | None, sampler: str) -> None:
-    if size is not None and not 1 <= size <= LARGEST_SIZE:
-        limit = ">= 1" if size < 1 else f"<= {LARGEST_SIZE}"
-        raise ObjectiveError(f"candidates.size must be {limit}, got {size}")
-    if sampler not in ("sobol", "random", "grid"):
-        raise ObjectiveError(f"candidates.sampler must be sobol, random or grid, got {sampler!r}")
-
-
-def _check_cells(cells: int) -> None:
+def check_cells(cells: int) -> None:
     if cells > LARGEST_CELLS:
         raise ObjectiveError(
             f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "
             f"at most {8e-9 * LARGEST_CELLS:.3g} are allowed"
         )
-
-
-def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
-    """Return the first `size` allowed configurations (≤ size, P) that the sampler draws; fewer
-    where hardly any is allowed."""
-    varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
-    most, codes, filled, is_informed = size, np.empty((size, len(space.parameters))), 0, has_prior(space.parameters)
-    while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
-        most *= 2
-    for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
-        columns = _draw(space.parameters, dict(zip(varying, positions.T, strict=False)), len(positions))
-        if is_informed:
-            _draw_near_priors(
-                space.parameters, columns, dict(zip(varying, positions.T, strict=False)), positions[:, -1]
-            )
-            if not filled:
-                expected = priors.expected_codes(space.parameters)
-                columns[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())
-        valid = space.existing(columns)
-        valid = valid[space.is_allowed(valid)][: size - filled]
-        codes[filled : filled + len(valid)] = valid
-        filled += len(valid)
-        if filled == size:
-            break
-    return codes[:filled]
-
-
-def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
-    they exist or not."""
-    columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
-    return np.stack(columns, axis=1)
-
-
-def _draw_near_priors(
-    parameters: Space, codes: Codes, positions: Mapping[str, NDArray[np.float64]], shares: NDArray[np.float64]
-) -> None:
-    """Draw about half of the points `codes` (size, P) near the values that are expected to be good:
-    those whose position in `shares` (size,) is below ½."""
-    near = np.flatnonzero(shares < 0.5)
-    for column, (name, parameter) in enumerate(parameters.items()):
-        if name in positions:
-            codes[near, column] = priors.draw(parameter, positions[name][near])
-
-
-def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are
-    needed."""
-    # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
-    rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
-    parts = (min(rows, most - low) for low in range(0, most, rows))
-    if sampler == "random":
-        rng = np.random.default_rng(seed)
-        yield from (rng.random((part, dimensions)) for part in parts)
-    else:
-        from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
-
-        sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
-        yield from (sequence.random(part) for part in parts)
-
-
-def _largest_grid(space: SearchSpace, size: int) -> Codes:
-    """Return the largest grid of at most `size` arms. Raises ObjectiveError when none fits."""
-
-    def levels_of(levels: int) -> dict[str, float]:
-        return {
-            name: levels if isinstance(parameter, Range) else math.inf for name, parameter in space.parameters.items()
-        }
-
-    best = space.enumerate(levels_of(2), size)
-    if best is None:
-        least = space.enumerate(levels_of(2), LARGEST_WHOLE_SET)
-        rule = "larger" if least is None else f">= {len(least)}"
-        raise ObjectiveError(
-            f"candidates.size must be {rule} for a grid of this space, got {size}; raise it or use sampler: sobol"
-        )
-    low, high = 2, size + 1  # at(low) fits; at(high) does not, because the whole space does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        codes = space.enumerate(levels_of(middle), size)
-        low, high = (middle, high) if codes is not None else (low, middle)
-        best = best if codes is None else codes
-    return best

@@ -178,7 +178,15 @@ def table_objective(
         arms = {name: column[groups.first] for name, column in arms.items()}
         values, remark = groups.repeats(values), groups.remark(path, has_values=True)
         durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
-    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark=remark)
+    return Table(
+        encode(arms),
+        arms,
+        target=values,
+        noise_std=noise_std,
+        seconds=durations,
+        description=f"{target} of {path}",
+        remark=remark,
+    )
 
 
 def _numeric(path: Path, columns: dict[str, NDArray[np.generic]], key: str, name: str) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Range
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from orchestrator.errors import UserError
 
 EPOCHS = 52

@@ -18,7 +18,7 @@ from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Objective
 from objectives.parameters import Ordered
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from objectives.training.cnn import ConvolutionalNetwork
 from objectives.training.softmax import SoftmaxRegression
 from orchestrator.errors import UserError

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from benchmarks.peers.tables import Recorded, load_table
 from objectives.datasets import DataSource
 from objectives.objective import Candidates
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from orchestrator.campaign.hypervolume import hypervolume
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.peers.problems import Evaluation, Group, Point, Problem, WholeSpace
 from objectives import coding
 from objectives.parameters import Choice, Constant, Parameter, Space
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 
 DRAWN, AWAY, NOISE = 1024, 20, 0.1
 _STREAM = 7

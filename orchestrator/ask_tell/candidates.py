@@ -24,7 +24,7 @@ from orchestrator.ask_tell.locking import exclusive
 from orchestrator.ask_tell.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Record, StrategyState, begin, never_waits
 from orchestrator.version import __version__
 from orchestrator.wording import facts_html
 
@@ -271,7 +271,7 @@ class CandidateOptimizer:
             learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
             self._record()
 
-    def _know(self, earlier_results: Sequence[Observation], state: Any, record: Mapping[str, Any]) -> None:
+    def _know(self, earlier_results: Sequence[Observation], state: StrategyState, record: Record) -> None:
         """Begin with `state`, which contains the results `earlier_results`."""
         self._learner.change(state)
         self._log.append({"existing": _pairs(earlier_results), "record": dict(record)})
@@ -290,9 +290,10 @@ class CandidateOptimizer:
         self._log.append({"record": dict(self._strategy.recorded(self._learner.state))})
 
     @property
-    def _state(self) -> Any:
+    def _state(self) -> StrategyState:
         """The strategy's state, in which all results are learned."""
-        return self._learner.view
+        state: StrategyState = self._learner.view
+        return state
 
     @exclusive
     def __repr__(self) -> str:

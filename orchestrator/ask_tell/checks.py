@@ -104,7 +104,7 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obser
     return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
 
 
-def check_values(values: Any, metric: str, count: int) -> list[float | None]:
+def check_values(values: object, metric: str, count: int) -> list[float | None]:
     """Return the value of each of `count` results: finite numbers, mappings with the `metric`, or
     None for a failure. One result may be given without a list."""
     rows = [values] if isinstance(values, int | float | None) else check_list(values, "values", "[0.5, None]")
@@ -121,7 +121,7 @@ def _value(row: object, metric: str) -> float | None:
     return _number(row[metric], f"the metric {metric}")
 
 
-def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
+def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
     """Return the metrics `names` (m,) of `count` results, mappings or rows; None: a failure."""
     rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
@@ -129,7 +129,7 @@ def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[st
     return [None if row is None else _metrics(row, names) for row in rows]
 
 
-def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
+def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
     """Return a result's metrics: `names` of a mapping, or all numbers of a sequence."""
     numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
     if len(numbers) != len(names):
@@ -220,7 +220,7 @@ def _list_rewards(rewards: Rewards) -> list[object]:
     return list(array)
 
 
-def _reward(value: Any) -> float | None:
+def _reward(value: object) -> float | None:
     try:
         return _float(value)
     except (TypeError, ValueError, OverflowError):

@@ -15,7 +15,8 @@ import numpy as np
 
 from objectives.conditions import Scalar
 from objectives.objective import Candidates, ObjectiveError
-from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
+from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
+from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.trainings import CurveLearner, Trainings
@@ -90,7 +91,9 @@ class SearchSetup:
         grows = isinstance(self.strategy, Grows) and self.strategy.grows
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
         points = GROWING_SIZE if grows else DEFAULT_SIZE
-        candidates = make_candidates(space, None, "sobol", self.seed, self.enqueue, points)
+        candidates = make_candidates(
+            space, size=None, sampler="sobol", seed=self.seed, first=self.enqueue, points=points
+        )
         return Pool(candidates, space if grows else None, self.candidate_limit)
 
 

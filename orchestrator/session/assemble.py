@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
@@ -19,12 +19,14 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
 from objectives.pickled import PickledFunction
-from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
+from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
+from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from objectives.tabular import table_candidates, table_objective
 from objectives.with_metrics import VALUE, WithMetrics
 from orchestrator import logs
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of
+from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of, with_warm_start
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.goals import CampaignGoals
@@ -171,20 +173,20 @@ def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...
     return tuple(arm for arm in arms if arm is not None)
 
 
-def _for_workers(strategy: Any, workers: int) -> Any:
+def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
     """Return the strategy, its uncertainty sampling aiming at this many workers by default."""
     start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
-        return replace(strategy, warm_start=replace(start, workers=workers))
+        return with_warm_start(strategy, replace(start, workers=workers))
     return strategy
 
 
-def _with_existing(strategy: Any, settings: Settings) -> Any:
+def _with_existing(strategy: AnyStrategy, settings: Settings) -> AnyStrategy:
     """Return the strategy, beginning with existing data, if any, instead of own pulls."""
     begins_warm = isinstance(strategy, StartsWarm)
     if settings.existing_data is None or not begins_warm:
         return strategy
-    return replace(strategy, warm_start=DataStart("existing data"))
+    return with_warm_start(strategy, DataStart("existing data"))
 
 
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
@@ -202,7 +204,9 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
     section, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
     first = [*settings.first, *existing_data.configurations(settings.existing_data, space)]
-    return objective, make_candidates(space, section.size, section.sampler, settings.seed, first, points)
+    return objective, make_candidates(
+        space, size=section.size, sampler=section.sampler, seed=settings.seed, first=first, points=points
+    )
 
 
 def growing_space(settings: Settings) -> SearchSpace | None:
@@ -363,7 +367,14 @@ def _executor(
                 simulation.seconds, simulation.sigma, simulation.straggler_share, simulation.straggler_factor
             )
             failures = Failures(simulation.failure_rate)
-            return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
+            return SimulatedExecutor(
+                objective,
+                slots=workers.count,
+                durations=durations,
+                failures=failures,
+                seed=settings.seed,
+                start_at=start_at,
+            )
         case "ray":
             # imported here so that campaigns without Ray do not need it
             from orchestrator.session.ray_workers import placement_of

@@ -22,7 +22,8 @@ from objectives.datasets import DataSource
 from objectives.duplicates import Duplicates
 from objectives.objective import Objective
 from objectives.parameters import Parameter
-from objectives.space import LARGEST_SIZE, Sampler
+from objectives.sampling import Sampler
+from objectives.space import LARGEST_SIZE
 from orchestrator.logs import Format, Level
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.options import (

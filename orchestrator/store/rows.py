@@ -52,7 +52,9 @@ def encode(
     """Return rows from `position` on, chained to the checksum `previous`, and their last checksum."""
     rows = []
     for index, event in enumerate(events, start=position):
-        row = Row(index, epoch, event.kind, body_of(event), None, EVENT_VERSION)
+        row = Row(
+            position=index, epoch=epoch, kind=event.kind, body=body_of(event), checksum=None, version=EVENT_VERSION
+        )
         previous = _checksum(campaign, row, previous)
         rows.append(
             {

@@ -19,7 +19,8 @@ from objectives.conditions import Clause, clauses_of
 from objectives.constraints import mistakes, order_parameters
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from tests.examples import examples
 from tests.objectives.random_spaces import is_valid, spaces
 

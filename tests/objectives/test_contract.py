@@ -16,7 +16,7 @@ from objectives.datasets import DataSource
 from objectives.names import OBJECTIVES, ObjectiveOptions, find_objective
 from objectives.objective import Candidates, Evaluation, HasCandidates, HasOptimum, Objective, Report
 from objectives.parameters import Range
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from orchestrator.settings.options import build
 from tests.objectives.recorded_files import GRIDS, write_cells, write_grid
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from objectives.growth import grow, join
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Range
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from tests.examples import examples
 from tests.objectives.random_spaces import discrete, is_valid, spaces
 

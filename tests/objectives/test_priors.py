@@ -7,7 +7,8 @@ import pytest
 from objectives import coding, priors
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Ordered, Parameter, Range, Space
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 
 SPACE = SearchSpace(
     {

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives import space as space_module
+from objectives import sampling
 from objectives.conditions import Clause, Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
-from objectives.space import Choice, Constant, Ordered, Range, Sampler, SearchSpace, make_candidates
+from objectives.sampling import Sampler, make_candidates
+from objectives.space import Choice, Constant, Ordered, Range, SearchSpace
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
@@ -154,7 +155,7 @@ def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
     }
     wanted, made = SearchSpace(parameters, forbid), []
     for rows in (16, 2**16):
-        monkeypatch.setattr(space_module, "DRAWN", rows)
+        monkeypatch.setattr(sampling, "DRAWN", rows)
         made.append([make_candidates(wanted, size, sampler, seed=3) for size in (1, 15, 16, 300)])
     for some, once in zip(*made, strict=True):
         np.testing.assert_array_equal(some.features, once.features)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from objectives.objective import Report
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from objectives.synthetic import Branin, Sine, branin, sine
 
 

@@ -12,7 +12,8 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.scores import Scores, score_curves
 from benchmarks.curves.simulate import Continue, Start, Suggestion
 from objectives.growth import grow, join
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 
 LEARNED = 7  # steps of a curve that are learned besides the latest one, geometric

@@ -47,7 +47,9 @@ class ExactPosterior:
         """Return the belief before any pull."""
         nothing, variance = read_only((), np.intp), read_only(model.diagonal / model.regularization, np.float64)
         mean, factor = read_only(np.zeros(len(variance)), np.float64), read_only(np.empty((0, 0)), np.float64)
-        return ExactPosterior(model, nothing, nothing, factor, mean, variance, 0.0)
+        return ExactPosterior(
+            model, order=nothing, counts=nothing, factor=factor, mean=mean, variance=variance, information_gain=0.0
+        )
 
     @staticmethod
     def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":

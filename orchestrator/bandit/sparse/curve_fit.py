@@ -153,7 +153,17 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
     explained = float(weighed[:, 0].sum()) - float(ones @ loadings)
     offset = explained / (float(weighed[:, 1].sum()) - float(ones @ ones) + model.regularization)
     defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization)
-    return SparsePosterior(model, Fit(basis, transform, spectrum, loadings - offset * ones, defect, offset))
+    return SparsePosterior(
+        model,
+        Fit(
+            basis=basis,
+            transform=transform,
+            spectrum=spectrum,
+            loadings=loadings - offset * ones,
+            defect=defect,
+            offset=offset,
+        ),
+    )
 
 
 def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Floats:

@@ -156,7 +156,17 @@ class SparseModel:
         further_loadings = np.array([row for row, _ in further]).reshape(len(further), len(spectrum))
         offsets = np.array([shift for _, shift in further])
         return SparsePosterior(
-            self, Fit(basis, transform, spectrum, loadings, defect, offset, further_loadings, offsets)
+            self,
+            Fit(
+                basis=basis,
+                transform=transform,
+                spectrum=spectrum,
+                loadings=loadings,
+                defect=defect,
+                offset=offset,
+                further_loadings=further_loadings,
+                further_offsets=offsets,
+            ),
         )
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:

@@ -305,7 +305,17 @@ def initial_state(
     nothing = read_only((), np.intp)
     pulls = Pulls.none(len(model.arms), goals.further)
     return SparseState(
-        model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals, log_prior=log_prior
+        model,
+        pulls,
+        dictionary=nothing,
+        information_gain=0.0,
+        round=0,
+        initial=initial,
+        set_aside=nothing,
+        layout=layout,
+        calibration=calibration,
+        goals=goals,
+        log_prior=log_prior,
     )
 
 

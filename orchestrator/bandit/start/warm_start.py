@@ -8,7 +8,7 @@ makes a state from them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge
@@ -23,7 +23,7 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.recalibration import refit
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.strategy import AnyStrategy, Observation
 
 # pulls of a spread start whose length depends on the space
 SHORTEST = 8
@@ -209,6 +209,13 @@ class StartsWarm(Protocol):
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
     """Return the strategy's warm start; None when it has none."""
     return strategy.warm_start if isinstance(strategy, StartsWarm) else None
+
+
+def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:
+    """Return the strategy, a dataclass, with another warm start."""
+    options: Any = strategy
+    changed: AnyStrategy = replace(options, warm_start=start)
+    return changed
 
 
 WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {

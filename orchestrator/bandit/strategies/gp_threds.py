@@ -109,7 +109,18 @@ class GPThreDS:
         epoch = Epoch(1, self.low, self.high, 1, (root,))
         seed = int(rng.integers(2**32))
         blank = RootSearch(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
-        return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
+        return self._begin(
+            ThresholdState(
+                boxed,
+                seed=seed,
+                pulls=Pulls.none(len(boxed.arms)),
+                set_aside=nothing,
+                round=0,
+                epoch=epoch,
+                progress=blank,
+            ),
+            0,
+        )
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: x_1 first, then argmax μ + β σ on the grid."""

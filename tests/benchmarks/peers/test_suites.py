@@ -16,7 +16,7 @@ from benchmarks.peers.summary import group_of
 from benchmarks.peers.trainings import Training
 from objectives.datasets import DataSource
 from objectives.parameters import Choice, Range, Space
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from orchestrator.errors import UserError
 
 RNG = np.random.default_rng(0)

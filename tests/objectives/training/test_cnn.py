@@ -13,7 +13,7 @@ import pytest
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from objectives.training.cnn import (
     ConvolutionalNetwork,
     ConvolutionalParameters,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bbkb import load
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Range, Space
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.events import (
     BatchChosen,

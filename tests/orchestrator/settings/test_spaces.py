@@ -11,7 +11,8 @@ from bbkb import Campaign, Optimizer
 from objectives.configspace_file import plain
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
-from objectives.space import SearchSpace, make_candidates
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from orchestrator.errors import ConfigError
 from orchestrator.settings.model import Settings, from_mapping, load
 from orchestrator.settings.schema import schema

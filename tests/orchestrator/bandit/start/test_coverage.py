@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from objectives.parameters import Choice, Range, Space
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
