@@ -1,0 +1,50 @@
+"""Evaluations for the tests of `workers.evaluate` and `workers.limits`."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.evaluate import MESSAGE_CHARACTERS, evaluate
+from workers.messages import Attempt, Failure, Limits, Outcome
+
+UNLIMITED = Limits()
+
+
+class Doing:
+    """An objective that does what the test requests."""
+
+    def __init__(self, action: Callable[[Parameters, int, Report], Any]) -> None:
+        self.action = action
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        result: Evaluation = self.action(parameters, seed, report)
+        return result
+
+
+def outcome_of(action: Callable[[Parameters, int, Report], Any], limits: Limits = UNLIMITED, **options: Any) -> Outcome:
+    return evaluate(Doing(action), Attempt(7, 3, {"x": 2.0}, seed=11, attempt=4), limits, **options)
+
+
+def outcome_of_value(value: Any, metrics: Any = None) -> Outcome:
+    return outcome_of(lambda *_: Evaluation(value, {} if metrics is None else metrics))
+
+
+def outcome_of_value_within(value: Any, seconds: float) -> Outcome:
+    return outcome_of(lambda *_: Evaluation(value, {}), Limits(timeout_seconds=seconds))
+
+
+def outcome_of_raising(error: BaseException) -> Outcome:
+    def action(*_: Any) -> None:
+        raise error
+
+    return outcome_of(action)
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome, Failure), outcome
+    assert (outcome.trial, outcome.attempt) == (7, 4)
+    assert len(outcome.message) <= MESSAGE_CHARACTERS
+    outcome.message.encode("utf-8")
+    pickle.loads(pickle.dumps(outcome))
+    return outcome
