@@ -19,9 +19,11 @@ def missing_arguments(function: Callable[..., Any]) -> list[str]:
     if "Arguments: see `tune`" in (inspect.getdoc(function) or ""):
         return []
     constructor = cast(Any, function).__init__ if isinstance(function, type) else function
-    parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
+    parameters = [
+        parameter for parameter in inspect.signature(constructor).parameters if parameter not in ("self", "cls")
+    ]
     documented = "".join(
         (inspect.getdoc(one) or "").partition("Args:\n")[2] for one in getattr(function, "__mro__", (function,))
     )
     described = documentation_of(function) if isinstance(function, type) else {}
-    return [one for one in parameters if f"{one}:" not in documented and one not in described]
+    return [parameter for parameter in parameters if f"{parameter}:" not in documented and parameter not in described]

@@ -106,10 +106,10 @@ def test_every_package_of_the_image_has_an_exact_version_within_the_projects_ran
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in pinned)
     versions = {(one.name.lower(), str(one.specifier).removeprefix("==")) for one in pinned}
-    for wanted in _own_requirements():
-        of_it = [version for name, version in versions if name == wanted.name.lower()]
+    for requirement in _own_requirements():
+        of_it = [version for name, version in versions if name == requirement.name.lower()]
         assert of_it
-        assert all(wanted.specifier.contains(version) for version in of_it)
+        assert all(requirement.specifier.contains(version) for version in of_it)
 
 
 def _own_requirements() -> list[Requirement]:

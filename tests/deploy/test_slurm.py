@@ -140,7 +140,9 @@ def check_ports(listening_sockets: list[tuple[str, int, str]], job: str, address
             or program in ("slurmd", "srun", "slurmstepd")
         )
         assert is_known, f"docs/security.md does not name {where}:{port} of {program}"
-    assert {("*", first), ("127.0.0.1", first + 2), (address, first + 2)} <= {one[:2] for one in listening_sockets}
+    assert {("*", first), ("127.0.0.1", first + 2), (address, first + 2)} <= {
+        socket[:2] for socket in listening_sockets
+    }
 
 
 def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluster: Slurm) -> None:

@@ -51,7 +51,7 @@ FEATURES = encode_cells(ALL, Encoding.EDGE_TYPES)[0]
 def paths(cell: Cell, vertex: int = 0) -> list[list[int]]:
     if vertex == cell.vertices - 1:
         return [[]]
-    return [[v, *rest] for u, v in cell.edges if u == vertex for rest in paths(cell, v)]
+    return [[v, *path] for u, v in cell.edges if u == vertex for path in paths(cell, v)]
 
 
 def test_lengths_and_counts_of_paths_are_those_of_a_walk() -> None:

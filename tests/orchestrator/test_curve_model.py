@@ -85,7 +85,7 @@ def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoi
     events = list(open_run(result.folder).events())
     stops = [event for event in events if isinstance(event, TrialStopped)]
     assert sum(event.cause == "short first training" for event in stops) >= 15
-    continued = {one.trial for event in events if isinstance(event, TrialsContinued) for one in event.trials}
+    continued = {trial.trial for event in events if isinstance(event, TrialsContinued) for trial in event.trials}
     assert continued
     finished = [row for row in result.rows() if row["status"] == "succeeded"]
     assert continued & {row["trial"] for row in finished}
@@ -139,7 +139,7 @@ def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path)
     forecasts = {}
     for event in open_run(result.folder).events():
         if isinstance(event, ModelRefreshed):
-            forecasts.update({one.trial: one for one in event.forecasts})
+            forecasts.update({forecast.trial: forecast for forecast in event.forecasts})
     known = [(one, final[trial]) for trial, one in forecasts.items() if trial in final]
     inside = [one.low <= value <= one.high for one, value in known]
     assert not known or sum(inside) >= 0.8 * len(inside)
@@ -160,7 +160,7 @@ def test_without_a_folder_a_stopped_trial_begins_anew_or_is_over(tmp_path: Path,
     assert any(isinstance(event, TrialStopped) for event in events)
     reasons = {event.reason for event in events if isinstance(event, TrialsContinued)}
     assert reasons == ({"finish"} if continues is None else set())  # when all evaluations were begun, not before
-    reports = [one for event in events if isinstance(event, ReportsArrived) for one in event.reports]
+    reports = [report for event in events if isinstance(event, ReportsArrived) for report in event.reports]
     again = [step for _, attempt, step, _ in reports if attempt > 1]
     assert (1 in again) is (continues is None)
     assert not (result.folder / "trials").exists()

@@ -127,7 +127,7 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
 def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result) -> None:
     rows, history = result.rows(), result._history
     assert [row["trial.feasible"] for row in rows] == [row["metric.memory"] <= 1.2 for row in rows]
-    assert [one.is_feasible for one in result.trials()] == [row["trial.feasible"] for row in rows]
+    assert [trial.is_feasible for trial in result.trials()] == [row["trial.feasible"] for row in rows]
     infeasible = next(row for row in history.trials if row.is_feasible is False)
     memory = infeasible.metrics["memory"]
     why = f"infeasible: memory is {memory:.6g} and must be at most 1.2"

@@ -13,11 +13,11 @@ from orchestrator.errors import UserError
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_listed_experiment_says_what_it_is(name: str) -> None:
-    found = find_experiment(name)
-    assert found.summary
-    assert found.source
-    assert found.evaluations > 0
-    assert set(found.default_methods) <= set(found.methods)
+    experiment = find_experiment(name)
+    assert experiment.summary
+    assert experiment.source
+    assert experiment.evaluations > 0
+    assert set(experiment.default_methods) <= set(experiment.methods)
 
 
 def test_an_unknown_experiment_is_refused_with_the_nearest_name() -> None:

@@ -56,7 +56,7 @@ def test_without_the_twins_table_it_is_said_how_to_make_it(tmp_path: Path) -> No
 
 def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
     compared = training_comparison(3, request_(tmp_path, None))
-    files = {one.name: campaign(compared, one, 0, request_(tmp_path, None)) for one in compared.methods}
+    files = {method.name: campaign(compared, method, 0, request_(tmp_path, None)) for method in compared.methods}
     assert all(settings.resolved()["objective"]["options"]["epochs"] == 3 for settings in files.values())
     assert all(settings.candidates.size is None for settings in files.values())
     strategies: dict[str, Any] = {name: settings.strategy for name, settings in files.items()}

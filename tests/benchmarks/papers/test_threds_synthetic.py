@@ -49,7 +49,7 @@ def test_the_table_says_where_the_curves_end(tmp_path: Path, monkeypatch: pytest
 def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
     for setting, bound, low, high in ((BRANIN, 0.5, 0.5, 1.2), (ROSENBROCK, 2.0, 3.0, 12.0)):
         compared = comparison(setting, request_(tmp_path, 2000))
-        files = {one.name: campaign(compared, one, 0, request_(tmp_path, 2000)) for one in compared.methods}
+        files = {method.name: campaign(compared, method, 0, request_(tmp_path, 2000)) for method in compared.methods}
         assert {files[name].budget.evaluations for name in METHODS[1:5]} == {1000}
         assert files["gp_threds"].budget.evaluations == 2000
         strategies: dict[str, Any] = {name: settings.strategy for name, settings in files.items()}

@@ -84,11 +84,11 @@ def test_it_learns_and_reports_every_epoch() -> None:
 
 
 def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
-    one = load_training(epochs=1)
-    there = pickle.loads(pickle.dumps(one))
+    training = load_training(epochs=1)
+    there = pickle.loads(pickle.dumps(training))
     losses = [
         objective.evaluate({CELL: CHAIN}, seed, silent).metrics["training_loss"]
-        for objective, seed in ((one, 1), (there, 1), (one, 2))
+        for objective, seed in ((training, 1), (there, 1), (training, 2))
     ]
     assert losses[0] == losses[1] != losses[2]
 

@@ -128,14 +128,14 @@ def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
     study.optimize(objective, n_trials=2)
     enqueued, known = study.trials[4].params, study.sampler._space
     assert enqueued["x"] == 0.125
-    assert [to_optuna(known, one["configuration"]) for one in optimizer(study).trials][4] == enqueued
+    assert [to_optuna(known, trial["configuration"]) for trial in optimizer(study).trials][4] == enqueued
 
 
 def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of()
     rng = np.random.default_rng(0)
     points = [{"x": float(x), "kind": "a"} for x in rng.random(300)]
-    study.add_trials([create_trial(params=one, distributions=SPACE, value=one["x"]) for one in points])
+    study.add_trials([create_trial(params=point, distributions=SPACE, value=point["x"]) for point in points])
     study.ask(SPACE)
     assert len(optimizer(study).trials) == 300
     assert optimizer(study)._search.learner.view.round == 1
@@ -154,7 +154,7 @@ def test_a_pruned_trial_counts_as_unfinished_and_a_failed_one_is_not_tried_again
     study.tell(pruned, state=TrialState.PRUNED)
     study.tell(failed, state=TrialState.FAIL)
     study.ask(SPACE)
-    assert [one["value"] for one in optimizer(study).trials] == [-1.0, None]
+    assert [trial["value"] for trial in optimizer(study).trials] == [-1.0, None]
     assert len(optimizer(study).pending) == 1
     assert [curve.rewards for curve in curves(study)] == [(-0.7,)]
 

@@ -135,7 +135,7 @@ def test_a_metric_may_be_any_number(number: object) -> None:
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": number})
     assert searcher._backlog is not None
-    assert [one["value"] for one in searcher._backlog._optimizer.trials] == [-2.0]
+    assert [trial["value"] for trial in searcher._backlog._optimizer.trials] == [-2.0]
 
 
 @pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])
@@ -307,7 +307,9 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) 
     assert all(config is not None and config["fixed"] == 3 for config in made)
     existing = build_existing({"ray_tune": str(tmp_path / "run"), "metric": "loss"}, tmp_path, "minimize")
     assert existing is not None
-    found = sorted((one.parameters["x"], one.parameters["inner.kind"], one.value) for one in existing.results)
+    found = sorted(
+        (result.parameters["x"], result.parameters["inner.kind"], result.value) for result in existing.results
+    )
     assert found == sorted((config["x"], config["inner"]["kind"], value(config)) for config in made if config)
     again = BBKBSearch()
     again.restore_from_dir(str(tmp_path / "run"))

@@ -44,7 +44,7 @@ def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, 
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(batch)
-        optimizer.tell(configurations, [loss(one) for one in configurations])
+        optimizer.tell(configurations, [loss(configuration) for configuration in configurations])
         asked += configurations
     return asked
 
@@ -255,7 +255,7 @@ def search_goals(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(3)
-        found = [results(one) for one in configurations]
+        found = [results(configuration) for configuration in configurations]
         optimizer.tell(
             configurations,
             [[one[name] for name in optimizer.metrics] for one in found] if as_rows else found,

@@ -51,7 +51,7 @@ def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
         assert len({str(one) for one in asked}) > 20  # full trainings would have been 15
         assert optimizer.paused
         best, value = optimizer.best()
-        assert value == error_at(best, STEPS) == min(one["value"] for one in optimizer.trials)
+        assert value == error_at(best, STEPS) == min(trial["value"] for trial in optimizer.trials)
         assert value < 0.1
         assert best not in optimizer.paused
         continued += again

@@ -49,7 +49,7 @@ def test_a_trial_that_has_diverged_counts_with_the_smallest_latest_value() -> No
     good, poor = TrialCurve(0, 5, (1, 2), (0.5, 0.9)), TrialCurve(1, 6, (1, 2), (0.1, 0.2))
     diverged = replace(good, has_diverged=True)
     assert Curves().updated([good, poor]).trials == (good, poor)
-    assert [one.rewards for one in Curves().updated([diverged, poor]).trials] == [(0.5, 0.2), (0.1, 0.2)]
+    assert [trial.rewards for trial in Curves().updated([diverged, poor]).trials] == [(0.5, 0.2), (0.1, 0.2)]
     assert Curves().updated([diverged]).trials[0].rewards == (0.5, 0.9)
 
 

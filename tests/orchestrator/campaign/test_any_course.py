@@ -68,7 +68,11 @@ class Course:
                 size = self._random.randint(0 if command.pending else 1, min(command.limit, 6))
                 self._compute("choosing", batch(self.state.totals.chosen, [0] * size, limit=command.limit))
             case Dispatch():
-                self._record(dispatch(*((one.trial, one.attempt) for one in command.assignments), time=self._now))
+                self._record(
+                    dispatch(
+                        *((assignment.trial, assignment.attempt) for assignment in command.assignments), time=self._now
+                    )
+                )
             case Tell():
                 self._compute("refreshing", self._refresh(finished.trial for finished in command.finished))
             case Await():

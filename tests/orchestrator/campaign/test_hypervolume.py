@@ -45,6 +45,6 @@ def test_a_front_holds_what_no_other_point_is_better_than(points: list[tuple[flo
     front: list[tuple[float, ...]] = []
     for point in points:
         front = with_point(front, point)
-    best = {one for one in points if not any(is_as_good(other, one) and other != one for other in points)}
+    best = {point for point in points if not any(is_as_good(other, point) and other != point for other in points)}
     assert set(front) == best
     assert len(front) == len(best)

@@ -129,8 +129,8 @@ def test_the_last_step_is_not_compared_with_itself(history: History) -> None:
 
 def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
     continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
-    ends = [views._end_row(history, one) for one in history.attempts if one.trial == continued.trial]
-    *stops, last = (one["ended"] for one in ends)
+    ends = [views._end_row(history, attempt) for attempt in history.attempts if attempt.trial == continued.trial]
+    *stops, last = (end["ended"] for end in ends)
     assert (set(stops) <= {"stopped early", "paused"}, last) == (True, "succeeded")
     assert ends[0]["value"] in set(continued.reports.values()) - {
         continued.value

@@ -23,7 +23,7 @@ def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -
     # batch size has no part
     surrogate = fit_surrogate(SyntheticLog(trials=150, failure_share=0.0, direction=direction).history())
     assert surrogate is not None
-    shares = dict(zip([one.name for one in surrogate.dimensions], surrogate.importance(), strict=True))
+    shares = dict(zip([dimension.name for dimension in surrogate.dimensions], surrogate.importance(), strict=True))
     assert max(shares, key=lambda name: shares[name]) == "learning_rate"
     assert min(shares, key=lambda name: shares[name]) == "batch_size"
     assert shares["batch_size"] < 0.02

@@ -52,11 +52,13 @@ def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
 @pytest.mark.parametrize("stop", ["stopped early", "paused"])
 def test_an_attempt_that_was_stopped_is_no_success(stop: str) -> None:
     history = SyntheticLog(trials=12, sessions=1).history()
-    history.attempts[:] = [one._replace(stop=stop) if one.trial % 2 else one for one in history.attempts]
+    history.attempts[:] = [
+        attempt._replace(stop=stop) if attempt.trial % 2 else attempt for attempt in history.attempts
+    ]
     figure = gantt(history)
     assert figure is not None
     bars = {trace["name"].partition(" (")[0]: trace for trace in figure.traces}
-    assert len(bars[stop]["y"]) == sum(one.trial % 2 and not one.failure for one in history.attempts)
+    assert len(bars[stop]["y"]) == sum(attempt.trial % 2 and not attempt.failure for attempt in history.attempts)
     assert all(stop in text for text in bars[stop]["text"])
     assert bars["succeeded"]["marker"]["color"] != bars[stop]["marker"]["color"]
 

@@ -80,9 +80,9 @@ def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
     fill(tmp_path / "000001", weights_pt="12")
     (tmp_path / "000002").mkdir()
     fill(tmp_path / "other", weights_pt="1")
-    found = checkpoints_in(tmp_path)
-    assert found == Checkpoints(trials=2, size=10)
-    assert found.text == "10 bytes in the folders of 2 trials"
+    checkpoints = checkpoints_in(tmp_path)
+    assert checkpoints == Checkpoints(trials=2, size=10)
+    assert checkpoints.text == "10 bytes in the folders of 2 trials"
 
 
 def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,7 +123,7 @@ def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path:
         if isinstance(event, CheckpointsRemoved):
             later.update(event.trials)
         if isinstance(event, TrialsContinued):
-            assert not later & {one.trial for one in event.trials}
+            assert not later & {trial.trial for trial in event.trials}
     rows = {row["trial"]: row for row in result.rows() if row["status"] != "queued"}
     for trial, row in rows.items():
         files = {path.name for path in (result.folder / "trials" / f"{trial:06d}").iterdir()}

@@ -100,13 +100,13 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
 
 
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
-    made = run_quadratic(tmp_path, 0.0, "maximize")
-    assert made._history.campaign.refresh.recommended is None
-    assert made.recommended == made.best.parameters
-    assert (made.recommendation.value, made.recommendation.estimate) == (made.best.value, None)
-    assert made.recommendation.evaluations == 1
-    assert "recommended" not in dict(side_by_side([made._history]))
-    assert "Recommended" not in page(made._history, "smooth")
+    quadratic = run_quadratic(tmp_path, 0.0, "maximize")
+    assert quadratic._history.campaign.refresh.recommended is None
+    assert quadratic.recommended == quadratic.best.parameters
+    assert (quadratic.recommendation.value, quadratic.recommendation.estimate) == (quadratic.best.value, None)
+    assert quadratic.recommendation.evaluations == 1
+    assert "recommended" not in dict(side_by_side([quadratic._history]))
+    assert "Recommended" not in page(quadratic._history, "smooth")
 
 
 def test_a_refresh_of_an_older_log_recommends_nothing() -> None:

@@ -129,7 +129,7 @@ def test_a_trial_that_fails_again_is_a_failed_trial_again(run: Run) -> None:
     bbkb("resume", str(run.folder), "--retry-failed")
     events = run.events()
     assert fold(events).status().failed == 6
-    assert {one.attempt for one in failed_trials(events)} == {2}
+    assert {trial.attempt for trial in failed_trials(events)} == {2}
     assert len(failed_trials(events, {FailureKind.ERROR})) == 4
     ended = [event for event in events if isinstance(event, TrialFailed | TrialSucceeded)]
     assert len(ended) == 4 + 2 * 6

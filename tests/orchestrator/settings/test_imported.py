@@ -182,7 +182,7 @@ def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
     changed["space"] = {"x": SPACE["x"], "inner.n": SPACE["n"]}
     existing = from_mapping(changed).existing_data
     assert existing is not None
-    assert [(dict(one.parameters), one.value) for one in existing.results] == [
+    assert [(dict(result.parameters), result.value) for result in existing.results] == [
         ({"x": 0.5, "inner.n": 2}, 2.0),
         ({"x": 0.25, "inner.n": 3}, 9.0),
     ]

@@ -91,7 +91,9 @@ class Coordinator:
         while not self._over.wait(self._receiver.patience_seconds):
             if values := self._receiver.take():
                 self.values += values
-                self._receiver.answer((one.trial, one.attempt) for one in values if one.reported.step >= self._limit)
+                self._receiver.answer(
+                    (value.trial, value.attempt) for value in values if value.reported.step >= self._limit
+                )
 
 
 @contextlib.contextmanager
@@ -105,7 +107,7 @@ def test_trial_that_waits_is_stopped_at_the_report_that_decides() -> None:
     with Coordinator(limit=4) as coordinator, sender(waits=True) as first, sender(trial=2, waits=True) as second:
         assert [first(Reported(step, 0.5 * step)) for step in range(1, 5)] == [False, False, False, True]
         assert [second(Reported(step, 0.0)) for step in range(3, 5)] == [False, True]
-    of_first = [(one.reported.step, one.reported.value) for one in coordinator.values if one.trial == 1]
+    of_first = [(value.reported.step, value.reported.value) for value in coordinator.values if value.trial == 1]
     assert of_first == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
 
 
@@ -153,7 +155,7 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
     assert all(len(pickle.loads(entry)) <= BUFFERED for entry in store.entries.values())
     values = ReportReceiver("c").take()
     assert values[-1] == IntermediateValue(1, 1, Reported(count - 1, 0.0))
-    assert [one.reported.step for one in values] == sorted(one.reported.step for one in values)
+    assert [value.reported.step for value in values] == sorted(value.reported.step for value in values)
 
 
 def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None:

@@ -95,7 +95,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     if state.goals.objectives > 1:
         points = np.array(observed).T[feasible if feasible.any() else slice(None)]
         front = np.array(
-            [one for one in points if not any((other >= one).all() and (other > one).any() for other in points)]
+            [point for point in points if not any((other >= point).all() and (other > point).any() for other in points)]
         )
         floors = front.min(axis=0) - 0.1 * np.maximum(np.ptp(front, axis=0), 0.1)
     return Scalarising(floors, theta, np.array(limits)).scores(upper)

@@ -39,7 +39,7 @@ def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState |
     state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
     curves = [curve_of(features, trial, trial) for trial in range(known, trials)]
     paused = [trial for trial in range(trials) if trial % 2]
-    seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+    seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
     return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(trials))
 
 
@@ -92,7 +92,7 @@ def test_a_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_c
         if has_diverged:
             curves[best] = curves[best].after(5, math.nan)
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+        seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
         state = bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(0))
         competing = PausedTrials(state, (), 2.0)
         tops = [competing.take(-100.0, 0.0) for _ in paused]
@@ -115,7 +115,7 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         trials = [one.trial for one in stopped]
         predictions = state.predictions(trials)
         assert predictions is not None
-        deviations = np.array([one.deviation for one in bbkb.predict_trials(state, trials)])
+        deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
         widths.append(deviations**2 - predictions.deviations**2)
     assert widths[0] == pytest.approx(UNSEEN_VARIANCE / 2)  # log 4 is half of log 16
     assert widths[1] == pytest.approx(0.0)
@@ -127,7 +127,7 @@ def test_paused_trials_that_do_not_compete_are_neither_continued_nor_begun_again
     state = bbkb.init(Arms.of(small, repeats=True), np.random.default_rng(0))
     curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
     paused = [trial for trial in range(TRIALS) if trial % 2]
-    seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in curves]
+    seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
     told = bbkb.with_curves(state, curves, paused, LAST, compete=False)
     chosen = bbkb.ask(bbkb.tell(told, seen, np.random.default_rng(1)), (), 20)
     assert isinstance(chosen, Choose)

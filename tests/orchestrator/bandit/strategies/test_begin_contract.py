@@ -41,7 +41,8 @@ def existing(count: int = 200) -> list[Observation]:
 
 def pulls_of(observations: Sequence[Observation]) -> Pulls:
     return Pulls.none(len(ARMS)).add(
-        [seen.arm for seen in observations], [cast(float, seen.reward) for seen in observations]
+        [observation.arm for observation in observations],
+        [cast(float, observation.reward) for observation in observations],
     )
 
 

@@ -147,7 +147,7 @@ def test_an_arm_that_failed_is_never_chosen_again(name: str) -> None:
     for number, (state, observations) in enumerate(zip(states, batches, strict=False)):
         if number % 5 == 0:
             assert not failed & set(arms_of(strategy.ask(state, (), 40)))
-        failed |= {seen.arm for seen in observations if seen.reward is None}
+        failed |= {observation.arm for observation in observations if observation.reward is None}
     assert failed or name != "uniform"
 
 

@@ -314,11 +314,11 @@ def test_a_long_run_with_failures_is_restored_from_its_records(search: Search) -
     live = restored = strategy.init(arms, np.random.default_rng(5))
     for number in range(150):
         (pick,) = choice(strategy.ask(live, (), 1)).picks
-        seen = Observation(
+        observation = Observation(
             pick.arm, None if number % 11 == 7 else float(values[pick.arm] + 0.1 * rng.standard_normal())
         )
-        live = strategy.tell(live, [seen], rng)
-        restored = strategy.restore(restored, [seen], strategy.recorded(live))
+        live = strategy.tell(live, [observation], rng)
+        restored = strategy.restore(restored, [observation], strategy.recorded(live))
         assert restored == live
         verdicts += len(live.verdicts)
     assert verdicts > 10

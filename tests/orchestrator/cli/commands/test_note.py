@@ -29,7 +29,9 @@ def run(tmp_path: Path, name: str, **settings: Any) -> Result:
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False, env={"COLUMNS": "200"})
+    result = CliRunner().invoke(
+        app, [str(argument) for argument in arguments], catch_exceptions=False, env={"COLUMNS": "200"}
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
