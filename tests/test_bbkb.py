@@ -55,6 +55,7 @@ def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str,
     assert "__new__" not in vars(cls)
 
 
+@pytest.mark.thorough
 def test_an_editor_completes_the_members_of_each_optimizer() -> None:
     source = "import bbkb\noptimizer = bbkb.{}\noptimizer."
     completed = {

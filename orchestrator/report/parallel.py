@@ -69,27 +69,33 @@ def parallel_coordinates(history: History) -> Figure | None:
         "rangefont": {**FONT, "size": 1, "color": "--card"},  # the ticks show it
         "unselected": {"line": {"color": "--grid", "opacity": 0.25}},
     }
+    return Figure(
+        name="parameters",
+        title="Parallel coordinates",
+        caption=_caption(len(rows), len(feasible)),
+        traces=[trace],
+        layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
+        min_width=130 * len(axes),
+    )
+
+
+def _caption(results: int, feasible: int) -> str:
+    """Return the caption of the picture of `results` trials, `feasible` of which satisfy all
+    constraints."""
     caption = (
         "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines that pass there, "
         "click it to undo."
     )
     if not feasible:
         caption += " No result satisfies all constraints: the colours are those of the values alone."
-    elif len(feasible) < len(rows):
+    elif feasible < results:
         caption += " Those that break a constraint have the colour of the worst."
-    if len(rows) < FIRST_FIT:
+    if results < FIRST_FIT:
         caption += (
             f" Importance, slices and contours of the parameters are drawn from {FIRST_FIT} trials on that ran to "
-            f"their end: {len(rows)} did."
+            f"their end: {results} did."
         )
-    return Figure(
-        name="parameters",
-        title="Parallel coordinates",
-        caption=caption,
-        traces=[trace],
-        layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
-        min_width=130 * len(axes),
-    )
+    return caption
 
 
 def sample_results(history: History, most: int, share: int) -> list[TrialRow]:

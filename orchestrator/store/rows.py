@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from orchestrator.campaign.events import Event, body_of, event_of, from_json
+from orchestrator.campaign.event_json import body_of, event_of, from_json
+from orchestrator.campaign.events import Event
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
 
 _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds

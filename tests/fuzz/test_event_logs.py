@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.campaign.events import event_of, to_json
+from orchestrator.campaign.event_json import event_of, to_json
 from orchestrator.campaign.status import status_of
 from orchestrator.errors import BbkbError
 from orchestrator.history.fold import fold

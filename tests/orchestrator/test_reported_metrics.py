@@ -16,7 +16,8 @@ import pytest
 from objectives.objective import Report
 from objectives.parameters import Range
 from orchestrator.api import Result, tune
-from orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of, event_of
+from orchestrator.campaign.event_json import body_of, event_of
+from orchestrator.campaign.events import ReportsArrived, TrialSucceeded
 from orchestrator.history.export import export
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
-from orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_of
+from orchestrator.campaign.event_json import body_of
+from orchestrator.campaign.events import CampaignCreated, TrialSucceeded
 from orchestrator.cli.main import app
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError

@@ -14,6 +14,7 @@ from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.wording import duration
+from tests.examples import examples
 
 REPOSITORY = Path(__file__).parents[3]
 HOSTILE = """it's $HOME; "x" `y`"""
@@ -101,7 +102,7 @@ def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
     check_shell(text)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
 def test_names_are_words_whatever_is_in_them(run: str) -> None:
     text = script(JobResources(), run=run).text

@@ -15,7 +15,8 @@ from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
 from orchestrator.ask_tell.space import Direction
 from orchestrator.bandit.strategy import Recommends
-from orchestrator.campaign.events import ModelRefreshed, Recommendation, event_of
+from orchestrator.campaign.event_json import event_of
+from orchestrator.campaign.events import ModelRefreshed, Recommendation
 from orchestrator.cli.main import app
 from orchestrator.display.live import render
 from orchestrator.history.comparing import side_by_side
