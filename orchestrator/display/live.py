@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.attempts import EndedAttempt
+from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
 from orchestrator.campaign.training import stop_words
@@ -287,10 +288,10 @@ def _existing(status: Status) -> str:
 
 def _now(status: Status) -> str:
     if status.phase == "stopping":
-        return (
-            f"stopping ({status.reason}): {plural(status.in_flight, 'running evaluation')} "
-            f"{'ends' if status.in_flight == 1 else 'end'} first; Ctrl-C again stops at once"
-        )
+        again = "again" if status.reason == StopReason.INTERRUPTED else "twice"
+        verb = "ends" if status.in_flight == 1 else "end"
+        first = f"{plural(status.in_flight, 'running evaluation')} {verb} first; Ctrl-C {again} stops at once"
+        return f"stopping ({status.reason}): {first if status.in_flight else status.activity}"
     if status.phase == "closed":
         return f"{status.outcome}: {status.reason}"
     if status.phase == "created":

@@ -119,4 +119,12 @@ def test_a_plain_view_says_once_and_at_once_that_the_campaign_is_stopping() -> N
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.count("stopping (interrupted): 3 running evaluations end first") == 1
+    assert "first; Ctrl-C again stops at once" in text
+    view_of_lines.update(replace(status, phase="running"))
+    view_of_lines.update(replace(status, phase="stopping", reason="time budget spent"))
+    assert "first; Ctrl-C twice stops at once" in console.file.getvalue()
+    learning = replace(
+        status, phase="stopping", reason="time budget spent", in_flight=0, activity="refitting the model"
+    )
+    assert "stopping (time budget spent): refitting the model" in text_of(learning)
     assert " left" not in headline(replace(status, phase="stopping"))
