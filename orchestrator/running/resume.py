@@ -11,7 +11,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import SpreadStart
 from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY
 from orchestrator.campaign.commands import Close, Stop
-from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
@@ -25,12 +25,21 @@ from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.imported import Earlier
 from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.settings.sections import ModelStoppingSettings
+from orchestrator.settings.sections import MOST_TRIALS, ModelStoppingSettings
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
+from orchestrator.wording import plural
 from workers.messages import FailureKind
 
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
+_MORE = "raise budget.evaluations"
+_REMEDIES: Mapping[str, str] = {  # by the reason of the end
+    StopReason.STEPS_SPENT: "raise budget.steps",
+    StopReason.TIME_SPENT: "raise budget.hours",
+    StopReason.TARGET_REACHED: "change budget.target",
+    StopReason.NO_GAIN: "change budget.stop_when",
+    StopReason.LITTLE_LEFT: "change budget.stop_when",
+}
 
 
 def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
@@ -72,7 +81,8 @@ def prepare(
     """
     with old.store() as store:
         created, state = snapshots.current(old, store)
-        done = status_of(created.name, state).done
+        now = status_of(created.name, state)
+        done = now.done
         recorded = read_recorded(old.recorded_settings(store)).plain
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
@@ -85,25 +95,37 @@ def prepare(
         say(f"failed trials to be evaluated again: {count}")
     ended = end_of(state, settings)
     if ended is not None:
-        say(f"{old.folder} has finished: {ended.reason}. To continue, raise budget.evaluations")
+        say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
         return ended
     parts = build(settings)  # raises its errors before anything starts
-    say(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
+    say(f"resuming {old.folder}: {_progress(done, now.steps, settings)}")
     return settings, parts
+
+
+def _progress(done: int, steps: int, settings: Settings) -> str:
+    """Return how much of the budget is spent: trials, and steps where these bound the campaign."""
+    budget = settings.budget
+    if budget.steps is None:
+        return f"{done} of {budget.evaluations} done"
+    return f"{plural(done, 'trial')} done, {steps} of {budget.steps} steps"
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     """Return the settings with what the run's settings `old` decide: existing data and what was
     read of the same earlier runs, which are read only once because they may have changed,
     `workers.retries` and options of the strategy where the new settings leave them open, because
-    their defaults have changed, and what the first session decided about trainings."""
-    recorded, workers = from_mapping(old), settings.workers
+    their defaults have changed, and what the first session decided about trainings. Where
+    a budget of steps alone was given, the evaluations rise with it."""
+    recorded, workers, budget = from_mapping(old), settings.workers, settings.budget
+    before, steps = recorded.budget, budget.steps or 0
+    if before.steps == before.evaluations == budget.evaluations < steps:  # `steps` alone was given
+        budget = budget.model_copy(update={"evaluations": min(steps, MOST_TRIALS)})
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
-    rule, before = settings.early_stopping, recorded.early_stopping
-    if isinstance(rule, ModelStoppingSettings) and isinstance(before, ModelStoppingSettings):
+    rule, begun = settings.early_stopping, recorded.early_stopping
+    if isinstance(rule, ModelStoppingSettings) and isinstance(begun, ModelStoppingSettings):
         left_open = [name for name in DECIDED if getattr(rule, name) is None]
-        rule = rule.model_copy(update={name: getattr(before, name) for name in left_open})
+        rule = rule.model_copy(update={name: getattr(begun, name) for name in left_open})
         if rule.continues is True:
             workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(
@@ -111,6 +133,7 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
             "existing_data": recorded.existing_data,
             "earlier": recorded.earlier if _are_same(recorded.earlier, settings.earlier) else settings.earlier,
             "workers": workers,
+            "budget": budget,
             "early_stopping": rule,
             "strategy": _as_begun(old.get("strategy"), recorded.strategy, settings.strategy),
         }

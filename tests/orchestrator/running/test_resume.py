@@ -74,6 +74,17 @@ def test_a_budget_below_what_is_done_is_refused(bbkb: Bbkb, folder: Path) -> Non
     assert count_successes(bbkb, folder) == 8
 
 
+def test_a_spent_budget_is_named_and_evaluations_rise_with_a_budget_of_steps_alone(bbkb: Bbkb, folder: Path) -> None:
+    (folder / "campaign.yaml").write_text(CAMPAIGN.replace("evaluations: 8", "steps: 6"))
+    bbkb(folder, *ONE_LINE)
+    again = bbkb(folder, "resume", "runs/2026-first")
+    assert "budget of steps spent. To continue, raise budget.steps" in again.stdout
+    more = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.steps=9")
+    assert "6 trials done, 6 of 9 steps" in more.stdout
+    assert "budget.evaluations: 6 becomes 9" in more.stdout
+    assert count_successes(bbkb, folder) == 9
+
+
 def test_generated_files_are_named_by_absolute_paths(bbkb: Bbkb, folder: Path) -> None:
     done = bbkb(folder, *ONE_LINE)
     assert str(folder / "runs" / "2026-first" / "report.html") in done.stdout
