@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +20,7 @@ from orchestrator.campaign.events import ReportsArrived, TrialStopped
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.waiting import wait_until
 
 STEPS = 9
 ASHA = {"rule": "asha", "reduction": 3, "first_step": 1}
@@ -232,15 +232,6 @@ ON_RAY = """
 """
 
 
-def eventually(look: Callable[[], bool], seconds: float = 240.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,8 +253,8 @@ def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_s
             found = folder()
             return found is not None and bool(load(found.parent.parent)._history.trials[0].reports)
 
-        assert eventually(lambda: step() >= 5)
-        assert eventually(has_live_reports)
+        assert wait_until(lambda: step() >= 5)
+        assert wait_until(has_live_reports)
         found = folder()
         assert found is not None
         os.kill(int((found / "pid").read_text()), signal.SIGKILL)

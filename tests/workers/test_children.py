@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.waiting import wait_until
 from workers.children import end_children
 
 
@@ -20,11 +20,7 @@ def is_alive(pid: int) -> bool:
 
 
 def pid_written(file: Path) -> int:
-    give_up = time.monotonic() + 200
-    while not (file.exists() and file.read_text().strip()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    return int(file.read_text())
+    return int(wait_until(lambda: file.exists() and file.read_text().strip()))
 
 
 def test_a_forgotten_child_is_ended_and_buried() -> None:

@@ -19,7 +19,8 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from tests.waiting import drain, wait_until
+from workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Kind, Placement
 from workers.surroundings import DAMAGED_AFTER
@@ -176,13 +177,6 @@ def attempt(number: int, action: str, **parameters: Any) -> Attempt:
     return Attempt(number, number, {"action": action, **parameters}, seed=0)
 
 
-def drain(executor: RayExecutor) -> dict[int, Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    while batch := executor.next_outcomes(None):
-        outcomes.update({outcome.trial: outcome for outcome in batch})
-    return outcomes
-
-
 @pytest.mark.parametrize("limits", [HASTY, PATIENT])
 def test_every_failure_says_what_happened_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], limits: Limits
@@ -240,9 +234,7 @@ def test_children_do_not_outlive_their_evaluation(
     outcome = drain(executor)[0]
     assert isinstance(outcome, Success) == (action == "fork_and_return"), outcome
     pid = int((tmp_path / "pid").read_text())
-    give_up = time.monotonic() + 200
-    while Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
-        assert time.monotonic() < give_up, "the child lives on"
-        time.sleep(0.05)
+    process = Path(f"/proc/{pid}")
+    wait_until(lambda: not process.exists() or ") Z " in (process / "stat").read_text(), "the child lives on")
     executor.submit([attempt(1, "work")])
     assert isinstance(drain(executor)[1], Success)

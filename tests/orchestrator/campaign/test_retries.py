@@ -55,35 +55,22 @@ def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "attempts_in_all"),
+    ("kind", "with_two_retries", "by_default"),
     [
-        (FailureKind.ERROR, 3),
-        (FailureKind.INVALID_VALUE, 1),
-        (FailureKind.TIMEOUT, 2),
-        (FailureKind.OUT_OF_MEMORY, 2),
-        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
-        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
-        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL),
+        (FailureKind.ERROR, 3, 1),
+        (FailureKind.INVALID_VALUE, 1, 1),
+        (FailureKind.TIMEOUT, 2, 2),
+        (FailureKind.OUT_OF_MEMORY, 2, 2),
+        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST, WORKERS_AN_ARM_MAY_COST),
+        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST, NODES_A_TRIAL_MAY_COST),
+        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL, CANCELLATIONS_OF_A_TRIAL),
     ],
 )
-def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind, attempts_in_all: int) -> None:
-    assert attempts_of(kind, retries=2) == attempts_in_all
-
-
-@pytest.mark.parametrize(
-    ("kind", "attempts_in_all"),
-    [
-        (FailureKind.ERROR, 1),
-        (FailureKind.INVALID_VALUE, 1),
-        (FailureKind.TIMEOUT, 2),
-        (FailureKind.OUT_OF_MEMORY, 2),
-        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
-        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
-        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL),
-    ],
-)
-def test_an_exception_is_not_tried_again_unless_the_campaign_says_so(kind: FailureKind, attempts_in_all: int) -> None:
-    assert attempts_of(kind, retries=None) == attempts_in_all
+def test_every_kind_of_failure_has_its_own_number_of_attempts(
+    kind: FailureKind, with_two_retries: int, by_default: int
+) -> None:
+    assert attempts_of(kind, retries=2) == with_two_retries
+    assert attempts_of(kind, retries=None) == by_default
 
 
 @pytest.mark.parametrize("kind", [FailureKind.ERROR, FailureKind.TIMEOUT, FailureKind.OUT_OF_MEMORY])

@@ -9,11 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -33,6 +31,7 @@ from orchestrator.session.assemble import build
 from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[3]
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -139,14 +138,6 @@ def successes(run: Run) -> int:
     return sum(isinstance(event, TrialSucceeded) for event in run.events())
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 240.0) -> Any:
-    give_up = time.monotonic() + seconds
-    while not (answer := holds()):
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-    return answer
-
-
 def central_process() -> list[int]:
     """The central actor's process: the one of this test's cluster, whose token no other process
     has."""
@@ -173,13 +164,13 @@ def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., R
     status = session.status()
     assert status is not None
     assert (status.succeeded, status.phase) == (5, "closed")
-    eventually(lambda: not is_there(run))
+    wait_until(lambda: not is_there(run))
 
 
 def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
     session = RemoteSession.start(run, settings_of(run), is_detached=True)
-    eventually(lambda: session.wait(0.5))
+    wait_until(lambda: session.wait(0.5))
     (node,) = ray.nodes()
     line = f'ray_bbkb_evaluations_total{{.*campaign="{run.name}".*status="succeeded".*}} 5.0'
 
@@ -187,7 +178,7 @@ def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Ru
         with urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics") as answer:
             return re.search(line, answer.read().decode()) is not None
 
-    eventually(is_exported)
+    wait_until(is_exported)
     session.result()
 
 
@@ -197,7 +188,7 @@ def test_resume_finishes_campaign_whose_actor_was_killed_and_repeats_no_evaluati
 ) -> None:
     run = make(evaluations=8, seconds=0.5)
     session = start(run)
-    eventually(lambda: successes(run) >= 2)
+    wait_until(lambda: successes(run) >= 2)
     ray.kill(ray.get_actor(f"bbkb {run.name}", NAMESPACE), no_restart=True)
     with pytest.raises(BbkbError):
         session.result()
@@ -214,8 +205,8 @@ def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[...
     run = make(evaluations=12, seconds=0.7)
     session = start(run)
     for mark in (2, 6):
-        eventually(functools.partial(lambda least: successes(run) >= least, mark))
-        os.kill(eventually(central_process)[0], signal.SIGKILL)
+        wait_until(functools.partial(lambda least: successes(run) >= least, mark))
+        os.kill(wait_until(central_process)[0], signal.SIGKILL)
     assert session.result() == ("finished", "budget spent")
     assert set(executions(tmp_path).values()) == {1}
     counted = collections.Counter(event.trial for event in run.events() if isinstance(event, TrialSucceeded))
@@ -224,8 +215,9 @@ def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[...
 
 def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make: Callable[..., Run]) -> None:
     session = start(make(evaluations=100, seconds=0.2))
-    before = eventually(session.status)
-    (pid,) = eventually(central_process)
+    before = wait_until(session.status)
+    assert before is not None
+    (pid,) = wait_until(central_process)
     os.kill(pid, signal.SIGSTOP)
     try:
         assert not session.wait(0.1)
@@ -242,7 +234,7 @@ def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make
 def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(make: Callable[..., Run]) -> None:
     run = make(evaluations=500, seconds=0.3)
     session = start(run)
-    eventually(lambda: successes(run) >= 1)
+    wait_until(lambda: successes(run) >= 1)
     with pytest.raises(RunError, match="must not be run twice"):
         start(run)
     watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0, built=[])
@@ -256,7 +248,7 @@ def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(m
 def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
     session = start(run)
-    assert eventually(lambda: session.wait(0.5))
+    assert wait_until(lambda: session.wait(0.5))
     assert is_there(run)  # it keeps its answer for a watcher
     assert start(run).result() == ("finished", "budget spent")
 
@@ -280,14 +272,14 @@ def test_a_campaign_continues_when_its_driver_is_killed(
     with (tmp_path / "said").open("wb") as said:
         driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
     try:
-        eventually(lambda: executions(tmp_path).total() >= 2)
+        wait_until(lambda: executions(tmp_path).total() >= 2)
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     assert f"joining the Ray cluster at {ray_cluster}" in (tmp_path / "said").read_text()
     assert "starting Ray" not in (tmp_path / "said").read_text()
     run = open_run(next(tmp_path.glob("runs/central-*")))
-    last = eventually(lambda: [event for event in run.events() if isinstance(event, SessionClosed)])[-1]
+    last = wait_until(lambda: [event for event in run.events() if isinstance(event, SessionClosed)])[-1]
     assert (last.outcome, last.reason) == ("finished", "budget spent")
     assert executions(tmp_path).total() == 12
     assert set(executions(tmp_path).values()) == {1}

@@ -23,6 +23,7 @@ from orchestrator.session.assemble import build
 from orchestrator.settings.model import from_mapping
 from orchestrator.store.lease import Identity, take
 from orchestrator.store.runs import Run, create, open_run
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[3]
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -83,13 +84,6 @@ def results(folder: Path) -> int:
         )
     except BbkbError:
         return 0
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.thorough

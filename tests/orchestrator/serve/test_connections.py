@@ -7,8 +7,7 @@ import http.client
 import logging
 import resource
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,13 +47,6 @@ def is_closed(connection: socket.socket) -> bool:
     except ConnectionError:
         return True
     return True
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("first", FIRST_BYTES)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +17,7 @@ from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 from orchestrator.store.store import Holding
+from tests.waiting import wait_until
 
 HERE = Identity.of_this_process()
 ELSEWHERE = Identity("far", 1, "1", "another boot")
@@ -198,10 +198,3 @@ def test_a_heartbeat_that_is_fenced_off_stops_its_session_at_once(store: EventSt
     heart.end()
     assert stops == [True]
     assert store.holding(campaign).holder == "a usurper"
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -18,6 +18,7 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.waiting import drain, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
@@ -64,7 +65,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     yield build
     for executor in made:
         executor.close()
-    assert eventually(lambda: not workers()), "worker actors are left"
+    assert wait_until(lambda: not workers()), "worker actors are left"
     assert _internal_kv_list(f"{request.node.name}\n", namespace=NAMESPACE) == []
 
 
@@ -72,25 +73,9 @@ def attempt(number: int, attempt: int = 1, memory_factor: float = 1.0, **paramet
     return Attempt(number, number, parameters, seed=0, attempt=attempt, memory_factor=memory_factor)
 
 
-def drain(executor: RayExecutor) -> dict[int, Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    while batch := executor.next_outcomes(None):
-        outcomes.update({outcome.trial: outcome for outcome in batch})
-    return outcomes
-
-
 def workers() -> list[str]:
     named = ray.util.list_named_actors(all_namespaces=True)
     return [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
-
-
-def eventually(holds: Callable[[], Any], seconds: float = 200.0) -> bool:
-    give_up = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def lines(file: Path) -> list[str]:
@@ -106,7 +91,7 @@ def test_what_runs_when_an_executor_lets_go_is_adopted_and_not_run_again(make: M
     note, until = tmp_path / "note", tmp_path / "until"
     first = make()
     first.submit([attempt(3, note=str(note), until=str(until)), attempt(4, note=str(note))])
-    assert eventually(lambda: len(lines(note)) == 2)
+    assert wait_until(lambda: len(lines(note)) == 2)
     first.close(leave_running=True)
     second = make()
     assert second.adopt({3: 1, 4: 1, 5: 1}) == {3, 4}  # 4 is over and was not acknowledged
@@ -146,7 +131,7 @@ def test_an_evaluation_outlives_the_process_that_asked_for_it(
     )
     caller = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "RAY_ADDRESS": ray_cluster})
     try:
-        assert eventually(lambda: lines(note))
+        assert wait_until(lambda: lines(note))
     finally:
         caller.kill()
         caller.wait()
@@ -182,7 +167,7 @@ def leave_trial_3_running(make: Make, folder: Path) -> Path:
     note = folder / "note"
     first = make()
     first.submit([attempt(3, note=str(note), sleep=60.0)])
-    assert eventually(lambda: lines(note))
+    assert wait_until(lambda: lines(note))
     first.close(leave_running=True)
     return note
 
@@ -192,7 +177,7 @@ def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_
     assert len(workers()) == 1
     second = make()
     assert second.adopt({3: 2, 4: 1}) == frozenset()
-    assert eventually(lambda: not workers())
+    assert wait_until(lambda: not workers())
     assert second.next_outcomes(None) == []
 
 
@@ -200,14 +185,14 @@ def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Pat
     note, until = tmp_path / "note", tmp_path / "until"
     first = make("actor")
     first.submit([attempt(3, note=str(note), until=str(until))])
-    assert eventually(lambda: lines(note))
+    assert wait_until(lambda: lines(note))
     first.close(leave_running=True)
     second = make("task", slots=1)
     assert second.adopt({3: 1}) == {3}
     second.submit([attempt(4)])  # waits: the adopted one has the slot
     until.touch()
     assert sorted(drain(second)) == [3, 4]
-    assert eventually(lambda: not workers())
+    assert wait_until(lambda: not workers())
 
 
 def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
@@ -280,7 +265,7 @@ def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pyt
     assert len(workers()) == 2
     monkeypatch.setattr(ray_executor, "IDLE_SECONDS", 0.0)
     executor.next_outcomes(0.0)
-    assert eventually(lambda: not workers())
+    assert wait_until(lambda: not workers())
     executor.submit([attempt(9)])
     assert list(drain(executor)) == [9]
 
@@ -292,10 +277,10 @@ def test_workers_that_are_not_touched_end_themselves(
     note = tmp_path / "note"
     executor = make(keep_seconds=3.0)
     executor.submit([attempt(0, note=str(note), sleep=60.0)])
-    assert eventually(lambda: executor.next_outcomes(0.1) or lines(note))  # touched until the evaluation runs
+    assert wait_until(lambda: executor.next_outcomes(0.1) or lines(note))  # touched until the evaluation runs
     executor.close(leave_running=True)
     assert len(workers()) == 1
-    assert eventually(lambda: not workers())
+    assert wait_until(lambda: not workers())
 
 
 def test_workers_that_are_touched_do_not_end(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +313,7 @@ def test_a_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kep
     for factor in (1.0, 2.0, 1.0):
         executor.submit([attempt(0, memory_factor=factor)])
         pids.append(value_of(drain(executor)[0]))
-        assert eventually(lambda: len(workers()) == 1)
+        assert wait_until(lambda: len(workers()) == 1)
     assert pids[0] != pids[1] == pids[2]
 
 
@@ -341,7 +326,7 @@ def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     executor.submit([attempt(0)])
     assert len(workers()) == 1  # nothing is known yet
     drain(executor)
-    assert eventually(lambda: not workers())
+    assert wait_until(lambda: not workers())
     executor.submit([attempt(1), attempt(2)])
     assert workers() == []
     drain(executor)
@@ -364,4 +349,4 @@ def test_an_idle_worker_makes_room_for_an_attempt_that_waits_for_a_place(
         over.extend(executor.next_outcomes(0.1))
         return len(over) == 6
 
-    assert eventually(are_all_over)
+    assert wait_until(are_all_over)

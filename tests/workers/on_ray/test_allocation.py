@@ -3,7 +3,6 @@ with it."""
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ray import cloudpickle
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.waiting import wait_until
 from workers.messages import Attempt, Limits, Success
 from workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from workers.on_ray.executor import RayExecutor
@@ -44,10 +44,7 @@ def workers() -> list[str]:
 
 
 def wait_until_none_are_left() -> None:
-    give_up = time.monotonic() + 60.0
-    while workers():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+    wait_until(lambda: not workers())
 
 
 PLACEMENT = Placement("allocation", "t", "actor")

@@ -17,6 +17,7 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Objective, Parameters, Report
+from tests.waiting import drain, wait_until
 from workers.executor import ExecutorError
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
@@ -112,20 +113,9 @@ def attempt(number: int, **parameters: Any) -> Attempt:
     return Attempt(number, number, parameters, seed=0)
 
 
-def drain(executor: RayExecutor) -> dict[int, Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    while batch := executor.next_outcomes(None):
-        outcomes.update({outcome.trial: outcome for outcome in batch})
-    return outcomes
-
-
 def pid_in(file: Path) -> int:
     """The process that announced itself there."""
-    give_up = time.monotonic() + 200
-    while not (file.exists() and file.read_text()):
-        assert time.monotonic() < give_up, "the evaluation did not start"
-        time.sleep(0.02)
-    return int(file.read_text())
+    return int(wait_until(lambda: file.exists() and file.read_text(), "the evaluation did not start"))
 
 
 @ray.remote(num_cpus=4)
@@ -212,10 +202,7 @@ def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], t
     executor.cancel([0])
     (outcome,) = executor.next_outcomes(0)
     assert failure_of(outcome).kind is FailureKind.CANCELLED
-    give_up = time.monotonic() + 200
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < give_up, "the worker lives on"
-        time.sleep(0.02)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker lives on")
 
 
 def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(

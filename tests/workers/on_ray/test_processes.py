@@ -15,6 +15,7 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.waiting import wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import deadlines, processes
 from workers.on_ray.executor import RayExecutor
@@ -82,13 +83,6 @@ def drain(executor: RayExecutor) -> dict[int, Outcome]:
     while batch := executor.next_outcomes(SECONDS):
         outcomes.update({outcome.trial: outcome for outcome in batch})
     return outcomes
-
-
-def wait_until(holds: Callable[[], Any]) -> None:
-    give_up = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def pids(note: Path) -> list[int]:

@@ -36,22 +36,19 @@ def test_trainer_of_pytorch_sums_over_its_workers(course: dict[str, Any]) -> Non
     assert [outcome["value"] for outcome in course["trained_by_torch"]["outcomes"]] == [3.0]
 
 
-def test_ray_without_the_inner_parts_of_ray_train_fails_with_the_version_that_has_them(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["trained_on_another_ray"])
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("trained_on_another_ray", "workers.ray_train needs the Ray Train of Ray 2.60, got 2."),
+        ("trained_by_more", "workers.machines = 2 with {'CPU': 3.0} each, got 3 workers with {'CPU': 3}"),
+        ("trained_unasked", "only from a function and with workers.ray_train"),
+    ],
+    ids=["another version of Ray", "more workers than there is room for", "without ray_train"],
+)
+def test_trainer_that_cannot_run_fails_with_what_it_needs(course: dict[str, Any], part: str, text: str) -> None:
+    kind, message = only_failure(course[part])
     assert kind == "error"
-    assert "workers.ray_train needs the Ray Train of Ray 2.60, got 2." in message
-
-
-def test_trainer_with_more_workers_than_the_evaluation_has_room_for_is_refused(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["trained_by_more"])
-    assert kind == "error"
-    assert "workers.machines = 2 with {'CPU': 3.0} each, got 3 workers with {'CPU': 3}" in message
-
-
-def test_trainer_in_an_evaluation_that_holds_processors_is_refused(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["trained_unasked"])
-    assert kind == "error"
-    assert "only from a function and with workers.ray_train" in message
+    assert text in message
 
 
 def test_time_out_ends_a_trainer(course: dict[str, Any]) -> None:

@@ -1,0 +1,27 @@
+"""Waiting for a condition that another process or thread brings about."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from workers.executor import Executor
+from workers.messages import Outcome
+
+T = TypeVar("T")
+
+
+def wait_until(holds: Callable[[], T], what: str = "it did not happen", seconds: float = 240.0) -> T:
+    """Wait until `holds` returns something true, and return that; fails with `what` after `seconds`."""
+    give_up = time.monotonic() + seconds
+    while not (answer := holds()):
+        assert time.monotonic() < give_up, what
+        time.sleep(0.02)
+    return answer
+
+
+def drain(executor: Executor) -> dict[int, Outcome]:
+    """Take all outcomes, by trial, until nothing runs."""
+    outcomes: dict[int, Outcome] = {}
+    while batch := executor.next_outcomes(None):
+        outcomes.update({outcome.trial: outcome for outcome in batch})
+    return outcomes
