@@ -28,8 +28,8 @@ def picks_beside_dense(
     for t in range(pulls):
         (pick,) = choice(chooser.ask(state, (), 3)).picks
         if t:
-            cross: Floats = kernel.cross(arms, arms[pulled])  # one row per pull, repeated arms included
-            weights: Floats = np.linalg.solve(cross[pulled] + NOISE * np.eye(t), cross.T)
+            cross: np.ndarray = kernel.cross(arms, arms[pulled])  # one row per pull, repeated arms included
+            weights: np.ndarray = np.linalg.solve(cross[pulled] + NOISE * np.eye(t), cross.T)
             yield pick.arm, weights.T @ rewards, np.sqrt(1 - np.einsum("ap,pa->a", cross, weights))
         pulled.append(pick.arm)
         rewards.append(float(np.sin(5 * arms[pick.arm, 0]) + 0.2 * rng.standard_normal()))

@@ -11,7 +11,8 @@ from orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
 
 
 def value(arms: Floats) -> Floats:
-    result: Floats = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    """The function without noise, of the first and the last feature."""
+    result: Floats = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
     return result
 
 

@@ -15,6 +15,7 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from tests.orchestrator.bandit.sequential_runs import value
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
     -1, 2
@@ -31,11 +32,6 @@ PAPER = BBKB(
     warm_start=RandomStart(),
 )
 SMOOTH = replace(PAPER, regularization=0.01, noise_variance=0.01)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
-    return result
 
 
 def play(

@@ -17,14 +17,10 @@ from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = AdaptiveDiscretization(RBF(0.4), norm_bound=1.0, noise_scale=0.05)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
 
 
 def play(strategy: AdaptiveDiscretization, rounds: int, seed: int = 0, failing: float = 0.0) -> Iterator[Any]:

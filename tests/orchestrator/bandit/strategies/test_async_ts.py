@@ -14,15 +14,12 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.async_ts import AsyncTS
 from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Observation, Wait
+from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((12, 2))
 WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_bound=1.0, scale=1.0)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
 
 
 def observed(arms: ArrayLike) -> list[Observation]:
@@ -37,11 +34,6 @@ def sparse_state(strategy: AsyncTS = WILD, seed: int = 0) -> Any:
     fewer = state.pulls.arms[:3].copy()
     fewer.flags.writeable = False
     return replace(state, dictionary=fewer)
-
-
-def arms_of(decision: Choose | Wait) -> list[int]:
-    assert isinstance(decision, Choose)
-    return [pick.arm for pick in decision.picks]
 
 
 def dense_draws(state: Any, width: float, count: int) -> np.ndarray:

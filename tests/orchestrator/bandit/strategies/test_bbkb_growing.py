@@ -13,7 +13,8 @@ from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import array
-from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOTH, value
+from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOTH
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])

@@ -24,7 +24,8 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import array, choice
 from tests.orchestrator.bandit.eager import eager
-from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table, value
+from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])

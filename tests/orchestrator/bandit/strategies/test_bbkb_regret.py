@@ -13,7 +13,8 @@ from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
-from tests.orchestrator.bandit.strategies.bbkb_games import GRID, PAPER, SMOOTH, play, table, value
+from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.strategies.bbkb_games import GRID, PAPER, SMOOTH, play, table
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])

@@ -21,14 +21,10 @@ from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
 
 
 def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from tests.orchestrator.bandit.decisions import arms_of
 
 ARMS = np.random.default_rng(0).random((40, 2))
 CHEAP: dict[str, dict[str, Any]] = {
@@ -37,11 +38,6 @@ def reward(arm: int, pull: int) -> float | None:
     if arm % 9 == 4:
         return None
     return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1] + 0.05 * np.random.default_rng([arm, pull]).standard_normal())
-
-
-def arms_of(decision: Choose | Wait) -> list[int]:
-    assert isinstance(decision, Choose)
-    return [pick.arm for pick in decision.picks]
 
 
 def observe(arms: Sequence[int], first: int) -> list[Observation]:

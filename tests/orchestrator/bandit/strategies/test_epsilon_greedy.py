@@ -14,15 +14,12 @@ from hypothesis import strategies as st
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.epsilon_greedy import EpsilonGreedy
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Observation, Wait
+from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((20, 2))
 CURIOUS = EpsilonGreedy(kernel=RBF(0.4), regularization=0.01, exploration=0.3, batch_size=10_000)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
 
 
 def after(strategy: EpsilonGreedy, arms: Sequence[int], seed: int = 0, failed: Sequence[int] = ()) -> Any:
@@ -30,11 +27,6 @@ def after(strategy: EpsilonGreedy, arms: Sequence[int], seed: int = 0, failed: S
     rows = [Observation(arm, float(reward)) for arm, reward in zip(arms, value(ARMS[arms]), strict=True)]
     rows += [Observation(arm, None) for arm in failed]
     return strategy.tell(strategy.init(ARMS, rng), rows, rng)
-
-
-def arms_of(decision: Choose | Wait) -> list[int]:
-    assert isinstance(decision, Choose)
-    return [pick.arm for pick in decision.picks]
 
 
 @given(seed=st.integers(0, 10**6))

@@ -23,6 +23,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(
@@ -33,11 +34,6 @@ NOISY = GPBUCB(
     ratio_threshold=2.0,
     warm_start=RandomStart(10),
 )
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
 
 
 def play(strategy: Strategy[Any], rounds: int, seed: int = 0, limit: int = 10_000) -> Iterator[tuple[Any, Any]]:

@@ -26,14 +26,10 @@ from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
 from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy
+from tests.orchestrator.bandit.sequential_runs import value
 
 ARMS = np.random.default_rng(0).random((40, 2))
 COMMON: dict[str, Any] = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
-    return result
 
 
 def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: int = 0) -> Iterator[tuple[Any, Any]]:

@@ -15,7 +15,9 @@ from tests.orchestrator.bandit.improvement_runs import picks_beside_dense
 def test_every_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(
     seed: int, margin: float
 ) -> None:
-    for arm, mean, deviation in picks_beside_dense(lambda *model: ProbabilityOfImprovement(*model, margin), seed):
+    for arm, mean, deviation in picks_beside_dense(
+        lambda kernel, noise: ProbabilityOfImprovement(kernel, noise, margin), seed
+    ):
         probability = norm.cdf((mean - mean.max() - margin) / deviation)
         assert probability[arm] >= probability.max() * (1 - 1e-7)
 
