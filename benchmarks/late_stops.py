@@ -26,7 +26,7 @@ from orchestrator.campaign.state import CampaignState, is_running, stop_cause
 from orchestrator.campaign.training import StopCause
 from orchestrator.campaign.transitions import apply
 from orchestrator.session.assemble import build, open_session
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 
 STEPS = 27

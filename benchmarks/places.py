@@ -37,7 +37,8 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.session.assemble import build, open_session
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.runs import Run
 

@@ -26,7 +26,8 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Observation
 from orchestrator.cli.main import app
 from orchestrator.cli.main import load as load_command
-from orchestrator.settings.model import Settings, load
+from orchestrator.settings.loading import load
+from orchestrator.settings.model import Settings
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]

@@ -26,7 +26,8 @@ from orchestrator.session.assemble import build, create_run
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import replay
 from orchestrator.session.training import with_training
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import take
 from workers.executor import TakeReports

@@ -11,7 +11,7 @@ from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Space
 from orchestrator.campaign.events import Event, SessionOpened, TrialSucceeded
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 
 MOST_EVALUATIONS = 500
 

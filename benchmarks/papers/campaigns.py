@@ -28,7 +28,8 @@ from orchestrator.running.launch import launch
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.changes import differences
 from orchestrator.settings.file import read
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 
 # Virtual workers: more than most batches have pulls, so that a batch needs few commits; not

@@ -18,7 +18,8 @@ from orchestrator.campaign.status import Status
 from orchestrator.coordinator.cluster import connect, disconnect
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import build, open_session
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 
 IN_FLIGHT = 256  # raw tasks in flight: the driver always has results to collect

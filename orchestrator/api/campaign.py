@@ -33,8 +33,9 @@ from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import Parts, build_new, create_run, existing
 from orchestrator.session.earlier import with_earlier
-from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.settings.model import load as load_settings
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.loading import load as load_settings
+from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import name_from
 from orchestrator.store.runs import Run, make_folder
 

@@ -13,7 +13,8 @@ from orchestrator.campaign.commands import Close
 from orchestrator.errors import RunError, UserError
 from orchestrator.running.resume import prepare
 from orchestrator.session.assemble import Parts
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path

@@ -14,7 +14,7 @@ from orchestrator.coordinator.handover import with_store
 from orchestrator.coordinator.metrics import Metrics
 from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import OpenSession, Parts, open_session
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
 

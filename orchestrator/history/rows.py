@@ -6,9 +6,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
 
 from orchestrator.campaign.endings import RunState
-from orchestrator.campaign.events import (
-    PickedTrial,
-)
+from orchestrator.campaign.events import PickedTrial
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 

@@ -24,7 +24,8 @@ from orchestrator.session.training import DECIDED
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.imported import Earlier
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import MOST_TRIALS, ModelStoppingSettings
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free

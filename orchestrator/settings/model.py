@@ -7,8 +7,7 @@ so a campaign is the same from any working directory; only `runs` is relative to
 directory. `Settings` holds absolute paths.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -31,9 +29,8 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Shardable
-from orchestrator.credentials import mistake_in_url, redact
-from orchestrator.errors import UserError
-from orchestrator.settings.file import Document, Keys, Plain, Tree, check_texts, read, with_overrides
+from orchestrator.credentials import redact
+from orchestrator.settings.file import Plain
 from orchestrator.settings.goal_sections import (
     ConstraintSettings,
     ObjectiveMetricSettings,
@@ -48,7 +45,7 @@ from orchestrator.settings.imported import (
     dump_earlier,
     dump_existing,
 )
-from orchestrator.settings.mistakes import Refusal, align, config_error, excerpt, failure
+from orchestrator.settings.mistakes import Refusal, align, failure
 from orchestrator.settings.sections import (
     AshaSettings,
     BudgetSettings,
@@ -62,8 +59,8 @@ from orchestrator.settings.sections import (
     NotifySettings,
     ObjectiveSettings,
     Section,
+    StoreUrl,
     Tag,
-    absolute,
     folder_of,
 )
 from orchestrator.settings.spaces import (
@@ -79,27 +76,12 @@ from orchestrator.settings.spaces import (
     read_space,
     space_problems,
 )
-from orchestrator.settings.strategies import build_strategy, dump_strategy, with_model_in_strategy
+from orchestrator.settings.strategies import build_strategy, dump_strategy
 from orchestrator.settings.worker_sections import WorkerSettings
-
-_DATABASES = ("sqlite", "postgresql", "postgres")
 
 
 def _below_working_directory(path: str) -> str:
     return str(Path.cwd() / Path(path).expanduser())
-
-
-def _store(store: str, info: ValidationInfo) -> str:
-    scheme = store.partition("://")[0].partition("+")[0]
-    if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
-        raise failure([Refusal((), "must be sqlite, sqlite:///FILE or postgresql://…", excerpt(store))])
-    if reason := mistake_in_url(store):
-        raise failure([Refusal((), f"must be a database URL ({reason})", excerpt(redact(store)))])
-    scheme, slashes, path = store.partition(":///")
-    if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
-        raise failure([Refusal((), "must name a file: sqlite:///FILE", excerpt(store))])
-    is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
-    return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
 
 
 def _strategy(options: object, info: ValidationInfo) -> AnyStrategy:
@@ -198,7 +180,7 @@ class Settings(Section):
         default=None,
         description="A command or webhook at the end, at the first failure and when no evaluation ends.",
     )
-    store: Annotated[str, AfterValidator(_store), PlainSerializer(redact)] = Field(
+    store: StoreUrl = Field(
         default="sqlite",
         description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
         "from the environment when the connection is made.",
@@ -421,48 +403,3 @@ def _candidate_problems(settings: Settings) -> list[Refusal]:
     if not settings.space and candidates.table is None:
         return [Refusal(("space",), "is required (or candidates.table): the parameters and their ranges")]
     return []
-
-
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
-    """Return settings of a campaign file after `a.b.c=value` overrides (relative paths in them
-    count from the file too).
-
-    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or
-    `--set …`).
-    """
-    path = Path(path)
-    return _settings(with_overrides(read(path), overrides), path.parent.resolve())
-
-
-@contextmanager
-def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Put the place in the campaign file before the message of an error that begins with a dotted
-    key, such as `objective.callable`: of what is checked after the file itself, such as the
-    objective's code."""
-    try:
-        yield
-    except (ObjectiveError, UserError) as error:
-        document = with_overrides(read(Path(path)), overrides)
-        keys: Keys = tuple(int(key) if key.isdecimal() else key for key in _first_word(str(error)).split("."))
-        written = [keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in document.places]
-        if len(keys) < 2 or not written:
-            raise
-        raise UserError(f"{document.places[written[0]]}: {error}") from error
-
-
-def _first_word(message: str) -> str:
-    return message.partition(" ")[0].rstrip(":")
-
-
-def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
-    """Return settings of plain values; messages begin with `origin`. Raises ConfigError."""
-    return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
-
-
-def _settings(document: Document, folder: Path) -> Settings:
-    check_texts(document)
-    document = with_model_in_strategy(document)
-    try:
-        return Settings.model_validate(document.tree, context={"folder": folder})
-    except ValidationError as error:
-        raise config_error(document, error, Settings) from error

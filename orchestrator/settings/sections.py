@@ -24,6 +24,7 @@ from objectives.objective import Objective
 from objectives.parameters import Parameter
 from objectives.sampling import Sampler
 from objectives.space import LARGEST_SIZE
+from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.logs import Format, Level
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.options import (
@@ -121,6 +122,25 @@ MOST_TRIALS = 1_000_000_000
 Hours = Annotated[float, Field(gt=0, le=1e6)]  # a century
 Seconds = Annotated[float, Field(gt=0, le=3.6e9)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
+
+
+_DATABASES = ("sqlite", "postgresql", "postgres")
+
+
+def _store(store: str, info: ValidationInfo) -> str:
+    scheme = store.partition("://")[0].partition("+")[0]
+    if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
+        raise failure([Refusal((), "must be sqlite, sqlite:///FILE or postgresql://…", excerpt(store))])
+    if reason := mistake_in_url(store):
+        raise failure([Refusal((), f"must be a database URL ({reason})", excerpt(redact(store)))])
+    scheme, slashes, path = store.partition(":///")
+    if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
+        raise failure([Refusal((), "must name a file: sqlite:///FILE", excerpt(store))])
+    is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
+    return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
+
+
+StoreUrl = Annotated[str, AfterValidator(_store), PlainSerializer(redact)]
 
 
 def name_from(text: str) -> str:

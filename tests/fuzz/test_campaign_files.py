@@ -9,7 +9,7 @@ import yaml
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from tests.fuzz.examples import check_examples, check_reason, few_or_many, values
 
 FILE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from objectives.datasets import DataSource
 from objectives.estimator import MOST_VALUES, SklearnEstimator
 from objectives.objective import ObjectiveError, Report
 from orchestrator.errors import ConfigError
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 
 SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
 

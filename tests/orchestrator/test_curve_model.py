@@ -30,7 +30,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import Problem
 from orchestrator.session.replaying import replay_until
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run, open_run
 from orchestrator.store.verify import verify
 

@@ -27,7 +27,7 @@ from orchestrator.serve.sources import Sources
 from orchestrator.serve.views import pictures, trials, update
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 

@@ -23,8 +23,8 @@ from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build_new, existing
 from orchestrator.session.earlier import with_earlier
+from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.mistakes import suggestion
-from orchestrator.settings.model import load, naming_places
 from orchestrator.settings.schema import schema as json_schema
 
 CheckedAddress = Annotated[

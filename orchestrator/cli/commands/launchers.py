@@ -24,7 +24,7 @@ from orchestrator.launchers import kubernetes
 from orchestrator.launchers.ray_job import command_for, reasons
 from orchestrator.launchers.slurm import JobResources, script_for
 from orchestrator.launchers.writing import Setting
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 
 _NO_AGENT = "No available agent"  # in the output of Ray, after ten seconds
 _SUBMISSIONS = 6

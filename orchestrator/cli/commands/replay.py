@@ -11,7 +11,7 @@ from orchestrator.display.terminal import FAILED
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from orchestrator.store import runs
 from orchestrator.store.trusted import is_own
 

@@ -36,7 +36,8 @@ from orchestrator.running.launch import launch
 from orchestrator.running.resume import check_address, find_begun, prepare
 from orchestrator.session.assemble import Parts, build_new, create_run, existing
 from orchestrator.session.earlier import with_earlier
-from orchestrator.settings.model import Settings, load, naming_places
+from orchestrator.settings.loading import load, naming_places
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.notes import checked_tags, new_note
 from workers.messages import FailureKind

@@ -1,20 +1,8 @@
 """How a session ends: budget, target, a request to stop, failures only, nothing left to choose."""
 
-from orchestrator.campaign.commands import (
-    Await,
-    Close,
-    Dispatch,
-    QueuedAttempt,
-    Stop,
-    Tell,
-)
+from orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import (
-    Event,
-    ModelRefreshed,
-    SessionClosed,
-    StopRequested,
-)
+from orchestrator.campaign.events import Event, ModelRefreshed, SessionClosed, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, session, success

@@ -3,17 +3,8 @@ memory."""
 
 import pytest
 
-from orchestrator.campaign.commands import (
-    Ask,
-    Await,
-    Dispatch,
-    GiveUp,
-    Pause,
-    QueuedAttempt,
-)
-from orchestrator.campaign.events import (
-    Event,
-)
+from orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause, QueuedAttempt
+from orchestrator.campaign.events import Event
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.rules import (
     CANCELLATIONS_OF_A_TRIAL,

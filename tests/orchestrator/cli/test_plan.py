@@ -15,7 +15,7 @@ from orchestrator.cli.main import app
 from orchestrator.cli.plan import first_arms, say_warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
 from orchestrator.session.assemble import build, existing
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 
 
 def campaign(tmp_path: Path, **changes: Any) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from orchestrator.coordinator.starting import (
 )
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.session.assemble import build
-from orchestrator.settings.model import Settings, load
+from orchestrator.settings.loading import load
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 from tests.waiting import wait_until

@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.launchers.ray_job import command_for, reasons
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 
 
 def settings_of(runs: str) -> Settings:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.wording import duration
 from tests.examples import examples
 

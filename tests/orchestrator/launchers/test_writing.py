@@ -8,7 +8,8 @@ from orchestrator.errors import UserError
 from orchestrator.launchers.kubernetes import Pods, workers_on
 from orchestrator.launchers.slurm import JobResources, script_for
 from orchestrator.launchers.writing import least_nodes, places_of
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 
 NODE = {"CPU": 4.0, "GPU": 2.0}
 

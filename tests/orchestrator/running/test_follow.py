@@ -20,7 +20,7 @@ from orchestrator.errors import BbkbError
 from orchestrator.running import follow as following
 from orchestrator.running.follow import SessionEnd, follow
 from orchestrator.session.assemble import build
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store.lease import Identity, take
 from orchestrator.store.runs import Run, create, open_run
 from tests.waiting import wait_until

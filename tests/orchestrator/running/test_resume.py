@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.running.resume import with_recorded
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,12 +10,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import (
-    CampaignCreated,
-    Event,
-    ExistingTaken,
-    SessionOpened,
-)
+from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionOpened
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore

@@ -9,10 +9,7 @@ import pytest
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
-    SessionClosed,
-    TrialSucceeded,
-)
+from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.errors import CampaignError
 from orchestrator.history.fold import fold
 from orchestrator.session.driver import Driver

@@ -15,7 +15,8 @@ from objectives.space import SearchSpace
 from orchestrator.api.campaign import Campaign, tune
 from orchestrator.errors import RunError, UserError
 from orchestrator.session.earlier import EarlierRun, portfolio, with_earlier
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 
 SPACE: dict[str, Any] = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]}}
 GRID: list[dict[str, Any]] = [{"x": float(x), "kind": kind} for x in np.linspace(0, 1, 9) for kind in "ab"]

@@ -29,7 +29,7 @@ from orchestrator.campaign.events import (
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.existing_data import read
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 
 SPACE: Space = {

@@ -5,7 +5,8 @@ import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.session.ray_workers import first_workers, placement_of
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from workers.executor import ExecutorError
 from workers.messages import Limits, Share
 from workers.on_ray.places import NamedNode, check_fits, largest_need

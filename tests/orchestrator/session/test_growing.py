@@ -19,7 +19,8 @@ from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build, open_session
 from orchestrator.session.problem import Problem, Progress, advance, begin_progress
 from orchestrator.session.replaying import replay_until
-from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.loading import from_mapping, load
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.runs import Run
 from orchestrator.store.verify import verify

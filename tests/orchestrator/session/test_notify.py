@@ -20,7 +20,7 @@ from orchestrator.campaign.status import Status, status_of
 from orchestrator.errors import ConfigError
 from orchestrator.session import notify
 from orchestrator.session.notify import notifications
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.sections import NotifySettings
 from orchestrator.store.runs import Run
 

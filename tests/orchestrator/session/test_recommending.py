@@ -24,7 +24,7 @@ from orchestrator.report.page import render as page
 from orchestrator.report.summary import model_facts, recommended_parameters
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import advance, begin_progress
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from orchestrator.store.runs import open_run
 from orchestrator.wording import short_text
 

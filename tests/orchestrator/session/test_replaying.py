@@ -12,7 +12,7 @@ from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, open_session
 from orchestrator.session.replaying import replay_until
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run, create
 
 

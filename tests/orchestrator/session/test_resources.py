@@ -10,7 +10,8 @@ import pytest
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build
 from orchestrator.session.resources import Resources, unenforced_limits
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from workers.messages import Share
 
 SPACE = {

@@ -14,7 +14,7 @@ from orchestrator.cli.main import app
 from orchestrator.errors import HeldError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.retrying import failed_trials, reopen
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from orchestrator.store.audit import Findings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take

@@ -9,7 +9,7 @@ from bbkb import Range, tune
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, build_new
 from orchestrator.session.training import with_training
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.sections import ModelStoppingSettings
 
 MODULE = """

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConfigError
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from tests.orchestrator.settings.small import ErrorLines
 
 

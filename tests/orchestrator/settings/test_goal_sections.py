@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.schema import schema
 
 PAIR = [{"metric": "accuracy"}, {"metric": "latency", "direction": "minimize"}]

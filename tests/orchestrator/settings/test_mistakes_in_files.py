@@ -7,7 +7,7 @@ import pytest
 from objectives.objective import ObjectiveError
 from orchestrator.errors import ConfigError, UserError
 from orchestrator.settings.file import write
-from orchestrator.settings.model import from_mapping, load, naming_places
+from orchestrator.settings.loading import from_mapping, load, naming_places
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
 
 

@@ -17,7 +17,8 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.settings.file import write
-from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.loading import from_mapping, load
+from orchestrator.settings.model import Settings
 from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
 

@@ -7,7 +7,7 @@ import pytest
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from orchestrator.settings.model import from_mapping, load
+from orchestrator.settings.loading import from_mapping, load
 
 
 def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.file import read
-from orchestrator.settings.model import load
+from orchestrator.settings.loading import load
 from orchestrator.settings.schema import schema
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))

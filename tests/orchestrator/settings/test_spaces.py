@@ -14,7 +14,8 @@ from objectives.parameters import Choice, Range
 from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
 from orchestrator.errors import ConfigError
-from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.loading import from_mapping, load
+from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
 from orchestrator.settings.spaces import build_forbid, build_space, dump_space
 

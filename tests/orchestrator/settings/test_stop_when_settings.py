@@ -9,7 +9,8 @@ from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.cli.plan import _facts
 from orchestrator.errors import ConfigError
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
 
 

@@ -11,7 +11,8 @@ import pytest
 from objectives.objective import Candidates
 from orchestrator.errors import RunError
 from orchestrator.session.assemble import build
-from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 
 

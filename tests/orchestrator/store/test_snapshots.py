@@ -14,7 +14,7 @@ from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
 from orchestrator.session.assemble import open_session
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs, snapshots
 from tests.orchestrator.synthetic_log import SyntheticLog
 

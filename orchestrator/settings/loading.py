@@ -1,0 +1,59 @@
+"""Campaign files and plain values become `Settings`; mistakes are named with file and line."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from objectives.objective import ObjectiveError
+from orchestrator.errors import UserError
+from orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
+from orchestrator.settings.mistakes import config_error
+from orchestrator.settings.model import Settings
+from orchestrator.settings.strategies import with_model_in_strategy
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
+    """Return settings of a campaign file after `a.b.c=value` overrides (relative paths in them
+    count from the file too).
+
+    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or
+    `--set …`).
+    """
+    path = Path(path)
+    return _settings(with_overrides(read(path), overrides), path.parent.resolve())
+
+
+@contextmanager
+def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Put the place in the campaign file before the message of an error that begins with a dotted
+    key, such as `objective.callable`: of what is checked after the file itself, such as the
+    objective's code."""
+    try:
+        yield
+    except (ObjectiveError, UserError) as error:
+        document = with_overrides(read(Path(path)), overrides)
+        keys: Keys = tuple(int(key) if key.isdecimal() else key for key in _first_word(str(error)).split("."))
+        written = [keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in document.places]
+        if len(keys) < 2 or not written:
+            raise
+        raise UserError(f"{document.places[written[0]]}: {error}") from error
+
+
+def _first_word(message: str) -> str:
+    return message.partition(" ")[0].rstrip(":")
+
+
+def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
+    """Return settings of plain values; messages begin with `origin`. Raises ConfigError."""
+    return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
+
+
+def _settings(document: Document, folder: Path) -> Settings:
+    check_texts(document)
+    document = with_model_in_strategy(document)
+    try:
+        return Settings.model_validate(document.tree, context={"folder": folder})
+    except ValidationError as error:
+        raise config_error(document, error, Settings) from error
