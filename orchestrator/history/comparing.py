@@ -112,6 +112,9 @@ def _setting_text(value: object) -> str:
 def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     settings = [dict(leaves(history.settings.shown)) for history in histories]
     keys = dict.fromkeys(key for keys_of_run in settings for key in keys_of_run if key.partition(".")[0] not in _PLACES)
+    if len({history.settings.strategy for history in histories}) > 1:  # an option of one says nothing of another
+        lacking = [key for key in keys if key.startswith("strategy.") and any(key not in run for run in settings)]
+        keys = dict.fromkeys(key for key in keys if key not in lacking)
     rows = [(key, [keys_of_run.get(key) for keys_of_run in settings]) for key in keys]
     different = [(key, values) for key, values in rows if len(set(map(_setting_text, values))) > 1]
     return [

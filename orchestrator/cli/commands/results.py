@@ -131,7 +131,9 @@ def compare(
     """Compare runs: strategy, evaluations, best value and where it was found, the recommended
     configuration where values are noisy, time, utilisation."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
-    table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", *(folder.resolve().name for folder, _ in histories)):
+        table.add_column(escape(heading), overflow="fold")
     for label, cells in side_by_side([history for _, history in histories]):
         table.add_row(label, *(Text(cell) for cell in cells))
     console = SafeConsole()

@@ -34,6 +34,16 @@ def test_where_a_run_was_stored_is_no_difference_and_a_missing_setting_is_empty(
     assert len(rows["note"][1]) <= 60
 
 
+def test_options_of_one_of_several_strategies_are_no_difference() -> None:
+    one = history_with(strategy={"name": "bbkb", "delta": 0.1, "mode": "async"})
+    other = history_with(strategy={"name": "uniform", "mode": "batch"})
+    rows = dict(side_by_side([one, other]))
+    assert (rows["strategy.name"], rows["strategy.mode"]) == (["bbkb", "uniform"], ["async", "batch"])
+    assert "strategy.delta" not in rows
+    again = history_with(strategy={"name": "bbkb", "mode": "async"})
+    assert dict(side_by_side([one, again]))["strategy.delta"] == ["0.1", ""]
+
+
 def test_best_parameters_are_shown_for_each_run() -> None:
     history = history_with()
     assert history.best is not None

@@ -86,8 +86,10 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     made = [run(tmp_path, "one"), run(tmp_path, "two")]
-    output = output_of("compare", *(str(one.folder) for one in made))
+    folders = [str(one.folder) for one in made]
+    output = output_of("compare", *folders)
     assert all(f"{one.best.value:.6g}" in output for one in made)
+    assert "…" not in output_of("compare", *folders, columns=50)
     assert "uniform" in output
     assert "it's" in output or "a model" in output
 
