@@ -12,7 +12,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
-from orchestrator.history.export import trial_columns
+from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
 from orchestrator.history.rows import TrialRow
@@ -166,17 +166,26 @@ class Result:
         now = self._history.status().goals
         return None if now is None else now.hypervolume
 
-    def rows(self) -> list[Row]:
-        """Return each trial as a dictionary, in the order chosen; columns as in `bbkb export`."""
-        columns = trial_columns(self._history)
+    def rows(self, *, reports: bool = False) -> list[Row]:
+        """Return each trial as a dictionary, in the order chosen; columns as in `bbkb export`.
+
+        Args:
+            reports: whether to return a row for each step that a trial reported instead; columns as
+                in `bbkb export --reports`.
+        """
+        columns = self._columns(reports)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def trials(self) -> list[TrialResult]:
         """List all trials in the order chosen; open ones have the status `running` or `queued`."""
         return [self._trial(row) for row in self._history.trials]
 
-    def dataframe(self) -> "pandas.DataFrame":
+    def dataframe(self, *, reports: bool = False) -> "pandas.DataFrame":
         """Make a DataFrame of all trials, one row for each; columns as in `bbkb export`.
+
+        Args:
+            reports: whether to have a row for each step that a trial reported instead; columns as
+                in `bbkb export --reports`.
 
         Raises:
             ImportError: when pandas is not installed.
@@ -187,7 +196,7 @@ class Result:
             raise ImportError(
                 "dataframe needs pandas, which is not installed: pip install pandas, or use rows()"
             ) from error
-        return pandas.DataFrame(trial_columns(self._history))
+        return pandas.DataFrame(self._columns(reports))
 
     def plot(self) -> "plotly.graph_objects.Figure":
         """Draw all values and the best one so far, as a Plotly figure.
@@ -235,6 +244,9 @@ class Result:
             return table
         link = html.escape(os.path.relpath(self.report), quote=True)  # a notebook opens files below its own folder
         return f"{table}<a href='{link}' target='_blank'>report</a>"
+
+    def _columns(self, reports: bool) -> Columns:
+        return report_columns(self._history) if reports else trial_columns(self._history)
 
     def _trial(self, row: TrialRow) -> TrialResult:
         goals = self._history.campaign.rules.goals

@@ -68,6 +68,16 @@ def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None
         }
 
 
+def test_a_result_has_a_row_for_each_reported_step(result: Result) -> None:
+    rows = result.rows(reports=True)
+    reported = [(row.trial, step, value) for row in result._history.trials for step, value in row.reports.items()]
+    assert [(row["trial"], row["step"], row["value"]) for row in rows] == reported
+    assert len(rows) == STEPS * len(result)
+    frame = result.dataframe(reports=True)
+    assert [*frame.columns] == [*rows[0]]
+    assert frame["metric.loss"].tolist() == [1 / step for step in range(1, STEPS + 1)] * len(result)
+
+
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return run(train, tmp_path_factory.mktemp("runs"))._history
