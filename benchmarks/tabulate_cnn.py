@@ -8,7 +8,7 @@ experiment run on the simulated executor in seconds. Two files are written:
   learning rate are given by their logarithms, because a table's numbers are scaled linearly and the
   paper scales these two logarithmically;
 * `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy",
-"seconds")`.
+  "seconds")`.
 
 Each training is appended to the second file when it ends. The same command, started again,
 continues after the last one.

@@ -1,9 +1,9 @@
 """One parameter's values as numbers, and these as features.
 
-Every parameter has a *code*, one number a configuration, NaN where the parameter does not exist:
+Every parameter has a *code*, one number per configuration, NaN where the parameter does not exist:
 
 * a real `Range`: its position in [0, 1] on its scale, linear or logarithmic, which is also its
-feature;
+  feature;
 * any other kind: the index of the value among the parameter's values, from 0.
 
 Features are what the kernel sees, in [0, 1], so that one prior of lengthscales suits every

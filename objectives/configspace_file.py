@@ -23,7 +23,7 @@ Plain = dict[str, object]  # YAML values
 AnyHyperparameter = Hyperparameter[Any, Any]
 
 
-class _Loader(yaml.SafeLoader):
+class _SpaceLoader(yaml.SafeLoader):
     """The safe loader, which also reads the tuples that ConfigSpace writes."""
 
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
@@ -63,7 +63,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
         raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
     try:
         text = path.read_text(encoding="utf-8")
-        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Loader)
+        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _SpaceLoader)
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         raise ObjectiveError(f"{path} cannot be read as a ConfigSpace file: {error}") from error
     if not isinstance(tree, dict) or "hyperparameters" not in tree:

@@ -61,8 +61,8 @@ class HasFolder(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """For checkpoints and artefacts, the same for all attempts of the trial. None unless the
-        campaign file says `workers.trial_folders: true`."""
+        """The folder for checkpoints and artefacts, the same for all attempts of the trial. None
+        unless the campaign file says `workers.trial_folders: true`."""
 
 
 @runtime_checkable
@@ -71,7 +71,8 @@ class HasOutput(Protocol):
 
     @property
     def write_output(self) -> Callable[[bytes], None] | None:
-        """Appends bytes, from any thread, to the attempt's output. None where no output is kept."""
+        """A function that appends bytes, from any thread, to the attempt's output; None where no
+        output is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class HasPreparation(Protocol):
     """An objective with something to do once in each process, such as an import."""
 
     def prepare(self) -> None:
-        """Do it now. May raise anything: the evaluation then tries again and raises it."""
+        """Prepare this process. May raise anything: the evaluation then tries again and raises it."""
 
 
 @runtime_checkable
@@ -198,7 +199,7 @@ class HasCandidates(Protocol):
     """An objective that brings its own candidates (a table); the file then needs no space."""
 
     def candidates(self) -> Candidates:
-        """Return the arms, in the table's order."""
+        """Return the candidates, in the table's order."""
 
 
 @runtime_checkable
@@ -207,7 +208,7 @@ class HasDescription(Protocol):
 
     @property
     def description(self) -> str:
-        """One line, the same whenever the data are the same."""
+        """One line of text, the same whenever the objective and its data are the same."""
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ def places(literals: Sequence[str]) -> list[str]:
 
     A command of n placeholders has n + 1 pieces.
     """
-    reader = _Reader()
+    reader = _QuoteReader()
     places = []
     for literal in literals[:-1]:
         reader.read(literal)
@@ -38,7 +38,7 @@ def places(literals: Sequence[str]) -> list[str]:
     return places
 
 
-class _Reader:
+class _QuoteReader:
     """Reads a command piece by piece; `stack` has the open constructs, the innermost last."""
 
     def __init__(self) -> None:

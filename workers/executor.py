@@ -16,10 +16,10 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
   never wait for them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
 * `adopt` comes before the first `submit`: attempts of an earlier session continue here, in workers
-that survived it.
+  that survived it.
 * `acknowledge` follows the commit of an outcome: until then the worker may have to report it again.
 * `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called
-twice.
+  twice.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class Executor(Protocol):
         """Return all outcomes that are there, waiting up to `timeout` seconds for the first."""
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """Give up on the current attempts of these trials."""
+        """End the current attempts of these trials soon, each as `Failure(CANCELLED)`."""
 
     def pause(self, seconds: float) -> None:
         """Wait `seconds` on the clock of `now`; nothing is in flight."""
@@ -66,7 +66,7 @@ class Executor(Protocol):
         """Return seconds on the clock that stamps outcomes."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """The outcomes of these (trial, attempt) are durable: workers may delete them."""
+        """Note that the outcomes of these (trial, attempt) are durable: workers may delete them."""
 
     def close(self, leave_running: bool = False) -> None:
         """Release workers and data. `leave_running`: leave evaluations that can outlive this

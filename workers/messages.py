@@ -110,7 +110,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that did not. `message`: a summary line, then a traceback's tail."""
+    """An attempt that returned no value. `message`: a summary line, then a traceback's tail."""
 
     trial: int
     attempt: int

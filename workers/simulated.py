@@ -79,7 +79,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _RunningAttempt:
+class _VirtualAttempt:
     """An attempt on a worker. Ordered by when it finishes, ties by when it started."""
 
     finish: float
@@ -116,7 +116,7 @@ class SimulatedExecutor:
         self._slots = slots
         self._idle = list(range(slots))  # a heap: the lowest number first
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
-        self._running: list[_RunningAttempt] = []  # a heap: the next to finish first
+        self._running: list[_VirtualAttempt] = []  # a heap: the next to finish first
         self._order = itertools.count()
         self._cancelled: list[Outcome] = []
         self._take: TakeReports | None = None
@@ -163,7 +163,7 @@ class SimulatedExecutor:
                 outcomes.append(done.outcome)
         return outcomes
 
-    def _next_report(self, entry: _RunningAttempt) -> Reported | None:
+    def _next_report(self, entry: _VirtualAttempt) -> Reported | None:
         """Return the report for which `entry` stands in the heap now; None when it stands there for
         its end."""
         if self._take is None or not isinstance(entry.outcome, Success):
@@ -171,7 +171,7 @@ class SimulatedExecutor:
         reports = entry.outcome.reports
         return reports[entry.reported] if entry.reported < len(reports) else None
 
-    def _deliver(self, entry: _RunningAttempt, report: Reported) -> None:
+    def _deliver(self, entry: _VirtualAttempt, report: Reported) -> None:
         """Emit a report; its attempt continues to the next one, or is stopped here."""
         assert self._take is not None
         assert isinstance(entry.outcome, Success)
@@ -200,7 +200,7 @@ class SimulatedExecutor:
         if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
             share = (reported + 1) / (len(outcome.reports) + 1)
             finish = outcome.started + share * (outcome.finished - outcome.started)
-        heapq.heappush(self._running, _RunningAttempt(finish, next(self._order), worker, outcome, reported))
+        heapq.heappush(self._running, _VirtualAttempt(finish, next(self._order), worker, outcome, reported))
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""

@@ -109,7 +109,7 @@ class Choose:
     """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`,
     `"warm start"`…).
 
-    `prospect`: that before these picks; None where the strategy does not know it.
+    `prospect`: what the strategy expected before these picks; None where it does not know it.
     """
 
     picks: tuple[Pick, ...]
@@ -174,7 +174,7 @@ class Strategy(Protocol[S]):
     """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
 
     def init(self, arms: Arms, rng: np.random.Generator) -> S:
-        """State before any pull of `arms`, A of them; draws what the warm start needs."""
+        """Return the state before any pull of `arms`, A of them; draw what the warm start needs."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
         """Return what to pull next.
@@ -188,7 +188,7 @@ class Strategy(Protocol[S]):
         """
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after newly finished pulls.
+        """Return the state after newly finished pulls.
 
         Args:
             state: the state before them; it is not changed.
@@ -201,7 +201,7 @@ class Strategy(Protocol[S]):
         """Return what was drawn or accumulated and is not computable from the pulls, for JSON."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
-        """`tell` without randomness: what was drawn is read from `record`."""
+        """Return what `tell` returned, without randomness: what was drawn is read from `record`."""
 
     def posterior(self, state: S) -> Posterior:
         """Return the belief over all arms at `state`, with no pull pending."""
@@ -215,8 +215,8 @@ class BeginsWithExisting(Protocol[S]):
     """A strategy that must initialise from existing data differently from an ordinary `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after `init` and these pulls made elsewhere, all with a reward. It counts as a
-        `tell`: `restore` rebuilds it too."""
+        """Return the state after `init` and these pulls made elsewhere, all with a reward. It counts
+        as a `tell`: `restore` rebuilds it too."""
 
 
 @runtime_checkable

@@ -46,7 +46,7 @@ class Shard:
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
         """Return the answer of the block made of `part`, `model` (a pickled kernel) and λ."""
-        return _Reader(query, self._fits, fits).load()(self._block(part, model))
+        return _Unpickler(query, self._fits, fits).load()(self._block(part, model))
 
     def _block(self, part: str, model: bytes) -> Block:
         def make() -> Block:
@@ -76,7 +76,7 @@ class Handle(Protocol):
         """See `Shard.ask`."""
 
 
-class _Writer(pickle.Pickler):
+class _Pickler(pickle.Pickler):
     """Pickles a query; of a posterior in it only its id in the object store."""
 
     def __init__(self, buffer: io.BytesIO, stored: "WeakKeyDictionary[Fit, ray.ObjectRef[Fit]]") -> None:
@@ -95,8 +95,8 @@ class _Writer(pickle.Pickler):
         return reference.hex()
 
 
-class _Reader(pickle.Unpickler):
-    """Reads what `_Writer` wrote. A posterior that was fetched before is the same object."""
+class _Unpickler(pickle.Unpickler):
+    """Reads what `_Pickler` wrote. A posterior that was fetched before is the same object."""
 
     def __init__(self, query: bytes, recent: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
@@ -130,7 +130,7 @@ class ShardBlocks:
 
     def _send(self, part: Part, query: Query[T]) -> "ray.ObjectRef[T]":
         buffer = io.BytesIO()
-        writer = _Writer(buffer, self._stored)
+        writer = _Pickler(buffer, self._stored)
         writer.dump(query)
         answer: ray.ObjectRef[T] = part.actor.ask.remote(part.name, self._model, buffer.getvalue(), writer.fits)
         return answer

@@ -1,7 +1,7 @@
 """A Gaussian process fitted to a campaign's results, for its pictures: importance, slices,
 contours.
 
-It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale a parameter, noise and
+It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale per parameter, noise and
 constant mean), fitted to at most `MOST_RESULTS` results whatever strategy chose them, so campaigns
 of every strategy have the same pictures. Values further than three robust standard deviations from
 the median are drawn in to that distance before the fit.

@@ -23,7 +23,7 @@ from orchestrator.settings.worker_sections import WorkerSettings
 Section = TypeVar("Section", bound=BaseModel)
 
 
-class _Strategy(BaseModel):
+class _StrategyName(BaseModel):
     name: str = ""
 
 
@@ -56,7 +56,7 @@ def read_recorded(tree: Tree) -> RecordedSettings:
     """
     try:
         sources = tree.get("objective", {})
-        strategy = _section(_Strategy, tree, "strategy")
+        strategy = _section(_StrategyName, tree, "strategy")
         return RecordedSettings(
             objective=next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), ""),
             strategy=strategy.name,

@@ -11,7 +11,7 @@ from orchestrator.bandit.pulls import Pulls
 def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> tuple[Floats, Floats]:
     """Return exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
 
-    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row an arm
+    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row per arm
     pulled.
     """
     prior = kernel.diagonal(arms)

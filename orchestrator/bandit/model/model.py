@@ -85,7 +85,7 @@ class Model:
     ] = Outputs.HALF_RANK
     fit: Annotated[
         Fitting,
-        Doc("`auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given."),
+        Doc("`auto`: one lengthscale per parameter and the noise are fitted; `off`: kernel and noise are as given."),
     ] = Fitting.AUTO
     noise: Annotated[
         Annotated[float, Gt(0)] | None,
