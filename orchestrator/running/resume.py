@@ -221,7 +221,7 @@ def end_of(state: CampaignState, settings: Settings) -> Close | None:
     """Return the immediate end of a further session; None when there is something to do."""
     opened = SessionOpened(
         time=state.clock.last_time,
-        epoch=state.session.epoch,
+        epoch=state.session.epoch + 1,  # 0: no session has begun, and nothing would be left to do
         executor="",
         slots=settings.workers.count,
         settings=settings.resolved(),

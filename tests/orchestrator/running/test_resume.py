@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from orchestrator.running.resume import with_recorded
+from orchestrator.running.resume import end_of, with_recorded
+from orchestrator.session.assemble import build, create_run
 from orchestrator.settings.loading import from_mapping
+from orchestrator.store import snapshots
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -47,6 +50,14 @@ def test_one_line_starts_a_run_and_continues_with_it(bbkb: Bbkb, folder: Path) -
     assert more.returncode == 0, more.stdout + more.stderr
     assert count_successes(bbkb, folder) == 11
     assert [run.name for run in (folder / "runs").iterdir()] == ["2026-first"]
+
+
+def test_a_run_that_was_killed_before_its_first_session_is_not_over(tmp_path: Path) -> None:
+    settings = from_mapping({**yaml.safe_load(CAMPAIGN), "runs": str(tmp_path)})
+    run = create_run(settings, build(settings), None)
+    with run.store() as store:
+        _, state = snapshots.current(run, store)
+    assert end_of(state, settings) is None
 
 
 def test_a_name_that_is_in_use_is_refused_with_the_flag_that_resumes(bbkb: Bbkb, folder: Path) -> None:
