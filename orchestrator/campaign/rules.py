@@ -7,7 +7,7 @@ of that version.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Required, TypedDict, cast
+from typing import Any
 
 from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
@@ -30,61 +30,7 @@ _RETRIES_WITH_MORE_MEMORY = 2
 DURATIONS_TO_LEARN_FROM = 5
 
 
-class _Budget(TypedDict, total=False):
-    evaluations: Required[int]
-    steps: int | None
-    hours: float | None
-    target: float | None
-    stop_when: "_StopWhen | None"
-
-
-class _StopWhen(TypedDict, total=False):
-    no_gain_of: float | None
-    within: int | None
-    expected_gain_below: float | Literal["noise"] | None
-    patience: int
-
-
-class _Workers(TypedDict, total=False):
-    executor: str
-    count: int
-    machines: int
-    cpus: float
-    gpus: float | None
-    memory_gb: float | None
-    retries: int | None
-    retry_memory_factor: float | None
-    timeout_seconds: float | None
-    timeout_factor: float | None
-
-
-class _Strategy(TypedDict, total=False):
-    name: str
-    mode: str
-    refresh_overhead: float
-    refresh_growth: float
-
-
-class _EarlyStopping(TypedDict, total=False):
-    rule: Required[str]
-    reduction: float
-    first_step: int
-    after: int
-    continues: bool | Literal["anew"] | None
-    first_trials: int | None
-    first_steps: int | None
-    finish: int
-    last_step: int | None
-    keep_checkpoints: int | None
-
-
-class _RecordedFile(TypedDict, total=False):
-    """The keys that bound a campaign, of a resolved campaign file in a log."""
-
-    budget: Required[_Budget]
-    workers: _Workers
-    strategy: _Strategy
-    early_stopping: _EarlyStopping | None
+Section = Mapping[str, Any]  # of a resolved campaign file: `orchestrator.settings` says what it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +94,14 @@ class Rules:
     goals: CampaignGoals = field(default_factory=CampaignGoals)
 
     @classmethod
-    def of(cls, settings: Mapping[str, object], slots: int) -> "Rules":
+    def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
         """Read the rules from a resolved campaign file, which was checked before it was recorded."""
-        file = cast(_RecordedFile, settings)
-        budget, workers, strategy = file["budget"], file.get("workers", _Workers()), file.get("strategy", _Strategy())
-        hours, stop_when, stopping = budget.get("hours"), budget.get("stop_when"), file.get("early_stopping")
+        budget: Section = settings["budget"]
+        workers: Section = settings.get("workers", {})
+        strategy: Section = settings.get("strategy", {})
+        stopping: Section | None = settings.get("early_stopping")
+        hours = budget.get("hours")
+        stop_when = budget.get("stop_when")
         goals = CampaignGoals.of(settings)
         return cls(
             evaluations=budget["evaluations"],
@@ -211,7 +160,7 @@ class Rules:
                 return 1 if self.retries is None else min(1, self.retries)  # it rarely helps and is expensive
 
 
-def _needs(workers: _Workers) -> str:
+def _needs(workers: Section) -> str:
     """Say what one evaluation needs: `2 machines with 3 CPUs and 1 GPU each`."""
     cpus, gpus, memory_gb = workers.get("cpus", 1.0), workers.get("gpus"), workers.get("memory_gb")
     amounts = [f"{cpus:g} CPU{'s' * (cpus != 1)}"]
@@ -224,7 +173,7 @@ def _needs(workers: _Workers) -> str:
     return listed if machines == 1 else f"{machines} machines with {listed} each"
 
 
-def _stopping(settings: _EarlyStopping) -> StoppingRule:
+def _stopping(settings: Section) -> StoppingRule:
     if settings["rule"] == "asha":
         return StoppingRule.asha(settings["reduction"], settings["first_step"])
     if settings["rule"] == "model" and settings.get("continues") is True:
@@ -232,7 +181,7 @@ def _stopping(settings: _EarlyStopping) -> StoppingRule:
     return StoppingRule.median(settings["after"])
 
 
-def _training(settings: _EarlyStopping) -> TrainingRule:
+def _training(settings: Section) -> TrainingRule:
     return TrainingRule(
         first_trials=settings.get("first_trials") or 0,
         first_steps=settings.get("first_steps") or 1,
