@@ -94,7 +94,7 @@ def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp
         assert campaign.verify() == ""
     # all processes ended with the driver; a result of the last second may have been recorded before
     # or not
-    found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
-    assert (found.results, found.twice) == (24, 0)
-    assert found.executions - found.results <= plan.workers <= broken_off
+    totals = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
+    assert (totals.results, totals.twice) == (24, 0)
+    assert totals.executions - totals.results <= plan.workers <= broken_off
     assert sum(isinstance(event, SessionClosed) for event in campaign.events()) == 1

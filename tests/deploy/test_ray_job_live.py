@@ -71,9 +71,9 @@ class Cluster:
         """The number of the job that `bbkb launch ray-job` submits."""
         where = ["--address", self.dashboard, "--runs", str(self.folder / "runs"), "--run", "first"]
         printed = self.run("orchestrator", "launch", "ray-job", "campaign/campaign.yaml", *where, "--submit")
-        found = re.search(r"raysubmit_\w+", printed)
-        assert found, printed
-        return found[0]
+        match = re.search(r"raysubmit_\w+", printed)
+        assert match, printed
+        return match[0]
 
     def submit_script(self) -> str:
         """The number of a job that runs tuning.py. Ray refuses it while its agent on the head is
@@ -84,9 +84,9 @@ class Cluster:
             done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
             if "No available agent" not in done.stdout + done.stderr:
                 break
-        found = re.search(r"raysubmit_\w+", done.stdout)
-        assert found, done.stdout + done.stderr
-        return found[0]
+        match = re.search(r"raysubmit_\w+", done.stdout)
+        assert match, done.stdout + done.stderr
+        return match[0]
 
     def job(self, *command: str) -> str:
         return self.run("ray.scripts.scripts", "job", *command, "--address", self.dashboard)
@@ -97,8 +97,8 @@ class Cluster:
         with urllib.request.urlopen(
             urllib.request.Request(f"{self.dashboard}/api/jobs/{job}", headers=headers)
         ) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            document: dict[str, Any] = json.load(answer)
+        return document
 
     def status(self, job: str) -> str:
         """As RUNNING, STOPPED, SUCCEEDED or FAILED."""

@@ -70,8 +70,8 @@ workers: {machines: 2, cpus: 1, timeout_seconds: 60}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
     folder = Path(tempfile.mkdtemp(prefix="bs", dir="/tmp"))  # short: the path of a socket ends at 107 bytes
-    with slurm(folder) as found:
-        yield found
+    with slurm(folder) as text:
+        yield text
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -172,10 +172,10 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     run = folder / "runs" / "sleeping"
     cluster.wait_for(job, lambda: count_successes(run) >= 6, "results")
     with running_server(str(folder / "runs")) as address:
-        seen = first_update(f"{address}/campaign/sleeping/events")
-    assert seen["state"] == "running"
-    assert 1 <= len(seen["running"]) <= 6
-    assert seen["status"]["succeeded"] >= 6
+        update = first_update(f"{address}/campaign/sleeping/events")
+    assert update["state"] == "running"
+    assert 1 <= len(update["running"]) <= 6
+    assert update["status"]["succeeded"] >= 6
     check_ports(cluster.listening_sockets("n1"), job, cluster.addresses["n1"])
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
     cluster.wait_for(job, lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
@@ -199,8 +199,8 @@ def test_trials_on_two_nodes_each_run_on_three_nodes(cluster: Slurm) -> None:
     (folder / "gang.py").write_text(GANG.format(folder=str(folder)))
     (folder / "campaign.yaml").write_text(GANGS)
     launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "10"]
-    said = cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
-    assert "3 nodes, 1 CPU on each of 2 machines an evaluation" in " ".join(said.split())
+    text = cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
+    assert "3 nodes, 1 CPU on each of 2 machines an evaluation" in " ".join(text.split())
     job = cluster.submit("campaign.sbatch", cwd=folder)
     cluster.wait(job)
     assert cluster.state(job) == "COMPLETED"

@@ -64,10 +64,10 @@ def test_a_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, 
         else:
             assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None, **_: None).value)
         try:
-            known = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
+            existing = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
         except (ObjectiveError, UserError) as error:
             check_reason(error)
         else:
-            assert np.isfinite(known.values).all()
+            assert np.isfinite(existing.values).all()
 
     check_examples(examples, tables(), check)

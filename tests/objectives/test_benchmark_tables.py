@@ -33,9 +33,9 @@ def test_each_configuration_has_its_own_row(name: str, folder: Path, silent: Rep
     candidates = configurations(options.default_space())
     assert len(candidates) == len(table.target)
     for arm in (0, 1, 777, len(candidates) - 1):
-        found = table.evaluate(candidates[arm], 3, silent)
-        assert found.metrics == {"noise_free": arm}
-        assert abs(found.value - arm) == 0.5
+        evaluation = table.evaluate(candidates[arm], 3, silent)
+        assert evaluation.metrics == {"noise_free": arm}
+        assert abs(evaluation.value - arm) == 0.5
     assert table.optimum(maximize=True) == len(candidates) - 1
     assert table.optimum(maximize=False) == 0
 
@@ -61,9 +61,9 @@ def test_cells_have_their_own_accuracy_and_duration(folder: Path, silent: Report
     table = NasBench101(operations="all").load(DataSource(folder))
     candidates = table.candidates()
     assert len(candidates) == 40
-    found = table.evaluate(candidates.parameters(7), 0, silent)
-    assert found.value == np.linspace(0.1, 0.9, 41).astype(np.float32)[7]
-    assert found.metrics["seconds"] == np.linspace(300, 500, 41).astype(np.float32)[7]
+    evaluation = table.evaluate(candidates.parameters(7), 0, silent)
+    assert evaluation.value == np.linspace(0.1, 0.9, 41).astype(np.float32)[7]
+    assert evaluation.metrics["seconds"] == np.linspace(300, 500, 41).astype(np.float32)[7]
     assert Cell.parse(candidates.parameters(7)["cell"]).vertices == 6
     assert candidates.parameter_of.tolist()[15:] == [15, 15, 15, 16, 16, 16, 17, 17, 17, 18, 18, 18]
 

@@ -28,8 +28,8 @@ def test_values_and_codes_are_each_others_inverse(parameter: Parameter, position
 @settings(max_examples=40, deadline=None)
 @given(discrete)
 def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter: Parameter) -> None:
-    drawn = coding.draw(parameter, np.linspace(0, 1, 20_001))
-    assert set(drawn) == set(range(int(coding.count(parameter))))
+    codes = coding.draw(parameter, np.linspace(0, 1, 20_001))
+    assert set(codes) == set(range(int(coding.count(parameter))))
     few = coding.spread_codes(parameter, 3)
     assert 1 <= len(set(few)) == len(few) <= 3
     assert {few[0], few[-1]} == {0.0, coding.count(parameter) - 1.0}
@@ -51,8 +51,8 @@ def test_bounds_are_values_as_they_are_written(low: float, factor: float, is_log
 
 
 def test_weights_share_out_the_draws() -> None:
-    drawn = coding.draw(Choice(("a", "b"), weights=(3.0, 1.0)), np.linspace(0, 1, 1000, endpoint=False))
-    assert np.bincount(drawn.astype(int)).tolist() == [750, 250]
+    codes = coding.draw(Choice(("a", "b"), weights=(3.0, 1.0)), np.linspace(0, 1, 1000, endpoint=False))
+    assert np.bincount(codes.astype(int)).tolist() == [750, 250]
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,9 @@ def test_two_parameters_can_be_compared() -> None:
 def test_a_mistake_between_parameters_is_placed(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
 ) -> None:
-    found = mistakes(space, forbid)
-    assert [one.keys for one in found] == [keys]
-    assert rule in found[0].rule
+    problems = mistakes(space, forbid)
+    assert [one.keys for one in problems] == [keys]
+    assert rule in problems[0].rule
     with pytest.raises(ObjectiveError, match=r"when|forbid"):
         SearchSpace(space, forbid)
 

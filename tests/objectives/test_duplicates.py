@@ -35,9 +35,9 @@ def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path:
     table = table_objective(path, "accuracy", seconds="took")
     candidates = table.candidates()
     assert [candidates.parameters(arm)["optimizer"] for arm in range(len(candidates))] == ["sgd", "adam", "sgd"]
-    drawn = [table.evaluate({"row": 0}, seed, silent) for seed in range(50)]
-    assert {evaluation.value for evaluation in drawn} == {0.6, 0.7, 0.8}
-    assert {evaluation.metrics["seconds"] for evaluation in drawn} == {40.0}
+    evaluations = [table.evaluate({"row": 0}, seed, silent) for seed in range(50)]
+    assert {evaluation.value for evaluation in evaluations} == {0.6, 0.7, 0.8}
+    assert {evaluation.metrics["seconds"] for evaluation in evaluations} == {40.0}
     assert "2 rows of" in candidates.remark
     assert "row 3 repeats row 1" in candidates.remark
     assert "an evaluation draws one of the values" in candidates.remark

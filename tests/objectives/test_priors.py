@@ -30,9 +30,9 @@ SPACE = SearchSpace(
     ids=["real", "integer", "ordered"],
 )
 def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
-    drawn = priors.draw(parameter, (np.arange(20_000) + 0.5) / 20_000)
-    bins = np.unique(drawn) if not coding.is_real(parameter) else np.linspace(0.025, 0.975, 20)
-    counts = np.array([np.isclose(drawn, code, atol=0.025).mean() for code in bins])
+    codes = priors.draw(parameter, (np.arange(20_000) + 0.5) / 20_000)
+    bins = np.unique(codes) if not coding.is_real(parameter) else np.linspace(0.025, 0.975, 20)
+    counts = np.array([np.isclose(codes, code, atol=0.025).mean() for code in bins])
     density = priors.log_density({"x": parameter}, bins[:, None])
     assert density is not None
     expected = np.exp(density)
@@ -42,8 +42,8 @@ def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
 
 
 def test_an_expected_choice_is_drawn_so_much_more_often() -> None:
-    drawn = priors.draw(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
-    assert np.bincount(drawn.astype(int)).tolist() == [200, 400]
+    codes = priors.draw(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
+    assert np.bincount(codes.astype(int)).tolist() == [200, 400]
 
 
 def test_the_log_density_is_relative_to_the_expected_configuration() -> None:

@@ -49,7 +49,7 @@ def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
 def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
-    made = settings(tmp_path, executor)
+    options = settings(tmp_path, executor)
     result = tune(
         report_curve,
         {"x": Range(0.0, 1.0)},
@@ -57,7 +57,7 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
         evaluations=40,
         workers=4,
         progress=False,
-        settings=made,
+        settings=options,
     )
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]
@@ -70,9 +70,9 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
 
 
 def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -> None:
-    made = settings(tmp_path)
+    options = settings(tmp_path)
     result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=30, progress=False, settings=made
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=30, progress=False, settings=options
     )
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
@@ -82,15 +82,15 @@ def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -
 
 
 def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
-    made = settings(tmp_path, early_stopping={"rule": "median", "after": STEPS})
+    options = settings(tmp_path, early_stopping={"rule": "median", "after": STEPS})
     result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=made
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=options
     )
     assert {row["status"] for row in result.rows()} == {"succeeded"}
 
 
 def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
-    made = settings(tmp_path, "simulated")
+    options = settings(tmp_path, "simulated")
     result = tune(
         report_curve,
         {"x": Range(0.0, 1.0)},
@@ -98,7 +98,7 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
         evaluations=30,
         workers=2,
         progress=False,
-        settings=made,
+        settings=options,
     )
     for trial in result._history.trials:
         if trial.stopped_at is not None:
@@ -106,9 +106,9 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
 
 
 def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
-    made = settings(tmp_path, early_stopping=None)
+    options = settings(tmp_path, early_stopping=None)
     result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, progress=False, settings=made
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, progress=False, settings=options
     )
     assert all(row["status"] == "succeeded" for row in result.rows())
     assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
@@ -123,8 +123,10 @@ def test_trials_may_report_at_any_steps(tmp_path: Path, steps: tuple[int | None,
             report(x, step)
         return x
 
-    made = settings(tmp_path, early_stopping=rule and {"rule": rule}, strategy={"name": "bbkb"})
-    result = tune(report_at, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, progress=False, settings=made)
+    options = settings(tmp_path, early_stopping=rule and {"rule": rule}, strategy={"name": "bbkb"})
+    result = tune(
+        report_at, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, progress=False, settings=options
+    )
     assert result.outcome == "finished"
     assert {row["status"] for row in result.rows()} <= {"succeeded", "stopped"}
 
@@ -135,9 +137,9 @@ def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
             report(x)
         return x
 
-    made = settings(tmp_path, early_stopping=None)
+    options = settings(tmp_path, early_stopping=None)
     result = tune(
-        report_very_often, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=2, progress=False, settings=made
+        report_very_often, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=2, progress=False, settings=options
     )
     assert 500 <= len(reports_of(result, 0)) <= 4000
 
@@ -182,8 +184,10 @@ def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) ->
     script = tmp_path / "train.py"
     script.write_text(COMMAND)
     command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}"}
-    made = settings(tmp_path)
-    result = tune(command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=made)
+    options = settings(tmp_path)
+    result = tune(
+        command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=options
+    )
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert [step for step, _ in reports_of(result, cast(int, result.best.trial))] == list(range(1, 10))
@@ -198,9 +202,9 @@ def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None
         assert checkpoint.read_text() == str(x)
         return x
 
-    made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True, "retries": 1})
-    del made["early_stopping"]
-    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, progress=False, settings=made)
+    options = settings(tmp_path, workers={"executor": "inline", "trial_folders": True, "retries": 1})
+    del options["early_stopping"]
+    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, progress=False, settings=options)
     assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
     assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]
 
@@ -322,7 +326,7 @@ def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
 def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
-        made = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
+        options = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
         result = tune(
             report_curve,
             {"x": Range(0.0, 1.0)},
@@ -330,7 +334,7 @@ def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path
             evaluations=500,
             workers=2,
             progress=False,
-            settings=made,
+            settings=options,
         )
         begun = [trial for trial in result._history.trials if trial.reports]
         taken = sum(max(trial.reports) for trial in begun)
@@ -367,8 +371,8 @@ def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
             report(x, step)
         return x
 
-    made = settings(tmp_path, early_stopping={"rule": "median"})
-    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=made)
+    options = settings(tmp_path, early_stopping={"rule": "median"})
+    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=options)
     pictures = {figure.name: figure for figure in figures(result._history)}
     stopped = result._history.campaign.totals.stopped
     assert stopped > 1

@@ -180,7 +180,7 @@ class LazyQueue:
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._remaining = scored, remaining
-        self._excluded = _exclude_blocked(scored, blocked)
+        self._excluded = _scored_but_blocked(scored, blocked)
         self._pending = scored.arms  # looked at before
         self._near = BoundedSet()
 
@@ -251,7 +251,7 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def _exclude_blocked(scored: ScoredArms, blocked: Indices) -> Indices:
+def _scored_but_blocked(scored: ScoredArms, blocked: Indices) -> Indices:
     """Return the blocked arms whose scores are known all the same."""
     return np.intersect1d(scored.arms, blocked)
 

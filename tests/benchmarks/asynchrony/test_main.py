@@ -57,8 +57,8 @@ def test_the_command_writes_tables_and_takes_up_what_is_there(data_folder: Path,
 
 
 def test_recorded_durations_go_with_the_table_that_has_them() -> None:
-    found = settings(("fcnet", "cells"), ("constant", "recorded"), (64, 8))
-    assert [(one.problem, one.durations, one.workers, one.evaluations) for one in found] == [
+    options = settings(("fcnet", "cells"), ("constant", "recorded"), (64, 8))
+    assert [(one.problem, one.durations, one.workers, one.evaluations) for one in options] == [
         ("fcnet", "constant", 8, 1000),
         ("cells", "recorded", 8, 1000),
         ("fcnet", "constant", 64, 1536),

@@ -46,16 +46,16 @@ class InTurn:
 
 def test_without_stopping_every_training_takes_its_seconds() -> None:
     tuner = InTurn(poor=2, stops_at=None)
-    found = search(tuner, CURVES, target=0.9, workers=1)
-    assert found.seconds == pytest.approx(3 * 28.0)
-    assert (found.trials, found.is_found) == (3, True)
+    record = search(tuner, CURVES, target=0.9, workers=1)
+    assert record.seconds == pytest.approx(3 * 28.0)
+    assert (record.trials, record.is_found) == (3, True)
     assert tuner.finished == [0, 1, 2]
 
 
 def test_a_stopped_training_frees_its_worker_at_the_step() -> None:
     tuner = InTurn(poor=2, stops_at=3)
-    found = search(tuner, CURVES, target=0.9, workers=1)
-    assert found.seconds == pytest.approx(2 * 3.0 + 28.0)
+    record = search(tuner, CURVES, target=0.9, workers=1)
+    assert record.seconds == pytest.approx(2 * 3.0 + 28.0)
     assert tuner.finished == [2]
 
 
@@ -65,8 +65,8 @@ def test_workers_run_beside_each_other() -> None:
 
 def test_a_target_that_is_never_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.early_stopping.peers.MOST_EVALUATIONS", 5)
-    found = search(InTurn(poor=9, stops_at=None), CURVES, target=0.9, workers=1)
-    assert (found.trials, found.is_found) == (5, False)
+    record = search(InTurn(poor=9, stops_at=None), CURVES, target=0.9, workers=1)
+    assert (record.trials, record.is_found) == (5, False)
 
 
 def test_curves_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,12 +45,12 @@ def test_a_candidate_is_the_row_with_its_parameters() -> None:
 def test_a_method_asks_for_rows_and_is_given_both_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.goals.search.MARKS", (5, 12, 24))
     for problem in (table(), table(12.0)):
-        found = search(problem, make_method(name, problem, 0), name, workers=4, seed=0)
-        assert len(found.losses) == len(MARKS)
+        record = search(problem, make_method(name, problem, 0), name, workers=4, seed=0)
+        assert len(record.losses) == len(MARKS)
         assert all(
-            0.0 <= later <= earlier <= 1.0 for earlier, later in zip(found.losses, found.losses[1:], strict=False)
+            0.0 <= later <= earlier <= 1.0 for earlier, later in zip(record.losses, record.losses[1:], strict=False)
         )
-        assert (found.feasible > 0) == (problem.limit is not None)
+        assert (record.feasible > 0) == (problem.limit is not None)
 
 
 def test_the_table_ranks_methods_search_by_search(tmp_path: Path) -> None:

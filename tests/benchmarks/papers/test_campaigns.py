@@ -37,10 +37,10 @@ def _values(found: Runs, name: str) -> list[list[float]]:
 
 
 def test_every_method_runs_with_every_seed_and_stops_where_it_should(request_: Request) -> None:
-    found = run_all(COMPARISON, request_)
-    assert [len(run) for run in found["uniform"]] == [9, 9]
-    assert [len(run) for run in found["greedy"]] == [5, 5]
-    first, second = _values(found, "uniform")
+    results = run_all(COMPARISON, request_)
+    assert [len(run) for run in results["uniform"]] == [9, 9]
+    assert [len(run) for run in results["greedy"]] == [5, 5]
+    first, second = _values(results, "uniform")
     assert first != second
 
 
@@ -66,10 +66,10 @@ def test_an_interrupted_run_continues_in_its_folder_to_the_same_end(request_: Re
 
     sessions.append(open_session(run, settings, stop_after_two))
     assert sessions[0].run().outcome == "interrupted"
-    found = run_all(replace(COMPARISON, methods=(GREEDY,)), one_seed)
+    results = run_all(replace(COMPARISON, methods=(GREEDY,)), one_seed)
     assert [run.folder.name] == [folder.name for folder in (tmp_path / "tiny").iterdir()]
     whole = run_all(COMPARISON, replace(one_seed, out=tmp_path / "elsewhere"))
-    assert _values(found, "greedy") == _values(whole, "greedy")
+    assert _values(results, "greedy") == _values(whole, "greedy")
 
 
 def test_changed_settings_begin_a_run_beside_the_old_one(request_: Request) -> None:
@@ -105,9 +105,9 @@ def test_a_campaign_that_fails_is_an_error_that_names_its_folder(request_: Reque
 
 
 def test_the_values_are_the_tables(request_: Request) -> None:
-    found = run_all(COMPARISON, request_)
+    results = run_all(COMPARISON, request_)
     table = build(campaign(COMPARISON, UNIFORM, 0, request_)).objective
-    run = found["uniform"][0]
+    run = results["uniform"][0]
     assert isinstance(table, Table)
     np.testing.assert_allclose(run.values, table.target[run.arms, 0])
     assert run.optimum == 1.0

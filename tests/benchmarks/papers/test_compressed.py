@@ -51,18 +51,20 @@ def test_the_scaled_kernel_is_the_unscaled_one() -> None:
 
 
 def test_all_methods_of_a_seed_have_the_same_initial_points(tmp_path: Path) -> None:
-    found = run_all(
+    results = run_all(
         Comparison("sine", CLEAN, [method(name, X_ONLY, 2) for name in METHODS if name != "default"]),
         _request(tmp_path, evaluations=2),
     )
-    assert {tuple(runs[0].arms[:2].tolist()) for runs in found.values()} == {tuple(found["bkb"][0].arms[:2].tolist())}
+    assert {tuple(runs[0].arms[:2].tolist()) for runs in results.values()} == {
+        tuple(results["bkb"][0].arms[:2].tolist())
+    }
 
 
 def test_skipping_evaluates_what_the_compressed_run_stores(tmp_path: Path) -> None:
     names = [f"{kind}_{one}" for kind in ("compressed", "skipping") for one in ("ucb", "ei", "mpi")]
-    found = run_all(Comparison("sine", CLEAN, [method(name, X_ONLY, 40) for name in names]), _request(tmp_path))
+    results = run_all(Comparison("sine", CLEAN, [method(name, X_ONLY, 40) for name in names]), _request(tmp_path))
     for acquisition in ("ucb", "ei", "mpi"):
-        run, skipped = found[f"compressed_{acquisition}"][0], found[f"skipping_{acquisition}"][0]
+        run, skipped = results[f"compressed_{acquisition}"][0], results[f"skipping_{acquisition}"][0]
         is_stored = np.diff(model_order("compressed", run), prepend=0.0) > 0
         stored = run.arms[is_stored].tolist()
         assert skipped.arms[: len(stored)].tolist() == stored
@@ -70,8 +72,8 @@ def test_skipping_evaluates_what_the_compressed_run_stores(tmp_path: Path) -> No
 
 
 def test_uncompressed_every_pull_is_in_the_model(tmp_path: Path) -> None:
-    found = run_all(Comparison("sine", CLEAN, [method("dense_mpi", X_ONLY, HORIZON)]), _request(tmp_path))
-    assert model_order("dense_mpi", found["dense_mpi"][0]).tolist() == list(range(1, HORIZON + 1))
+    results = run_all(Comparison("sine", CLEAN, [method("dense_mpi", X_ONLY, HORIZON)]), _request(tmp_path))
+    assert model_order("dense_mpi", results["dense_mpi"][0]).tolist() == list(range(1, HORIZON + 1))
 
 
 def _columns(found: Findings) -> None:
@@ -94,9 +96,9 @@ def test_every_method_has_its_row_and_every_acquisition_its_column(
     name: str, methods: tuple[str, ...], tmp_path: Path, data_folder: Path
 ) -> None:
     request = Request(seeds=1, evaluations=6, methods=methods, out=tmp_path, data=data_folder)
-    found = find_experiment(name).run(request)
-    _columns(found)
-    for table, figure in zip(found.tables, found.figures, strict=True):
+    results = find_experiment(name).run(request)
+    _columns(results)
+    for table, figure in zip(results.tables, results.figures, strict=True):
         assert [row[0] for row in table.rows] == [label(one) for one in methods]
         assert [panel.title for panel in figure.panels] == ["UCB", "EI", "MPI"] * 3
 
@@ -110,9 +112,9 @@ def test_where_the_optimum_is_not_known_it_is_the_best_that_was_seen(tmp_path: P
 
 
 def test_some_methods_alone_are_compared_with_what_is_there(tmp_path: Path) -> None:
-    found = run_rosenbrock(_request(tmp_path, ("compressed_ei",), evaluations=6))
-    _columns(found)
-    assert found.tables[0].rows[0][found.tables[0].columns.index("÷ uncompressed")] == "–"
+    results = run_rosenbrock(_request(tmp_path, ("compressed_ei",), evaluations=6))
+    _columns(results)
+    assert results.tables[0].rows[0][results.tables[0].columns.index("÷ uncompressed")] == "–"
 
 
 def test_published_times_are_those_of_the_tables() -> None:

@@ -30,9 +30,9 @@ REAL = [
 @pytest.mark.slow
 def test_the_whole_experiment_runs_on_a_few_cells(tmp_path: Path, data_folder: Path) -> None:
     request = Request(seeds=1, evaluations=12, methods=METHODS, out=tmp_path, data=data_folder)
-    found = NASBENCH101.run(request)
+    results = NASBENCH101.run(request)
     rivals = [LABELS[name] for name in METHODS if name != "uniform"]
-    for figure in found.figures:
+    for figure in results.figures:
         assert all([curve.label for curve in panel.curves] == rivals for panel in figure.panels)
     for cells in CELLS:
         assert len(list(tmp_path.glob(f"{cells}-initial/*"))) == len(STARTED)
@@ -42,7 +42,7 @@ def test_the_whole_experiment_runs_on_a_few_cells(tmp_path: Path, data_folder: P
             round(len(Cells(cells).load(DataSource(data_folder)).features) * 2000 / 12416),
             0,
         )
-    assert {row[0] for table in found.tables for row in table.rows} == {*rivals, "uniform"}
+    assert {row[0] for table in results.tables for row in table.rows} == {*rivals, "uniform"}
 
 
 def test_initial_evaluations_are_different_cells_and_the_same_whenever_asked(tmp_path: Path, data_folder: Path) -> None:

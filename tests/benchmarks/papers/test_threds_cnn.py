@@ -36,14 +36,14 @@ def request_(folder: Path, data: Path | None, methods: tuple[str, ...] = METHODS
 
 def test_the_twin_is_measured_by_its_best_setting(tmp_path: Path, twin_folder: Path) -> None:
     methods = ("gp_threds", "probability_of_improvement")
-    found = CNN_TWIN.run(request_(tmp_path / "out", twin_folder, methods))
-    table = found.tables[0]
+    results = CNN_TWIN.run(request_(tmp_path / "out", twin_folder, methods))
+    table = results.tables[0]
     assert [row[0] for row in table.rows] == [LABELS[name] for name in methods]
     at_50, at_200, simple = (
         [row[table.columns.index(name)] for row in table.rows]
         for name in ("average regret at 50", "average regret at 200", "simple regret")
     )
-    ends = [curve.mean[-1] for curve in found.figures[0].panels[0].curves]
+    ends = [curve.mean[-1] for curve in results.figures[0].panels[0].curves]
     assert [cell.mean for cell in at_50 if isinstance(cell, Interval)] == pytest.approx(ends)
     assert at_200 == ["–"] * len(methods)  # no run is that long
     assert min(cell.mean for cell in simple if isinstance(cell, Interval)) == pytest.approx(0.0)

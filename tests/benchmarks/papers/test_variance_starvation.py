@@ -59,10 +59,10 @@ def test_every_seed_draws_its_own_function(snapshots: list[Snapshot]) -> None:
 
 
 def test_the_figure_has_a_column_a_size_and_a_row_a_method(tmp_path: Path) -> None:
-    found = VARIANCE_STARVATION.run(Request(seeds=2, evaluations=9, methods=METHODS, out=tmp_path))
+    results = VARIANCE_STARVATION.run(Request(seeds=2, evaluations=9, methods=METHODS, out=tmp_path))
     rivals = ["BKB (DTC)", "subset of regressors"]
-    assert [panel.title for panel in found.figures[0].panels] == [
+    assert [panel.title for panel in results.figures[0].panels] == [
         f"{rival}, t = {t}" for rival in rivals for t in (6, 9)
     ]
-    assert [(row[0], row[1]) for row in found.tables[0].rows] == [(rival, t) for t in (6, 9) for rival in rivals]
-    assert all(len(row) == len(found.tables[0].columns) for row in found.tables[0].rows)
+    assert [(row[0], row[1]) for row in results.tables[0].rows] == [(rival, t) for t in (6, 9) for rival in rivals]
+    assert all(len(row) == len(results.tables[0].columns) for row in results.tables[0].rows)

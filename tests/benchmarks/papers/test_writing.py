@@ -47,12 +47,12 @@ def test_a_csv_file_has_two_columns_for_an_interval(tmp_path: Path, console: Con
 
 def test_the_json_holds_tables_and_curves_and_no_nan(tmp_path: Path, console: Console) -> None:
     write(FINDINGS, tmp_path, console)
-    found = json.loads((tmp_path / "findings.json").read_text(encoding="utf-8"))
-    assert found["tables"][0]["rows"][0][1] == {"mean": 0.5, "half_width": 0.1, "seeds": 3}
-    curves = found["figures"][0]["panels"][0]["curves"]
+    document = json.loads((tmp_path / "findings.json").read_text(encoding="utf-8"))
+    assert document["tables"][0]["rows"][0][1] == {"mean": 0.5, "half_width": 0.1, "seeds": 3}
+    curves = document["figures"][0]["panels"][0]["curves"]
     assert curves[0]["mean"] == CURVE.mean.tolist()
     assert curves[1]["half_width"] == [None] * 3
-    assert found["numbers"] == {"extra": 2.0}
+    assert document["numbers"] == {"extra": 2.0}
 
 
 def test_a_figure_is_drawn_as_png_and_svg_with_its_labels(tmp_path: Path, console: Console) -> None:

@@ -18,17 +18,17 @@ class Value:
 
 def test_a_read_only_array_is_a_copy_of_a_writeable_one() -> None:
     owned = np.arange(3.0)
-    kept = read_only(owned, np.float64)
+    array = read_only(owned, np.float64)
     owned[0] = 7.0
-    assert kept.tolist() == [0.0, 1.0, 2.0]
+    assert array.tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(ValueError, match="read-only"):
-        kept[0] = 1.0
+        array[0] = 1.0
 
 
 def test_a_read_only_array_is_not_copied_again() -> None:
-    kept = read_only([1, 2], np.intp)
-    assert read_only(kept, np.intp) is kept
-    assert read_only(kept, np.float64).dtype == np.float64
+    array = read_only([1, 2], np.intp)
+    assert read_only(array, np.intp) is array
+    assert read_only(array, np.float64).dtype == np.float64
 
 
 def test_values_are_the_same_when_type_and_every_field_are() -> None:

@@ -268,8 +268,8 @@ def test_second_interrupt_cancels_running_evaluations(bbkb: Bbkb, tmp_path: Path
 
 @pytest.mark.thorough
 def test_run_in_the_background_of_a_script_is_stopped_cleanly_by_sigint(tmp_path: Path) -> None:
-    said = interrupt(tmp_path, "inline", seconds=0.2, until=("succeeded", 1), times=1, ignored="INT HUP")
-    assert "continue with" in said
+    text = interrupt(tmp_path, "inline", seconds=0.2, until=("succeeded", 1), times=1, ignored="INT HUP")
+    assert "continue with" in text
 
 
 def _has_pending_signals(pid: int) -> bool:

@@ -51,9 +51,9 @@ def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: st
 
 
 def test_a_dry_run_names_budget_workers_and_store_and_writes_nothing(tmp_path: Path) -> None:
-    said = dry_run(tmp_path, campaign(tmp_path))
+    text = dry_run(tmp_path, campaign(tmp_path))
     for part in ("8 evaluations or 1 h 30 min", "4 (simulated)", "sqlite", "x=0, y=0.5", "nothing was written"):
-        assert part in said
+        assert part in text
     assert [path.name for path in tmp_path.iterdir()] == ["planned.yaml"]
 
 
@@ -63,9 +63,9 @@ def test_a_dry_run_of_a_begun_run_says_how_it_would_be_resumed(tmp_path: Path) -
     made.settings = from_mapping(tree)
     made.run(progress=False)
     before = (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes()
-    said = dry_run(tmp_path, tree, "--or-resume", "--set", "budget.evaluations=20")
-    assert "8 of 20 done" in said
-    assert "budget.evaluations: 8 becomes 20" in said
+    text = dry_run(tmp_path, tree, "--or-resume", "--set", "budget.evaluations=20")
+    assert "8 of 20 done" in text
+    assert "budget.evaluations: 8 becomes 20" in text
     assert (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes() == before
 
 
@@ -91,9 +91,9 @@ def warnings(**sections: Any) -> str:
 
 @pytest.mark.parametrize("name", ["gp_ucb", "bkb", "igp_ucb", "expected_improvement"])
 def test_a_strategy_that_waits_for_each_result_warns_about_idle_workers(name: str) -> None:
-    said = warnings(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
-    assert f"the strategy {name} waits for each result" in said
-    assert "one of the 4 workers has work" in said
+    messages = warnings(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
+    assert f"the strategy {name} waits for each result" in messages
+    assert "one of the 4 workers has work" in messages
 
 
 @pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
@@ -114,5 +114,5 @@ def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
         "    refresh_growth: float = 0.0\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    said = warnings(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
-    assert ("add refresh_growth" in said) == is_warned
+    messages = warnings(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
+    assert ("add refresh_growth" in messages) == is_warned

@@ -197,10 +197,10 @@ def test_an_unknown_format_is_refused_with_the_known_ones(history: History) -> N
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
 def test_existing_data_are_no_trials_and_are_written_on_request(format: Format, tmp_path: Path) -> None:
     events = SyntheticLog(trials=5).events()
-    known = ExistingTaken(
+    existing = ExistingTaken(
         time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), unmatched=1, first_unmatched="row 3: x=9"
     )
-    without, history = fold(events), fold([events[0], known, *events[1:]])
+    without, history = fold(events), fold([events[0], existing, *events[1:]])
     assert export(history, format) == export(without, format)
     path = tmp_path / f"known.{format}"
     path.write_bytes(export(history, format, table="existing"))

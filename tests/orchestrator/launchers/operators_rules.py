@@ -37,16 +37,16 @@ _RAY_OPTIONS = {option.removeprefix("--") for parameter in start.params for opti
 
 def check(manifests: Iterable[Manifest]) -> None:
     """Raises ValueError that names the first thing that is refused."""
-    made = list(manifests)
-    for manifest in made:
+    items = list(manifests)
+    for manifest in items:
         if manifest.get("kind") == "RayJob":
             _RayJob.model_validate(manifest)
         else:
             _check_known(manifest)
             _require(_SUBDOMAIN.fullmatch(manifest["metadata"]["name"]), f"name {manifest['metadata']['name']!r}")
             _check_resources(manifest.get("spec", {}).get("resources", {}))
-    names = {(one["kind"], one["metadata"]["name"]) for one in made}
-    for job in (one for one in made if one["kind"] == "RayJob"):
+    names = {(one["kind"], one["metadata"]["name"]) for one in items}
+    for job in (one for one in items if one["kind"] == "RayJob"):
         for reference in _references(job["spec"]["rayClusterSpec"]):
             _require(reference in names, f"{reference} is not among the manifests")
 
@@ -131,8 +131,8 @@ class _Cluster(_Model):
 
     @model_validator(mode="after")
     def has_a_ray_that_knows_tokens(self) -> Self:
-        found = re.match(r"(\d+)\.(\d+)", self.ray_version)
-        version = (int(found[1]), int(found[2])) if found else (0, 0)
+        match = re.match(r"(\d+)\.(\d+)", self.ray_version)
+        version = (int(match[1]), int(match[2])) if match else (0, 0)
         is_new = self.auth_options.mode == "disabled" or version >= _FIRST_WITH_TOKEN
         _require(is_new, f"rayVersion must be >= 2.52 for tokens, got {self.ray_version}")
         names = [group.group_name for group in self.worker_group_specs]

@@ -33,19 +33,19 @@ def settings_of(store: str = "sqlite", **workers: Any) -> Settings:
 
 def manifests(run: str = "first", store: str = "sqlite", pods: Pods | None = None, **workers: Any) -> dict[str, Any]:
     settings = settings_of(store, **workers)
-    made = manifests_for(pods or Pods(image="registry.example/bbkb:1"), settings, TEXT, run, "a token")
-    return {one["kind"]: one for one in yaml.safe_load_all(as_yaml(made))}
+    documents = manifests_for(pods or Pods(image="registry.example/bbkb:1"), settings, TEXT, run, "a token")
+    return {one["kind"]: one for one in yaml.safe_load_all(as_yaml(documents))}
 
 
 def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> None:
-    made = manifests(pods=Pods(image="i", pods=3, cpus=4))
-    assert set(made) == {"Secret", "ConfigMap", "PersistentVolumeClaim", "RayJob"}
-    job = made["RayJob"]["spec"]
+    documents = manifests(pods=Pods(image="i", pods=3, cpus=4))
+    assert set(documents) == {"Secret", "ConfigMap", "PersistentVolumeClaim", "RayJob"}
+    job = documents["RayJob"]["spec"]
     assert job["entrypoint"].endswith("--set runs=/runs --workers 12 --run first --or-resume")
     head = job["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in head["volumes"]}
-    assert claims["runs"] == {"claimName": made["PersistentVolumeClaim"]["metadata"]["name"]}
-    assert made["ConfigMap"]["data"] == {"campaign.yaml": TEXT}
+    assert claims["runs"] == {"claimName": documents["PersistentVolumeClaim"]["metadata"]["name"]}
+    assert documents["ConfigMap"]["data"] == {"campaign.yaml": TEXT}
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> Non
     [({}, 20), ({"machines": 2, "cpus": 4}, 2), ({"machines": 6, "cpus": 2, "ray_train": True}, 1)],
 )
 def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any], count: int) -> None:
-    made = manifests(pods=Pods(image="registry.example/bbkb:1", pods=5, cpus=4, gpus=2), **workers)
-    check(made.values())
-    job = made["RayJob"]["spec"]
+    documents = manifests(pods=Pods(image="registry.example/bbkb:1", pods=5, cpus=4, gpus=2), **workers)
+    check(documents.values())
+    job = documents["RayJob"]["spec"]
     (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
     assert f" --workers {count} " in job["entrypoint"]
     assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (5, 5, 5), "nothing changes their number"
@@ -75,9 +75,9 @@ def test_the_example_in_deploy_is_what_the_code_writes_without_its_token() -> No
 
 
 def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secret() -> None:
-    made = manifests(store="postgresql://server/campaigns")
-    assert "PersistentVolumeClaim" not in made
-    head = made["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    documents = manifests(store="postgresql://server/campaigns")
+    assert "PersistentVolumeClaim" not in documents
+    head = documents["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     assert head["containers"][0]["envFrom"] == [{"secretRef": {"name": "first-store"}}]
 
 
@@ -90,9 +90,9 @@ def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secr
     ],
 )
 def test_whatever_is_asked_for_the_operators_rules_hold(run: str, pods: Pods) -> None:
-    made = manifests(run, pods=pods)
-    check(made.values())
-    cluster = made["RayJob"]["spec"]["rayClusterSpec"]
+    documents = manifests(run, pods=pods)
+    check(documents.values())
+    cluster = documents["RayJob"]["spec"]["rayClusterSpec"]
     assert cluster["authOptions"]["mode"] == "token"
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         assert group["template"]["spec"]["securityContext"]["runAsNonRoot"]
@@ -140,11 +140,11 @@ POD = f"{WORKERS}.template.spec.containers.0"
     ],
 )
 def test_an_error_in_a_value_is_found(place: str, value: object, message: str) -> None:
-    made = manifests()
-    node, last = _at(made, place.split("."))
+    documents = manifests()
+    node, last = _at(documents, place.split("."))
     node[last] = value
     with pytest.raises(ValueError, match=re.escape(message)):
-        check(made.values())
+        check(documents.values())
 
 
 def test_a_misspelt_key_is_found_wherever_it_stands() -> None:
@@ -153,11 +153,11 @@ def test_a_misspelt_key_is_found_wherever_it_stands() -> None:
     places = [place for place in _places(sound) if len(place) > 1 and place[-2] not in ("data", "stringData")]
     assert len(places) > 60
     for place in places:
-        made = copy.deepcopy(sound)
-        node, key = _at(made, place)
+        copied = copy.deepcopy(sound)
+        node, key = _at(copied, place)
         node[f"{key}z"] = node.pop(key)
         with pytest.raises(ValueError):
-            check(made.values())
+            check(copied.values())
 
 
 def _places(node: Any) -> Iterator[list[str]]:

@@ -201,10 +201,10 @@ def test_packing_refuses_what_json_cannot_hold() -> None:
 
 def test_existing_data_are_shown_apart() -> None:
     events = SyntheticLog(trials=10).events()
-    known = ExistingTaken(
+    existing = ExistingTaken(
         time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"
     )
-    cards = {card.name: card for card in summary_cards(fold([events[0], known, *events[1:]]))}
+    cards = {card.name: card for card in summary_cards(fold([events[0], existing, *events[1:]]))}
     assert cards["Existing data"] == Card("Existing data", "2", "results of <t>.csv, 1 more match no candidate")
     without = {card.name: card for card in summary_cards(fold(events))}
     assert cards["Best value"] != without["Best value"]  # the best of both

@@ -102,11 +102,11 @@ def test_a_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
     scan = os.scandir
 
     def renaming(path: str) -> Any:
-        found = list(scan(path))
-        for entry in found:
+        items = list(scan(path))
+        for entry in items:
             if entry.name == "draft.pt":
                 Path(entry.path).unlink()
-        return nullcontext(found)
+        return nullcontext(items)
 
     monkeypatch.setattr(os, "scandir", renaming)
     assert checkpoints_in(tmp_path) == Checkpoints(trials=1, size=5)

@@ -75,10 +75,10 @@ def table(of: Candidates, arms: list[int]) -> str:
 def test_every_row_finds_its_candidate_by_its_parameters(
     tmp_path_factory: pytest.TempPathFactory, arms: list[int]
 ) -> None:
-    found = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
-    assert found.arms == tuple(arms)
-    assert found.values == tuple(arm / 8 for arm in arms)
-    assert (found.unmatched, found.first_unmatched) == (0, "")
+    existing = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
+    assert existing.arms == tuple(arms)
+    assert existing.values == tuple(arm / 8 for arm in arms)
+    assert (existing.unmatched, existing.first_unmatched) == (0, "")
 
 
 def test_a_parquet_table_is_read_as_well(tmp_path: Path) -> None:
@@ -86,40 +86,40 @@ def test_a_parquet_table_is_read_as_well(tmp_path: Path) -> None:
     rows = [candidates().parameters(arm) for arm in (3, 5)]
     columns = {name: [row[name] for row in rows] for name in SPACE} | {"reward": [1.0, 2.0]}
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    found = read(DataStart(str(tmp_path / "t.parquet")), candidates(), "maximize", 0.0)
-    assert (found.arms, found.values) == ((3, 5), (1.0, 2.0))
+    existing = read(DataStart(str(tmp_path / "t.parquet")), candidates(), "maximize", 0.0)
+    assert (existing.arms, existing.values) == ((3, 5), (1.0, 2.0))
 
 
 def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) -> None:
     x = np.array([1 / 3, 2 / 3, 1e-5 / 7])
     of = Candidates(x[:, None], {"x": x})
-    found = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
-    assert (found.arms, found.values, found.unmatched) == ((0, 2), (1.0, 2.0), 1)
+    existing = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
+    assert (existing.arms, existing.values, existing.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
 def test_every_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
     rows = "".join(f"{value:.12g},1\n" for value in x)
-    found = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
-    assert (sorted(found.arms), found.unmatched) == (list(range(300)), 0)
+    existing = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
+    assert (sorted(existing.arms), existing.unmatched) == (list(range(300)), 0)
 
 
 def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
-    found = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
-    assert (found.arms, found.values) == ((1, 2), (5.0, 7.0))
-    assert (found.unmatched, found.first_unmatched) == (2, "row 2 of the table: x=0.15")
-    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(found)
+    existing = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
+    assert (existing.arms, existing.values) == ((1, 2), (5.0, 7.0))
+    assert (existing.unmatched, existing.first_unmatched) == (2, "row 2 of the table: x=0.15")
+    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(existing)
 
 
 def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
-    found = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
-    assert (found.arms, found.values, found.unmatched) == ((10, 0), (1.0, 2.0), 2)
+    existing = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
+    assert (existing.arms, existing.values, existing.unmatched) == ((10, 0), (1.0, 2.0), 2)
 
 
 def test_a_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
     lengths = np.array([7.0, 8.0])
-    found = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
-    assert (found.arms, found.unmatched) == ((1,), 1)
+    existing = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
+    assert (existing.arms, existing.unmatched) == ((1,), 1)
 
 
 def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_rows_is_taken(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
             "budget": {"evaluations": 3},
         }
     )
-    made = runs.create(settings, grid(), "", None, "")
-    with made.store() as store:
-        store.claim(made.name, "test").append(evaluations(settings.resolved()) if events is None else events)
-    return made
+    new_run = runs.create(settings, grid(), "", None, "")
+    with new_run.store() as store:
+        store.claim(new_run.name, "test").append(evaluations(settings.resolved()) if events is None else events)
+    return new_run
 
 
 def evaluations(settings: dict[str, Any]) -> list[Event]:
@@ -207,9 +207,9 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
 def test_another_runs_evaluations_are_read_from_its_folder_or_its_database(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     for start in (DataStart(str(run.folder)), DataStart(run.store_url, campaign=run.name)):
-        found = read(start, grid(), "minimize", 3.0)
-        assert (found.arms, found.values, found.unmatched) == ((4, 4), (0.25, 0.75), 0)
-        assert (found.source, found.time) == (f"run {run.name}", 3.0)
+        existing = read(start, grid(), "minimize", 3.0)
+        assert (existing.arms, existing.values, existing.unmatched) == ((4, 4), (0.25, 0.75), 0)
+        assert (existing.source, existing.time) == (f"run {run.name}", 3.0)
 
 
 def test_a_run_over_other_candidates_matches_where_parameters_are_equal(tmp_path: Path) -> None:

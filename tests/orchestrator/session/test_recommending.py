@@ -137,8 +137,8 @@ def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
         "early_stopping": rule,
     }
     space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
-    found = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
-    rows, events = found._history.trials, open_run(found.folder).events()
+    result = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
+    rows, events = result._history.trials, open_run(result.folder).events()
     finished: set[int] = set()
     for event in events:
         if isinstance(event, ModelRefreshed):

@@ -38,11 +38,11 @@ def resources(**workers: Any) -> Resources | None:
 
 
 def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
-    found = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
-    assert found is not None
-    assert found.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
-    assert found.workers.share_of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
-    assert found.largest == Share(cpus=3.0, gpus=2.0)
+    trial_resources = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
+    assert trial_resources is not None
+    assert trial_resources.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
+    assert trial_resources.workers.share_of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
+    assert trial_resources.largest == Share(cpus=3.0, gpus=2.0)
 
 
 def test_without_such_a_parameter_all_trials_take_the_same() -> None:
@@ -79,10 +79,10 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
 
 
 def test_a_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
-    found = resources(machines_from={"parameter": "gpus"}, cpus=2.0)
-    assert found is not None
-    assert found.workers.share_of({"gpus": 2}) == Share(cpus=2.0, gpus=0.0, machines=2)
-    assert found.largest.machines == 2
+    trial_resources = resources(machines_from={"parameter": "gpus"}, cpus=2.0)
+    assert trial_resources is not None
+    assert trial_resources.workers.share_of({"gpus": 2}) == Share(cpus=2.0, gpus=0.0, machines=2)
+    assert trial_resources.largest.machines == 2
     with pytest.raises(UserError, match="whole and >= 1; lr has"):
         resources(machines_from={"parameter": "lr"})
 

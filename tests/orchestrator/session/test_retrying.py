@@ -82,8 +82,8 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     before = fold(run.events())
     failed = [row.trial for row in before.trials if row.status == "failed"]
     assert failed
-    said = bbkb("resume", str(run.folder), "--retry-failed")
-    assert f"failed trials to be evaluated again: {len(failed)}" in said
+    text = bbkb("resume", str(run.folder), "--retry-failed")
+    assert f"failed trials to be evaluated again: {len(failed)}" in text
     history = fold(run.events())
     status = history.status()
     assert (status.succeeded, status.failed, status.outcome) == (10, 0, "finished")

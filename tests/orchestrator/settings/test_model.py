@@ -95,9 +95,9 @@ def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
 
 def test_a_table_with_a_target_is_the_objective() -> None:
     table = {"name": "x", "budget": {"evaluations": 5}, "candidates": {"table": "/t.csv", "target": "y"}}
-    made = from_mapping({**table, "objective": {"direction": "minimize"}})
-    assert made.objective.load(made.data.source()) is None
-    assert from_mapping(made.resolved()) == made
+    loaded = from_mapping({**table, "objective": {"direction": "minimize"}})
+    assert loaded.objective.load(loaded.data.source()) is None
+    assert from_mapping(loaded.resolved()) == loaded
 
 
 def test_an_objective_with_its_own_candidates_needs_no_space() -> None:
@@ -112,12 +112,12 @@ def test_a_strategy_may_come_from_anywhere() -> None:
 
 def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
     section = {"outputs": "rank", "kernel": {"name": "rbf"}}
-    made = from_mapping({**SMALL, "model": section})
-    assert made == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})
-    assert isinstance(made.strategy, BBKB)
-    assert made.strategy.model is not None
-    assert (made.strategy.model.outputs, made.strategy.model.kernel.name) == ("rank", "rbf")
-    assert from_mapping(made.resolved()) == made
+    loaded = from_mapping({**SMALL, "model": section})
+    assert loaded == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})
+    assert isinstance(loaded.strategy, BBKB)
+    assert loaded.strategy.model is not None
+    assert (loaded.strategy.model.outputs, loaded.strategy.model.kernel.name) == ("rank", "rbf")
+    assert from_mapping(loaded.resolved()) == loaded
     assert (
         from_mapping({**SMALL, "model": section, "strategy": {"name": "uniform"}}).strategy == STRATEGIES["uniform"]()
     )
@@ -162,11 +162,11 @@ _campaign = st.fixed_dictionaries(
 @settings(max_examples=examples(60), deadline=None)
 @given(campaign=_campaign)
 def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, Any]) -> None:
-    made = from_mapping(campaign)
-    resolved = made.resolved()
-    assert from_mapping(json.loads(json.dumps(resolved))) == made
-    assert from_mapping(yaml.safe_load(write(resolved))) == made
-    assert isinstance(made, Settings)
+    loaded = from_mapping(campaign)
+    resolved = loaded.resolved()
+    assert from_mapping(json.loads(json.dumps(resolved))) == loaded
+    assert from_mapping(yaml.safe_load(write(resolved))) == loaded
+    assert isinstance(loaded, Settings)
     # several objectives, and constraints, are written where there are any
     assert set(Settings.model_fields) - set(resolved) <= {"objectives", "constraints"}
     assert set(resolved) <= set(Settings.model_fields)

@@ -17,12 +17,12 @@ def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
         "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n"
         "candidates: {table: t.csv}\nstore: sqlite:///log.db\ndata: {folder: sets}\nruns: out\n"
     )
-    made = load(folder / "x.yaml")
-    assert made.candidates.table == str(folder / "t.csv")
-    assert made.data.folder == str(folder / "sets")
-    assert made.store == f"sqlite:///{folder / 'log.db'}"
-    assert made.objective.options == PythonCallable("m:f", (str(folder), str(Path.cwd())))
-    assert made.runs == str(Path.cwd() / "out"), "results belong where the user is"
+    loaded = load(folder / "x.yaml")
+    assert loaded.candidates.table == str(folder / "t.csv")
+    assert loaded.data.folder == str(folder / "sets")
+    assert loaded.store == f"sqlite:///{folder / 'log.db'}"
+    assert loaded.objective.options == PythonCallable("m:f", (str(folder), str(Path.cwd())))
+    assert loaded.runs == str(Path.cwd() / "out"), "results belong where the user is"
     assert load(folder / "x.yaml", ["store=sqlite:////db"]).store == "sqlite:////db"
     assert load(folder / "x.yaml", ["store=postgresql://h/db"]).store == "postgresql://h/db"
 
@@ -43,10 +43,10 @@ def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
         "name: x\nbudget: {evaluations: 5}\nobjective: {command: 'run {a}', options: {memory_bytes: 5}}\n"
         "space: {a: {low: 0, high: 1}}\n"
     )
-    made = load(tmp_path / "x.yaml")
-    assert made.objective.options == ShellCommand("run {a}", str(tmp_path), memory_bytes=5)
-    assert made.objective.load(made.data.source()) is made.objective.options
-    assert from_mapping(made.resolved()) == made
+    loaded = load(tmp_path / "x.yaml")
+    assert loaded.objective.options == ShellCommand("run {a}", str(tmp_path), memory_bytes=5)
+    assert loaded.objective.load(loaded.data.source()) is loaded.objective.options
+    assert from_mapping(loaded.resolved()) == loaded
     elsewhere = load(tmp_path / "x.yaml", ["objective.options={working_directory: ..}"])
     assert isinstance(elsewhere.objective.options, ShellCommand)
     assert elsewhere.objective.options.working_directory == str(tmp_path.parent)

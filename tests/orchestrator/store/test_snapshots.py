@@ -107,8 +107,8 @@ def test_a_session_leaves_a_snapshot_of_its_end(tmp_path: Path) -> None:
 
     parts = build(settings)
     candidates: Candidates = parts.problem.candidates
-    made = runs.create(settings, candidates, parts.description, None, "test", None)
-    open_session(made, settings).run()
-    events = made.events()
-    with made.store() as store:
-        assert snapshots.load(store, made.name) == (len(events), fold(events))
+    new_run = runs.create(settings, candidates, parts.description, None, "test", None)
+    open_session(new_run, settings).run()
+    events = new_run.events()
+    with new_run.store() as store:
+        assert snapshots.load(store, new_run.name) == (len(events), fold(events))

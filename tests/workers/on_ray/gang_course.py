@@ -96,31 +96,31 @@ def groups() -> list[str]:
 def closed(executor: RayExecutor, folder: str, name: str) -> dict[str, Any]:
     """Outcomes of the executor, which is then closed; waits until its processes and groups are
     gone."""
-    found = outcomes(executor)
+    by_trial = outcomes(executor)
     executor.close()
     pids = wait_for_pids(folder, name)
     wait_for(lambda: not any(map(is_alive, pids)) and not groups())
-    return {"outcomes": found}
+    return {"outcomes": by_trial}
 
 
 def sums(folder: str) -> dict[str, Any]:
     executor = executor_of(function("total"), "sums")
     executor.submit([Attempt(i, i, {"x": float(i)}, 0) for i in range(3)])
-    found = outcomes(executor)
+    by_trial = outcomes(executor)
     made = groups()
     executor.close()
     wait_for(lambda: not groups())
-    return {"slots": executor.slots, "outcomes": found, "groups": made}
+    return {"slots": executor.slots, "outcomes": by_trial, "groups": made}
 
 
 def evaluated(objective: Objective, name: str) -> dict[str, Any]:
     """The outcome of one evaluation with x = 4; its group is gone."""
     executor = executor_of(objective, name)
     executor.submit([Attempt(0, 0, {"x": 4.0}, 0)])
-    found = outcomes(executor)
+    by_trial = outcomes(executor)
     executor.close()
     wait_for(lambda: not groups())
-    return {"outcomes": found}
+    return {"outcomes": by_trial}
 
 
 def command(folder: str) -> dict[str, Any]:
@@ -265,10 +265,10 @@ def train(
     whole = {"at": folder, "name": name, "workers": 2, **parameters}
     executor.submit([Attempt(i, i, {"x": float(i + 1), **whole}, 0) for i in range(count)])
     then(executor)
-    found = outcomes(executor)
+    by_trial = outcomes(executor)
     executor.close()
     wait_for(lambda: not groups())
-    return {"slots": executor.slots, "outcomes": found}
+    return {"slots": executor.slots, "outcomes": by_trial}
 
 
 def trained(folder: str) -> dict[str, Any]:

@@ -123,18 +123,18 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
         timeout=290,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(out.read_text())
-    print(done.stdout, found)
-    assert (found["reason"], found["first"]) == ("stopped on request, after its running evaluations", 2)
-    assert max(found["slots"]) == 6
-    assert found["slots"][-1] == 3
-    assert set(found["failures"]) <= {"node lost"}
-    assert len(found["failures"]) <= 6  # what ran on the three nodes, and what Ray sent there before it knew
+    document = json.loads(out.read_text())
+    print(done.stdout, document)
+    assert (document["reason"], document["first"]) == ("stopped on request, after its running evaluations", 2)
+    assert max(document["slots"]) == 6
+    assert document["slots"][-1] == 3
+    assert set(document["failures"]) <= {"node lost"}
+    assert len(document["failures"]) <= 6  # what ran on the three nodes, and what Ray sent there before it knew
     assert (
-        found["least_in_flight"] == 6
+        document["least_in_flight"] == 6
     )  # in steady state no place is left empty; the benchmark shows the time it takes
-    assert found["numbers"][-1] <= 9  # six at a time, and up to three whose names were not free yet
-    assert found["processes"] <= 12  # six, those that replace what the nodes took along, and a few to spare
+    assert document["numbers"][-1] <= 9  # six at a time, and up to three whose names were not free yet
+    assert document["processes"] <= 12  # six, those that replace what the nodes took along, and a few to spare
 
 
 def test_need_that_fits_no_node_is_refused_with_the_list_of_nodes() -> None:

@@ -64,7 +64,7 @@ def test_early_steps_count_as_more_reliable_where_they_show_the_end() -> None:
 def test_a_fit_takes_whole_trials_within_its_limit_and_the_best_of_them() -> None:
     sizes = np.full(500, 6)
     scores = np.random.default_rng(0).normal(size=500)
-    chosen = chosen_trials(scores, sizes)
-    assert sizes[chosen].sum() <= MOST_VALUES
-    assert set(np.argsort(-scores)[:10]) <= set(chosen.tolist())
+    positions = chosen_trials(scores, sizes)
+    assert sizes[positions].sum() <= MOST_VALUES
+    assert set(np.argsort(-scores)[:10]) <= set(positions.tolist())
     assert chosen_trials(scores[:20], sizes[:20]).tolist() == list(range(20))

@@ -109,10 +109,10 @@ def test_the_first_fit_can_be_earlier() -> None:
 
 def test_a_fit_looks_at_a_bounded_number_of_arms_with_the_best_among_them() -> None:
     scores = np.random.default_rng(0).normal(size=5000)
-    chosen = chosen_for_fit(scores)
-    assert len(chosen) == len(set(chosen.tolist())) == MOST_ARMS
-    assert set(np.argsort(-scores)[:100].tolist()) <= set(chosen.tolist())
-    assert scores[chosen].min() == scores.min()
+    positions = chosen_for_fit(scores)
+    assert len(positions) == len(set(positions.tolist())) == MOST_ARMS
+    assert set(np.argsort(-scores)[:100].tolist()) <= set(positions.tolist())
+    assert scores[positions].min() == scores.min()
 
 
 def test_the_linear_kernel_has_nothing_to_fit() -> None:

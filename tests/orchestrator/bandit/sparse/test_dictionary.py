@@ -39,9 +39,9 @@ def test_resampling_by_arms_includes_an_arm_with_its_summed_probability() -> Non
 def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling: Resampling) -> None:
     pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
     for seed in range(20):
-        drawn = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
-        assert 5 in drawn
-        assert set(drawn.tolist()) <= {2, 5, 8}
+        atoms = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
+        assert 5 in atoms
+        assert set(atoms.tolist()) <= {2, 5, 8}
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
@@ -91,8 +91,8 @@ def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_a
         _, expected, _ = model.fit(Pulls.of(others, np.zeros(12)), pulls.arms).moments(np.array([arm]))
         for dictionary in (pulls.arms, np.setdiff1d(pulls.arms, [arm])):
             _, variance, rows = model.fit(pulls, dictionary).moments(np.array([arm]))
-            found = without_own_pulls(pulls.counts[[arm]], variance, np.vecdot(rows, rows))
-            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+            variances = without_own_pulls(pulls.counts[[arm]], variance, np.vecdot(rows, rows))
+            np.testing.assert_allclose(variances, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_a_stable_draw_changes_with_the_probabilities_only() -> None:

@@ -48,8 +48,8 @@ def exact_scores(kernel: AnyKernel, rows: NDArray[np.float64], regularization: f
 @pytest.mark.parametrize("regularization", [1.0, 0.1, 0.01])
 def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization: float) -> None:
     kernel, rows = RBF(2.0), points(800)
-    drawn = bless(kernel, rows, one_pull_each(800), regularization, np.random.default_rng(1))
-    ratio = drawn.scores(kernel, rows, regularization) / exact_scores(kernel, rows, regularization)
+    dictionary = bless(kernel, rows, one_pull_each(800), regularization, np.random.default_rng(1))
+    ratio = dictionary.scores(kernel, rows, regularization) / exact_scores(kernel, rows, regularization)
     assert ratio.min() >= 1 / 3
     assert ratio.max() <= 3
 
@@ -57,8 +57,8 @@ def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization
 def test_the_dictionary_is_a_few_times_the_effective_dimension() -> None:
     kernel, rows = RBF(2.0), points(1500, d=2)
     dimension = exact_scores(kernel, rows, 0.1).sum()
-    drawn = bless(kernel, rows, one_pull_each(1500), 0.1, np.random.default_rng(0))
-    assert 2 * dimension < len(drawn.members) < 9 * dimension
+    dictionary = bless(kernel, rows, one_pull_each(1500), 0.1, np.random.default_rng(0))
+    assert 2 * dimension < len(dictionary.members) < 9 * dimension
 
 
 def test_kernel_entries_grow_nearly_linearly_and_never_are_an_n_by_n_matrix() -> None:
@@ -79,36 +79,36 @@ def test_members_are_distinct_rows_ascending_with_positive_weights(
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)  # with duplicates and near-duplicates
     counts = rng.integers(1, 6, size=len(array(model.arms)))
-    drawn = bless(model.kernel, array(model.arms), counts, 10**exponent, rng)
-    assert drawn.members.tolist() == sorted(set(drawn.members.tolist()))
-    assert drawn.members.min() >= 0
-    assert drawn.members.max() < len(array(model.arms))
-    assert (drawn.weights > 0).all()
-    assert not drawn.members.flags.writeable
-    assert np.isfinite(drawn.scores(model.kernel, array(model.arms), 10**exponent)).all()
+    dictionary = bless(model.kernel, array(model.arms), counts, 10**exponent, rng)
+    assert dictionary.members.tolist() == sorted(set(dictionary.members.tolist()))
+    assert dictionary.members.min() >= 0
+    assert dictionary.members.max() < len(array(model.arms))
+    assert (dictionary.weights > 0).all()
+    assert not dictionary.members.flags.writeable
+    assert np.isfinite(dictionary.scores(model.kernel, array(model.arms), 10**exponent)).all()
 
 
 def test_pulls_of_one_arm_are_one_row_with_a_count() -> None:
     kernel, distinct, counts = RBF(1.0), points(60, d=2), np.random.default_rng(3).integers(1, 9, size=60)
     repeated = np.repeat(distinct, counts, axis=0)
     exact = exact_scores(kernel, repeated, 0.05)[np.cumsum(counts) - 1]
-    drawn = bless(kernel, distinct, counts, 0.05, np.random.default_rng(0))
-    ratio = drawn.scores(kernel, distinct, 0.05) / exact
+    dictionary = bless(kernel, distinct, counts, 0.05, np.random.default_rng(0))
+    ratio = dictionary.scores(kernel, distinct, 0.05) / exact
     assert ratio.min() >= 1 / 3
     assert ratio.max() <= 3
 
 
 def test_equal_rows_need_few_atoms() -> None:
     rows = np.zeros((500, 3))
-    drawn = bless(RBF(1.0), rows, one_pull_each(500), 0.1, np.random.default_rng(0))
-    assert len(drawn.members) <= 8 * 1 + 2  # d_eff is below 1, so at most ⌈8 · (estimate of it)⌉ are drawn
-    np.testing.assert_allclose(drawn.scores(RBF(1.0), rows, 0.1), 1 / 500.1, rtol=1.0)
+    dictionary = bless(RBF(1.0), rows, one_pull_each(500), 0.1, np.random.default_rng(0))
+    assert len(dictionary.members) <= 8 * 1 + 2  # d_eff is below 1, so at most ⌈8 · (estimate of it)⌉ are drawn
+    np.testing.assert_allclose(dictionary.scores(RBF(1.0), rows, 0.1), 1 / 500.1, rtol=1.0)
 
 
 @pytest.mark.parametrize("regularization", [1e-8, 1.0, 1e4])
 def test_a_single_row_is_the_dictionary(regularization: float) -> None:
-    drawn = bless(RBF(1.0), np.zeros((1, 2)), np.array([1]), regularization, np.random.default_rng(0))
-    assert drawn.members.tolist() == [0]
+    dictionary = bless(RBF(1.0), np.zeros((1, 2)), np.array([1]), regularization, np.random.default_rng(0))
+    assert dictionary.members.tolist() == [0]
 
 
 def test_the_same_generator_gives_the_same_dictionary() -> None:

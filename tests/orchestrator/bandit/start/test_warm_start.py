@@ -68,8 +68,8 @@ def test_random_arms_differ_as_long_as_there_are_enough() -> None:
 
 def test_random_arms_are_uniform() -> None:
     rng = np.random.default_rng(0)
-    drawn = np.bincount([RandomStart().draw(model(count=4), rng)[0] for _ in range(4000)], minlength=4)
-    assert abs(drawn - 1000).max() < 150  # five standard deviations
+    counts = np.bincount([RandomStart().draw(model(count=4), rng)[0] for _ in range(4000)], minlength=4)
+    assert abs(counts - 1000).max() < 150  # five standard deviations
 
 
 def test_existing_data_pull_nothing() -> None:

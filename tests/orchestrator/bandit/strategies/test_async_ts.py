@@ -52,8 +52,8 @@ def test_arms_are_chosen_as_often_as_they_are_the_argmax_of_a_dense_posterior_dr
     strategy = replace(WILD, batch_size=4000)
     state = sparse_state()
     frequencies = np.bincount(arms_of(strategy.ask(state, (), 4000)), minlength=12) / 4000
-    drawn = dense_draws(state, strategy.width_at(state), 40_000)
-    expected = np.bincount(drawn.argmax(axis=1), minlength=12) / 40_000
+    draws = dense_draws(state, strategy.width_at(state), 40_000)
+    expected = np.bincount(draws.argmax(axis=1), minlength=12) / 40_000
     # five standard deviations of a difference of frequencies are below 0.042
     np.testing.assert_allclose(frequencies, expected, atol=0.042)
     assert (expected > 0.05).sum() >= 3, "else nothing is shown"

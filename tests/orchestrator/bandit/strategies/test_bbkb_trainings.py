@@ -39,8 +39,8 @@ def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState |
     state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
     curves = [curve_of(features, trial, trial) for trial in range(known, trials)]
     paused = [trial for trial in range(trials) if trial % 2]
-    seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(trials))
+    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+    return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), observations, np.random.default_rng(trials))
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def test_a_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_c
         if has_diverged:
             curves[best] = curves[best].after(5, math.nan)
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-        state = bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), seen, np.random.default_rng(0))
+        observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+        state = bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), observations, np.random.default_rng(0))
         competing = PausedTrials(state, (), 2.0)
         tops = [competing.take(-100.0, 0.0) for _ in paused]
         taken.append({top.trial for top in tops if top is not None})
@@ -109,9 +109,11 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         stopped = [curve_of(features, 2 * trial + 1, trial) for trial in range(1, 12)]
         first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        seen = [Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in (first, *stopped)]
-        seen.append(Observation(200, 0.3))  # a result without a curve shows no rise
-        state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), seen, np.random.default_rng(0))
+        observations = [
+            Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in (first, *stopped)
+        ]
+        observations.append(Observation(200, 0.3))  # a result without a curve shows no rise
+        state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), observations, np.random.default_rng(0))
         trials = [one.trial for one in stopped]
         predictions = state.predictions(trials)
         assert predictions is not None
@@ -127,9 +129,9 @@ def test_paused_trials_that_do_not_compete_are_neither_continued_nor_begun_again
     state = bbkb.init(Arms.of(small, repeats=True), np.random.default_rng(0))
     curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
     paused = [trial for trial in range(TRIALS) if trial % 2]
-    seen = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
     told = bbkb.with_curves(state, curves, paused, LAST, compete=False)
-    chosen = bbkb.ask(bbkb.tell(told, seen, np.random.default_rng(1)), (), 20)
+    chosen = bbkb.ask(bbkb.tell(told, observations, np.random.default_rng(1)), (), 20)
     assert isinstance(chosen, Choose)
     assert [pick.trial for pick in chosen.picks] == [None] * len(chosen.picks)
     assert not {pick.arm for pick in chosen.picks} & set(paused)

@@ -32,8 +32,8 @@ def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
     for number in range(rounds):
         decision = strategy.ask(state, (), 4)
         assert isinstance(decision, Choose)
-        seen = [Observation(pick.arm, reward(pick.arm)) for pick in decision.picks]
-        state = strategy.tell(state, seen, np.random.default_rng([7, 1, number]))
+        observations = [Observation(pick.arm, reward(pick.arm)) for pick in decision.picks]
+        state = strategy.tell(state, observations, np.random.default_rng([7, 1, number]))
     return strategy, state
 
 
@@ -41,9 +41,9 @@ def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
 def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str) -> None:
     strategy, state = strategy_and_state(name, 6)
     decision = choice(strategy.ask(state, (), 4))
-    chosen = [pick.arm for pick in decision.picks]
-    failed = [arm for arm in range(40) if arm not in chosen][:3]
-    good = [Observation(arm, reward(arm)) for arm in chosen]
+    arms = [pick.arm for pick in decision.picks]
+    failed = [arm for arm in range(40) if arm not in arms][:3]
+    good = [Observation(arm, reward(arm)) for arm in arms]
     clean = strategy.tell(state, good, np.random.default_rng(8))
     mixed = strategy.tell(state, [*(Observation(arm, None) for arm in failed), *good], np.random.default_rng(8))
     assert mixed.pulls == clean.pulls
@@ -80,9 +80,9 @@ def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(n
     decision = choice(strategy.ask(state, (), 4))
     arms = [pick.arm for pick in decision.picks]
     state = strategy.tell(state, [Observation(arm, None) for arm in arms], np.random.default_rng(8))
-    seen = [Observation(arm, reward(arm)) for arm in arms]
+    observations = [Observation(arm, reward(arm)) for arm in arms]
     assert isinstance(strategy.ask(state, arms, 4), Choose | Wait)
-    after = strategy.tell(state, seen, np.random.default_rng(9))
+    after = strategy.tell(state, observations, np.random.default_rng(9))
     assert after.pulls == state.pulls.add(arms, [reward(arm) for arm in arms])
-    restored = strategy.restore(state, seen, strategy.recorded(after))
+    restored = strategy.restore(state, observations, strategy.recorded(after))
     assert strategy.ask(restored, (), 3) == strategy.ask(after, (), 3)

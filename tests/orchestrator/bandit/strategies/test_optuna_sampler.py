@@ -68,9 +68,9 @@ def test_a_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
     for number in range(12):
         decision = strategy.ask(live, (), 2)
         assert isinstance(decision, Choose)
-        seen = [Observation(pick.arm, float(arms.features[pick.arm].sum())) for pick in decision.picks]
-        live = strategy.tell(live, seen, np.random.default_rng(number))
-        restored = strategy.restore(restored, seen, strategy.recorded(live))
+        observations = [Observation(pick.arm, float(arms.features[pick.arm].sum())) for pick in decision.picks]
+        live = strategy.tell(live, observations, np.random.default_rng(number))
+        restored = strategy.restore(restored, observations, strategy.recorded(live))
     assert restored == live
     assert strategy.ask(restored, (), 3) == strategy.ask(live, (), 3)
     assert live.study_notes or any(live.notes)

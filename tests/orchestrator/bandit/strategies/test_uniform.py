@@ -14,10 +14,10 @@ def test_arms_are_uniform_over_those_not_set_aside() -> None:
     state = uniform.tell(state, [Observation(3, None), Observation(7, None)], np.random.default_rng(0))
     decision = uniform.ask(state, (), 4000)
     assert isinstance(decision, Choose)
-    drawn = np.bincount([pick.arm for pick in decision.picks], minlength=10)
-    assert drawn[[3, 7]].tolist() == [0, 0]
+    counts = np.bincount([pick.arm for pick in decision.picks], minlength=10)
+    assert counts[[3, 7]].tolist() == [0, 0]
     # five standard deviations of a count with mean 500 are below 110
-    assert abs(drawn[np.setdiff1d(np.arange(10), [3, 7])] - 500).max() < 110
+    assert abs(counts[np.setdiff1d(np.arange(10), [3, 7])] - 500).max() < 110
 
 
 def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:

@@ -12,8 +12,8 @@ Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize("template", ["function", "command", "table"])
 def test_what_is_written_runs(bbkb: Bbkb, tmp_path: Path, template: str) -> None:
-    made = bbkb(tmp_path, "init", "my_campaign.yaml", "--template", template, "--evaluations", "4", "--workers", "1")
-    assert made.returncode == 0, made.stderr
+    done = bbkb(tmp_path, "init", "my_campaign.yaml", "--template", template, "--evaluations", "4", "--workers", "1")
+    assert done.returncode == 0, done.stderr
     executor = "simulated" if template == "table" else "inline"
     done = bbkb(tmp_path, "run", "my_campaign.yaml", "--set", f"workers.executor={executor}")
     assert done.returncode == 0, done.stderr
@@ -21,22 +21,22 @@ def test_what_is_written_runs(bbkb: Bbkb, tmp_path: Path, template: str) -> None
 
 
 def test_a_name_of_any_letters_or_a_number_gives_a_file_that_is_valid(bbkb: Bbkb, tmp_path: Path) -> None:
-    made = bbkb(tmp_path, "init", "2026 §.yaml", "--template", "function")
-    assert "bbkb run '2026 §.yaml'" in made.stdout
+    done = bbkb(tmp_path, "init", "2026 §.yaml", "--template", "function")
+    assert "bbkb run '2026 §.yaml'" in done.stdout
     checked = bbkb(tmp_path, "validate", "2026 §.yaml")
     assert checked.returncode == 0, checked.stderr
 
 
 def test_where_nobody_answers_a_function_is_tuned(bbkb: Bbkb, tmp_path: Path) -> None:
-    made = bbkb(tmp_path, "init", text="")
-    assert made.returncode == 0, made.stderr
+    done = bbkb(tmp_path, "init", text="")
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "objective.py").is_file()
-    assert made.stdout.count("command") == 1  # of the choices, which the question lists
+    assert done.stdout.count("command") == 1  # of the choices, which the question lists
 
 
 def test_without_a_template_it_asks(bbkb: Bbkb, tmp_path: Path) -> None:
-    made = bbkb(tmp_path, "init", text="command\n")
-    assert made.returncode == 0, made.stderr
+    done = bbkb(tmp_path, "init", text="command\n")
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "train.py").is_file()
     assert "command:" in (tmp_path / "campaign.yaml").read_text()
 

@@ -33,10 +33,10 @@ def bbkb(*arguments: str) -> str:
 
 
 def test_slurm_writes_a_script_and_says_how_to_start_it_and_what_follows_from_what(folder: Path) -> None:
-    said = bbkb("slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--run", "first", "--set", "seed=4")
+    text = bbkb("slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--run", "first", "--set", "seed=4")
     script = folder / "first.sbatch"
-    assert f"to start it: sbatch {script}" in said
-    assert "workers.count 6 3 nodes, 1 CPU an evaluation" in said
+    assert f"to start it: sbatch {script}" in text
+    assert "workers.count 6 3 nodes, 1 CPU an evaluation" in text
     assert f"bbkb run {folder / 'campaign.yaml'} --set seed=4 --workers 6 " in script.read_text()
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
@@ -88,23 +88,23 @@ def test_an_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
 
 def test_a_path_with_a_space_is_one_word_of_the_command_that_is_shown(folder: Path) -> None:
     (folder / "my folder").mkdir()
-    said = bbkb("slurm", "campaign.yaml", "--output", "my folder/a.sbatch")
-    assert f"to start it: sbatch '{folder}/my folder/a.sbatch'" in said
+    text = bbkb("slurm", "campaign.yaml", "--output", "my folder/a.sbatch")
+    assert f"to start it: sbatch '{folder}/my folder/a.sbatch'" in text
 
 
 def test_a_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
-    said = bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs")
-    assert "RAY_AUTH_MODE=token ray job submit --address http://127.0.0.1:8265" in said
-    assert "--set runs=/shared/runs --run sine --or-resume" in said
+    text = bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs")
+    assert "RAY_AUTH_MODE=token ray job submit --address http://127.0.0.1:8265" in text
+    assert "--set runs=/shared/runs --run sine --or-resume" in text
 
 
 def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_printed(folder: Path) -> None:
-    said = bbkb("kuberay", "campaign.yaml", "--image", "registry.example/bbkb:1", "--run", "first")
+    text = bbkb("kuberay", "campaign.yaml", "--image", "registry.example/bbkb:1", "--run", "first")
     file = folder / "first.kuberay.yaml"
     assert file.stat().st_mode & 0o777 == 0o600
     secret = next(one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Secret")
     assert len(secret["stringData"]["auth_token"]) == 64
-    assert secret["stringData"]["auth_token"] not in said
+    assert secret["stringData"]["auth_token"] not in text
 
 
 def test_a_name_that_is_none_is_refused(folder: Path) -> None:

@@ -57,7 +57,7 @@ def test_arguments_with_a_dash_are_read_by_argparse() -> None:
 
 def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "retries": 0}}
-    made = tune(
+    result = tune(
         lambda x: float("nan"),
         {"x": Range(0.0, 1.0)},
         direction="maximize",
@@ -66,7 +66,7 @@ def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
         settings=settings,
     )
     with pytest.raises(RunError, match="no evaluation has succeeded"):
-        CliRunner().invoke(app, ["best", str(made.folder)], catch_exceptions=False)
+        CliRunner().invoke(app, ["best", str(result.folder)], catch_exceptions=False)
 
 
 def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: Path) -> None:
