@@ -1,6 +1,6 @@
 """Candidates whose number grows during a search: their space, and the candidates that are appended.
 
-`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.grown` appends
+`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.append` appends
 them, now or when a log is read again. An `Appended` has values instead of features, so that it can
 be stored and read.
 """

@@ -53,7 +53,7 @@ class Identity:
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
-        """Return the identity that `written` wrote; None for any other text."""
+        """Return the identity that `to_text` wrote; None for any other text."""
         try:
             fields = json.loads(text)
             return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))

@@ -33,7 +33,7 @@ class Holding:
 
     epoch: int  # the number of the session that may write
     holder: str = ""  # the process for display; empty when there is none
-    identity: str = ""  # the process as `Identity.written` gives it
+    identity: str = ""  # the process as `Identity.to_text` gives it
     since: float = 0.0  # when it took the campaign, in seconds on its own clock
     last_beat: float = 0.0  # its last heartbeat, in seconds on its own clock
     beats: int = 0  # the number of its heartbeats
