@@ -205,7 +205,7 @@ class BBKB(SparseStrategy[SparseState]):
             other, reason = self._other_arm(state, workspace)
             top = workspace.queue.top() if other is None else other
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
-            if prospect is None and continued is None and (other is None or reason == VERIFICATION):
+            if prospect is None and continued is None:
                 prospect = self._prospect(state, workspace, top if other is None else workspace.queue.top())
             pick = workspace.append(top if continued is None else continued.arm)
             picks.append(replace(pick, reason=reason) if continued is None else replace(pick, trial=continued.trial))
@@ -241,7 +241,8 @@ class BBKB(SparseStrategy[SparseState]):
 
     def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect | None:
         """Return what further evaluations promise, `top` being the arm of the queue's largest
-        bound; arms that only verification repeats count, as they do where the model decides."""
+        bound; arms that only verification repeats count, as they do where the model decides. The
+        reason of a pick changes nothing: a level that lacks evaluations promises no gain by itself."""
         arms = np.array([top], np.intp)
         if workspace.explores_places:
             chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))

@@ -144,3 +144,19 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
         return arms
 
     assert picked(strategy(coverage=0.25)) == picked(strategy(coverage=0.0))
+
+
+def test_a_choice_for_coverage_alone_promises_what_the_model_promises() -> None:
+    """Else the patience of `expected_gain_below` would begin again at each one."""
+    chooser, seen = strategy(), 0
+    for count in range(20, 44, 4):
+        state, _ = search(chooser, count)
+        for open_arms in ([], [int(state.available[7])], state.available[:6].tolist()):
+            decision, plain = chooser.ask(state, open_arms, 1), strategy(coverage=0.0).ask(state, open_arms, 1)
+            assert isinstance(decision, Choose)
+            assert isinstance(plain, Choose)
+            assert decision.prospect is not None
+            assert plain.prospect is not None
+            assert decision.prospect.gain == pytest.approx(plain.prospect.gain, abs=1e-6)
+            seen += decision.picks[0].reason == "coverage"
+    assert seen
