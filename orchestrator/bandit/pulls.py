@@ -1,5 +1,5 @@
-"""The sufficient statistics of a bandit: how often each arm was pulled, and the sum of its
-rewards."""
+"""The sufficient statistics of a bandit: how often each arm was pulled, the sum of its rewards, and
+how far they are apart."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +15,16 @@ ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Some of the pulls of each arm. Both arrays are read-only."""
+    """Some of the pulls of each arm. All arrays are read-only."""
 
     counts: Indices  # (A,), the number of these pulls
     sums: Floats  # (A,), the sum of their rewards
+    squares: Floats  # (A,), the sum of the squared deviations of their rewards from their mean
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
         object.__setattr__(self, "sums", read_only(self.sums, np.float64))
+        object.__setattr__(self, "squares", read_only(self.squares, np.float64))
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -30,7 +32,7 @@ class Tally:
     @staticmethod
     def none(arms: int) -> "Tally":
         """Return no pull of `arms` arms."""
-        return Tally(freeze(np.zeros(arms, np.intp)), freeze(np.zeros(arms)))
+        return Tally(freeze(np.zeros(arms, np.intp)), freeze(np.zeros(arms)), freeze(np.zeros(arms)))
 
     def add(self, arms: Indices, rewards: Floats) -> "Tally":
         """Return these pulls and one more of each of `arms` (n,) with its reward."""
@@ -38,12 +40,30 @@ class Tally:
             return self
         counts = self.counts.copy()
         np.add.at(counts, arms, 1)
-        return Tally(freeze(counts), _add(self.sums, arms, rewards))
+        return Tally(freeze(counts), _add(self.sums, arms, rewards), self._squares_with(arms, rewards, counts))
+
+    def _squares_with(self, arms: Indices, rewards: Floats, after: Indices) -> Floats:
+        """Return `squares` after one more pull of each of `arms` (n,), in order; `after` (A,): the
+        counts then. The same bits however pulls are grouped (Welford 1962)."""
+        again = np.flatnonzero(after[arms] > 1)
+        if not len(again):
+            return self.squares
+        squares = self.squares.copy()
+        sums: dict[int, tuple[int, float]] = {}
+        for arm, reward in zip(arms[again].tolist(), rewards[again].tolist(), strict=True):
+            count, total = sums.get(arm) or (self.counts.item(arm), self.sums.item(arm))
+            if count:
+                deviation = reward - total / count
+                squares[arm] += deviation * deviation * (count / (count + 1))
+            sums[arm] = count + 1, total + reward
+        return freeze(squares)
 
     def extend(self, arms: int) -> "Tally":
         """Return these pulls, with `arms` further arms that were not pulled."""
         return Tally(
-            freeze(np.append(self.counts, np.zeros(arms, np.intp))), freeze(np.append(self.sums, np.zeros(arms)))
+            freeze(np.append(self.counts, np.zeros(arms, np.intp))),
+            freeze(np.append(self.sums, np.zeros(arms))),
+            freeze(np.append(self.squares, np.zeros(arms))),
         )
 
 
@@ -68,8 +88,13 @@ class Pulls:
 
     @staticmethod
     def of(counts: Indices, reward_sums: Floats) -> "Pulls":
-        """Return pulls without early stops: numbers (A,) and sums of rewards (A,) of each arm."""
-        return Pulls(Tally(counts, reward_sums), Tally.none(len(counts)), np.empty((0, len(counts))))
+        """Return pulls without early stops: numbers (A,) and sums of rewards (A,) of each arm, all
+        of whose rewards are equal."""
+        return Pulls(
+            Tally(counts, reward_sums, freeze(np.zeros(len(counts)))),
+            Tally.none(len(counts)),
+            np.empty((0, len(counts))),
+        )
 
     @staticmethod
     def none(arms: int, further: int = 0) -> "Pulls":

@@ -152,22 +152,22 @@ class Scale:
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)
         self._scores = scores[order][first]
-        self._slope = self._upper_slope()
+        self.slope = self._upper_slope()  # Δscore/Δreward over the better half of the arms
 
     def scores(self, rewards: Floats) -> Floats:
         """Return the score of each of `rewards` (n,): (n,)."""
         inside: Floats = np.interp(rewards, self._means, self._scores)
         beyond: Floats = np.maximum(rewards - self._means[-1], 0.0)
-        return inside + self._slope * beyond
+        return inside + self.slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
         """Return the reward with each of `scores` (n,): (n,); the nearest where there is none."""
         knots, first = np.unique(self._scores, return_index=True)
         inside: Floats = np.interp(scores, knots, self._means[first])
-        if self._slope <= 0.0:
+        if self.slope <= 0.0:
             return inside
         beyond: Floats = np.maximum(scores - knots[-1], 0.0)
-        return inside + beyond / self._slope
+        return inside + beyond / self.slope
 
     def _upper_slope(self) -> float:
         """Return Δscore/Δreward over the better half of the arms."""

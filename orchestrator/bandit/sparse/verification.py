@@ -8,6 +8,18 @@ part of its own: with μ̃ and σ̃ the model's, t the score of the mean reward 
 noise, an own effect ~ N(0, v/N) gives
 
     m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
+
+The estimate that is shown of the recommended arm (`estimate`) has three corrections, as the best of
+many estimates is too good:
+
+* Each arm has an own effect, also where arms do not repeat: what differs from the model is not all
+  noise. N is twice as large, because the arm was selected for its luck, too.
+* v is the noise that repeated evaluations show, where that is more than the fitted one, and μ̃ and
+  σ̃² are those of the model with that noise. The fit sees one mean for each arm, so in a space with
+  few configurations it takes noise for differences between them.
+* s is widened by the model's errors where it predicts the best values, each arm left out of its own
+  prediction: with h = n σ̃²/v, the root of the mean of n (t − μ̃)²/(v (1 − h)) over the best quarter
+  of the arms, if that is above 1.
 """
 
 import math
@@ -24,6 +36,11 @@ VERIFICATION = "verification"  # the reason of such a pick
 OWN_PULLS = 4.0  # N: pulls of an arm after which its own rewards count as much as the model's mean
 WIDTH = 2.0  # standard deviations
 RESULTS = 50  # for each parameter: after so many the model alone chooses
+RECOMMENDED_OWN_PULLS = 8.0  # N of the recommended arm
+FITTED_PULLS = 4.0  # repeated evaluations that count as much as the fitted noise beside the measured one
+MOST_CHECKED = 400  # arms whose errors are looked at
+LEAST_BEST, BEST_PART = 8, 4  # of them, the best ones: one in four, and at least 8
+LEAST_LEFT = 1e-3  # of 1 − h, for rounding
 
 
 @dataclass(frozen=True)
@@ -66,20 +83,52 @@ class Estimates:
 
 
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
-    """Return the estimate of the reward of an arm with a finished pull, and its standard deviation;
-    None before the first fit, with several objectives, and with learning curves.
-
-    The deviation is that of an arm named beforehand: the best of many estimates is on average too
-    good.
-    """
+    """Return the estimate of the reward of the recommended arm, which has a finished pull, and its
+    standard deviation; see the module's text. None before the first fit, with several objectives,
+    and with learning curves."""
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.curve_evidence is not None:
         return None
-    estimates = Estimates.of(state, arms=np.array([arm], np.intp))
-    mean, own = estimates.means[0], estimates.noise / (estimates.counts[0] + OWN_PULLS)
-    deviation = math.sqrt(own + estimates.model_variances[0])
+    count, noise = int(state.pulls.counts[arm]), _measured_noise(state)
+    posterior = state.posterior
+    if noise > state.model.regularization:
+        posterior = state.model.with_regularization(noise).fit(state.evidence, state.dictionary)
+    (centred,), (variance,), _ = posterior.moments(np.array([arm], np.intp))
+    mean = centred + posterior.fit.offset
+    weight = count / (count + RECOMMENDED_OWN_PULLS)
+    mean += weight * (state.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
+    own = noise / (count + RECOMMENDED_OWN_PULLS)
+    deviation = _error_ratio(state) * math.sqrt(own + (1.0 - weight) ** 2 * noise * variance)
     low, middle, high = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
     return middle, (high - low) / 2.0
+
+
+def _measured_noise(state: SparseState) -> float:
+    """Return the variance of a score's noise: the fitted one, or more where repeated evaluations of
+    the better half of the arms, whose scores are linear in their rewards, show it."""
+    fitted, finished = state.model.regularization, state.pulls.finished
+    arms = state.pulls.finished_arms
+    means = finished.sums[arms] / finished.counts[arms]
+    better = arms[means >= np.median(means)]
+    freedom = float(np.sum(finished.counts[better] - 1))
+    slope = state.scale.slope
+    measured = slope * slope * float(finished.squares[better].sum())
+    noise = (FITTED_PULLS * fitted + measured) / (FITTED_PULLS + freedom)
+    return max(fitted, noise) if math.isfinite(noise) else fitted
+
+
+def _error_ratio(state: SparseState) -> float:
+    """Return the size of the model's errors at the best arms, each left out of its own prediction,
+    relative to what it expects; 1 where they are smaller."""
+    arms = state.pulls.finished_arms
+    arms = arms[:: -(-len(arms) // MOST_CHECKED)]
+    means, variances = sparse_belief(state)(arms)
+    counts = state.pulls.counts[arms]
+    errors = state.scale.scores(state.pulls.reward_sums[arms] / counts) - means
+    left = np.maximum(1.0 - counts * variances, LEAST_LEFT)
+    squared = counts * errors * errors / (state.model.regularization * left)
+    best = np.argsort(-means, kind="stable")[: max(LEAST_BEST, len(arms) // BEST_PART)]
+    return math.sqrt(max(1.0, float(squared[best].mean())))
 
 
 def places_left(state: SparseState, pending: Sequence[int]) -> int:

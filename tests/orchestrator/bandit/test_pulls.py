@@ -31,7 +31,23 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
     assert not after.counts.flags.writeable
     assert not after.reward_sums.flags.writeable
     expected = Pulls.of(np.array([0, 2, 0]), np.array([0, 0.75, 0]))
-    assert after == replace(expected, varies=True, repeats=1)
+    finished = replace(expected.finished, squares=np.array([0, 0.03125, 0]))
+    assert after == replace(expected, finished=finished, varies=True, repeats=1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e3, 1e3)), max_size=20), st.integers(0, 20))
+def test_squares_are_those_of_the_deviations_from_an_arms_mean_however_they_are_added(
+    rows: list[tuple[int, float]], cut: int
+) -> None:
+    whole = Pulls.none(4).add([arm for arm, _ in rows], [reward for _, reward in rows])
+    parts = Pulls.none(4)
+    for part in (rows[:cut], rows[cut:]):
+        parts = parts.add([arm for arm, _ in part], [reward for _, reward in part])
+    assert parts.finished.squares.tolist() == whole.finished.squares.tolist()
+    for arm in range(4):
+        rewards = np.array([reward for a, reward in rows if a == arm])
+        expected = np.sum((rewards - rewards.mean()) ** 2) if len(rewards) else 0.0
+        assert whole.finished.squares[arm] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_more_arms_are_appended_without_a_pull() -> None:
