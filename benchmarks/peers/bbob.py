@@ -91,4 +91,4 @@ def _suite(dimension: int) -> Any:
         raise UserError("the problems bbob-… need cocoex, which is not installed; pip install coco-experiment")
     import cocoex
 
-    return cocoex.Suite("bbob", "", f"dimensions:{dimension}")
+    return cocoex.Suite("bbob", f"instances: 1-{INSTANCES}", f"dimensions:{dimension}")
