@@ -2,8 +2,8 @@
 standard deviations that are shown with a recommended configuration.
 
 The problems are those of benchmarks.peers; a function with another noise, `branin:0.1`; and
-`branin:0.3:0.15`, 200 random configurations of a function with noise 0.3, each of which differs
-from the function by N(0, 0.15²). All in units of (best − median).
+`branin:0.3:0.15:200`, 200 random configurations of a function with noise 0.3, each of which
+differs from the function by N(0, 0.15²). All in units of (best − median).
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,23 @@ from objectives.objective import Candidates
 from objectives.parameters import Space
 from objectives.space import make_candidates
 
-SIZE = 200  # configurations of a finite problem
-_STREAM = 17
+_STREAM, _FIRST_SEED = 3, 5000
 FUNCTIONS = ",".join(f"{name}:{noise}" for noise in (0.1, 0.01) for name in SHAPES)
-FINITE = "branin:0.1:0,branin:0.3:0.15,hartmann6:0.3:0,hartmann6:0.1:0.15,ackley10:0.3:0.1,rosenbrock8:0.2:0.1"
+FINITE = (
+    "branin:0.1:0:200,branin:0.3:0.15:200,hartmann6:0.3:0:200,hartmann6:0.1:0.15:200,ackley10:0.3:0.1:200,"
+    "rosenbrock8:0.2:0.1:2000"
+)
 
 
 @dataclass(frozen=True)
 class Finite:
-    """`SIZE` random configurations of `function` with noise of their values, each of which differs
+    """`size` random configurations of `function` with noise of their values, each of which differs
     from the function by N(0, `own`²)."""
 
     function: Function
     noise: float
     own: float
+    size: int
     group = Group.NOISY
     is_deterministic = False
 
@@ -53,14 +56,15 @@ class Finite:
 
     @cached_property
     def arms(self) -> Candidates:
-        return make_candidates(self.space, SIZE, "random", self.function.seed)
+        drawn = make_candidates(self.space, self.size, "random", _FIRST_SEED + self.function.seed)
+        return Candidates(drawn.features, drawn.columns)  # which may be evaluated again
 
     @cached_property
     def _values(self) -> dict[tuple[Scalar, ...], float]:
         """The value of each configuration; 1 is the best and 0 the median."""
-        still, points = np.random.default_rng(0), [self.arms.parameters(arm) for arm in range(SIZE)]
+        still, points = np.random.default_rng(0), [self.arms.parameters(arm) for arm in range(self.size)]
         values = _scaled(np.array([self.function.evaluate(point, still).expected for point in points]))
-        effects = np.random.default_rng([self.function.seed, _STREAM]).standard_normal(SIZE)
+        effects = np.random.default_rng([self.function.seed, _STREAM]).standard_normal(self.size)
         worth = _scaled(values + self.own * effects).tolist()
         return dict(zip((tuple(point.values()) for point in points), worth, strict=True))
 
@@ -83,7 +87,7 @@ def named(name: str, seed: int, source: DataSource) -> Problem:
         return make_problem(name, seed, source)
     if len(numbers) == 1:
         return Function(function, seed, noise=float(numbers[0]))
-    return Finite(Function(function, seed), float(numbers[0]), float(numbers[1]))
+    return Finite(Function(function, seed), float(numbers[0]), float(numbers[1]), int(numbers[2]))
 
 
 def errors(problem: Problem, workers: int, marks: Sequence[int], seed: int) -> list[tuple[int, float, float]]:

@@ -8,7 +8,7 @@ from objectives.datasets import DataSource
 
 
 def test_a_finite_problem_has_the_best_value_one_and_the_median_zero() -> None:
-    problem = named("branin:0.3:0.15", 1, DataSource.find(None))
+    problem = named("branin:0.3:0.15:200", 1, DataSource.find(None))
     assert problem.arms is not None
     still = np.random.default_rng(0)
     results = [problem.evaluate(problem.arms.parameters(arm), still) for arm in range(len(problem.arms))]
@@ -19,7 +19,7 @@ def test_a_finite_problem_has_the_best_value_one_and_the_median_zero() -> None:
 
 
 def test_errors_are_measured_where_an_estimate_is_shown() -> None:
-    problem = named("branin:0.3:0.15", 0, DataSource.find(None))
+    problem = named("branin:0.3:0.15:200", 0, DataSource.find(None))
     found = errors(problem, 4, (30, 60), 0)
     assert {mark for mark, *_ in found} <= {30, 60}
     assert found
