@@ -128,7 +128,10 @@ def check_features(features: ArrayLike) -> Floats:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):
         rule = "candidates must be an (A, d) array of numbers, a row for each candidate"
-        raise ValueError(f"{rule}, got {excerpt(features)}; for a search space give space={{…}}") from None
+        remedy = "for a search space give space={…}"
+        if hasattr(features, "columns"):  # a DataFrame
+            remedy = "pandas.get_dummies(…, dtype=float) turns its texts into numbers"
+        raise ValueError(f"{rule}, got {excerpt(features)}; {remedy}") from None
     if checked.ndim != 2 or 0 in checked.shape:
         raise ValueError(f"candidates must be an (A, d) array with A, d >= 1, got shape {checked.shape}")
     if not np.isfinite(checked).all():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from bbkb import CandidateOptimizer, Optimizer
@@ -131,6 +132,7 @@ Wrong: Any = CandidateOptimizer  # called as its signature forbids
         (lambda: Wrong({"x": [0.0, 1.0]}), r"candidates must be an \(A, d\) array of numbers.*got \{'x'.*give space="),
         (lambda: Wrong(x for x in X), r"candidates must be an \(A, d\) array of numbers"),
         (lambda: Wrong([["a"]]), r"candidates must be an \(A, d\) array of numbers"),
+        (lambda: Wrong(pandas.DataFrame({"x": ["a", "b"]})), r"pandas\.get_dummies\(…, dtype=float\) turns its texts"),
         (lambda: Wrong(X, seed=None), "seed must be a whole number >= 0, got None"),
         (lambda: Wrong(X, seed=1.5), "seed must be a whole number >= 0, got 1.5"),
         (lambda: Wrong(X, seed=-1), "seed must be a whole number >= 0, got -1"),
