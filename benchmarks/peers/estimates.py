@@ -28,7 +28,7 @@ from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Candidates
 from objectives.parameters import Space
-from objectives.space import make_candidates
+from objectives.sampling import make_candidates
 
 _STREAM, _FIRST_SEED = 3, 5000
 FUNCTIONS = ",".join(f"{name}:{noise}" for noise in (0.1, 0.01) for name in SHAPES)
