@@ -135,6 +135,7 @@ def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path:
         assert verify(store, result.folder.name).problems == ()
 
 
+@pytest.mark.thorough
 def test_all_checkpoints_are_kept_unless_a_number_is_given(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert not any(isinstance(event, CheckpointsRemoved) for event in open_run(result.folder).events())
@@ -177,6 +178,7 @@ def test_a_continued_trial_that_begins_again_is_named_in_a_warning(tmp_path: Pat
     assert "it began again at the first step when it was continued" in " ".join(described.split())
 
 
+@pytest.mark.thorough
 def test_trials_that_continue_from_their_checkpoints_cause_no_warning(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert any(isinstance(event, TrialsContinued) for event in open_run(result.folder).events())

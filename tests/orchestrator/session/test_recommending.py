@@ -118,7 +118,7 @@ def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
 
 
 @pytest.mark.parametrize("rule", [{"rule": "median", "after": 3}, {"rule": "asha"}])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
     tmp_path: Path, rule: dict[str, object], seed: int
 ) -> None:
