@@ -22,6 +22,7 @@ decisions.
 
 import itertools
 import math
+from collections.abc import Iterator
 
 from orchestrator.bandit.strategy import is_grown
 from orchestrator.campaign.commands import (
@@ -75,8 +76,8 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
-    room = min(_room(state), state.unspent)
-    if room and state.existing.not_learned is None and (ready := _ready(state, room, now)):
+    room, kept_for = min(_room(state), state.unspent), trials_to_finish(state)
+    if room and state.existing.not_learned is None and (ready := _ready(state, kept_for, room, now)):
         return Dispatch(ready)
     if state.computation:
         return None
@@ -84,7 +85,6 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
         return Begin(state.existing_observations)
     if state.refresh.wants_growth and state.remaining:
         return Grow(state.pending)
-    kept_for = trials_to_finish(state)
     is_due = bool(state.finished) and _is_learning_due(state)
     if resumed := _trials_to_resume(state, kept_for):
         return Tell(tuple(state.finished)) if is_due else Finish(resumed)
@@ -112,23 +112,33 @@ def _trials_to_resume(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[
     rule, training = state.rules.training, state.training
     if rule is None or not rule.resumes or not training.paused:
         return ()
+    free = _room(state) - sum(1 for _ in _queue_of(state, kept_for))
     if not kept_for and not state.remaining:
         best = None if state.best is None else state.best.value
         kept_for = tuple(training.best_unfinished((), state.rules.sign, best))
-    free = _room(state) - len(state.backlog)
     return tuple(trial for trial in kept_for if trial in training.paused)[: max(0, free)]
 
 
-def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
-    """Return the first `room` attempts of the backlog that need not wait any longer."""
-    return tuple(itertools.islice((attempt for attempt in state.backlog if attempt.not_before <= now), room))
+def _queue_of(state: CampaignState, kept_for: tuple[int, ...]) -> Iterator[QueuedAttempt]:
+    """Yield the attempts of the backlog; where the rest of the budget is kept for some trials, only
+    those that complete the best ones."""
+    allowed = state.training.finishing.union(kept_for) if kept_for else None
+    return (attempt for attempt in state.backlog if allowed is None or attempt.trial in allowed)
+
+
+def _ready(state: CampaignState, kept_for: tuple[int, ...], room: int, now: float) -> tuple[QueuedAttempt, ...]:
+    """Return the first `room` attempts that need not wait any longer; `kept_for`: see
+    `_queue_of`."""
+    waiting = (attempt for attempt in _queue_of(state, kept_for) if attempt.not_before <= now)
+    return tuple(itertools.islice(waiting, room))
 
 
 def _wait(state: CampaignState, now: float) -> Command:
     """Wait for what is in flight or computed; without any, until a queued attempt may go."""
     if state.running or state.computation or not state.backlog:
         return Await()
-    return Pause(max(0.0, min(attempt.not_before for attempt in state.backlog) - now))
+    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > now]
+    return Pause(min(later, default=now) - now)
 
 
 def _next_batch(state: CampaignState) -> Command | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.commands import Ask, Finish, RemoveCheckpoints, Tell
+from orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, RemoveCheckpoints, Tell
 from orchestrator.campaign.events import (
     CheckpointsRemoved,
     ComputingBegan,
@@ -101,6 +101,23 @@ def test_some_trial_is_completed_whatever_the_budget(steps: int) -> None:
         assert kept_for == (2,)
         causes = [stop_cause(state, trial) for trial in range(3)]
         assert causes == [StopCause.FINISH, StopCause.FINISH, None]
+
+
+def test_trials_that_were_chosen_before_wait_while_the_rest_of_a_budget_is_for_others() -> None:
+    state = fold_from(paused(0.1, 0.5, 0.9, steps=18), batch(3, [20, 21]))
+    assert decide(state, 2.0) == Finish((2,))
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    state = fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish"))
+    sent = decide(state, 2.0)
+    assert isinstance(sent, Dispatch)
+    assert [assignment.trial for assignment in sent.assignments] == [2]
+    assert isinstance(decide(fold_from(state, dispatch((2, 2))), 2.0), Await)
+
+
+def test_trials_that_were_chosen_before_begin_while_there_is_more_of_a_budget() -> None:
+    sent = decide(fold_from(paused(0.1, 0.5, 0.9, steps=100), batch(3, [20, 21])), 2.0)
+    assert isinstance(sent, Dispatch)
+    assert [assignment.trial for assignment in sent.assignments] == [3, 4]
 
 
 def test_forecasts_decide_which_trials_are_completed() -> None:
