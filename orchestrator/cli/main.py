@@ -67,7 +67,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "compare": (
         "results:compare",
-        "Compare runs: strategy, evaluations, best value and where it was found, time, utilisation.",
+        "Compare runs: strategy, evaluations, best value and where it was found, the recommended configuration where "
+        "values are noisy, time, utilisation.",
     ),
     "note": (
         "note:note",
