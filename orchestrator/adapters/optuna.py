@@ -104,7 +104,10 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update({"_reported": {}, "_first_step": None, **state})  # which those of version 0.2.0 lack
+        # version 0.2.0 had no reports, and another name of the number of trials that were read
+        read = {"_trials_read": state["_seen"]} if "_seen" in state else {}
+        self.__dict__.update({"_reported": {}, "_first_step": None, **state, **read})
+        self.__dict__.pop("_seen", None)
         self._lock = threading.RLock()
 
     def _begin(self, study_name: str | None) -> None:

@@ -76,7 +76,7 @@ class Campaign:
     ) -> None:
         check_objective(objective)
         sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
-        check_space(space)
+        check_space(space, "give {} and settings={'candidates': {'table': 'candidates.csv'}}")
         goals = {
             "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
             "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),

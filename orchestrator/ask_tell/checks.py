@@ -63,12 +63,13 @@ def check_objective(objective: object) -> None:
     raise ValueError(f"objective must be a function or a mapping, got {excerpt(objective)}; {remedy}")
 
 
-def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
-    """Return `space`, parameters by name: objects, or mappings as in a campaign file."""
+def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Mapping[str, object]]:
+    """Return `space`, parameters by name: objects, or mappings as in a campaign file.
+    `for_a_table`: what to write where candidates are the rows of a table."""
     if not isinstance(space, Mapping):
         raise ValueError(
             f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
-            "give {} and settings={'candidates': {'table': 'candidates.csv'}}"
+            f"{for_a_table}"
         )
     parameters = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, parameter in parameters.items():

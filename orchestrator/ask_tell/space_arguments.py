@@ -29,7 +29,7 @@ def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> S
         full = space
     else:
         clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
-        full = SearchSpace(build_space(check_space(space)), clauses)
+        full = SearchSpace(build_space(check_space(space, "use CandidateOptimizer(array)")), clauses)
     if problems := prior_problems(full.parameters, strategy):
         raise ObjectiveError(str(problems[0]))
     return full

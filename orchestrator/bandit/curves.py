@@ -7,10 +7,11 @@ the number of steps.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Self
 
 import numpy as np
@@ -122,11 +123,17 @@ class Curves:
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
         """The curves in the order of their trials. The latest value of one that has diverged since
-        is the smallest of all latest values."""
+        is the smallest reward of all trials until that step."""
         ordered = [self.by_trial[trial] for trial in sorted(self.by_trial)]
-        worst = min((curve.rewards[-1] for curve in ordered), default=0.0)
+        if not any(curve.has_diverged for curve in ordered):
+            return tuple(ordered)
+        pairs = sorted(pair for curve in ordered for pair in zip(curve.steps, curve.rewards, strict=True))
+        steps, smallest = [step for step, _ in pairs], list(accumulate((reward for _, reward in pairs), min))
         return tuple(
-            replace(curve, rewards=(*curve.rewards[:-1], worst)) if curve.has_diverged else curve for curve in ordered
+            replace(curve, rewards=(*curve.rewards[:-1], smallest[bisect_right(steps, curve.step) - 1]))
+            if curve.has_diverged
+            else curve
+            for curve in ordered
         )
 
 

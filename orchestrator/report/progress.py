@@ -73,7 +73,7 @@ def best_caption(history: History, visible: tuple[float, float] | None) -> str:
             else "there is no line of the best value so far, because none satisfies all constraints."
         )
     if history.campaign.totals.stopped:
-        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early."
+        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early or paused."
     if hidden:
         caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
     return caption

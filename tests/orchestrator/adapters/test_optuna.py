@@ -206,6 +206,20 @@ def test_a_pickled_sampler_continues_as_it_would_have() -> None:
     assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
 
 
+def test_a_sampler_pickled_by_version_0_2_0_continues() -> None:
+    study = study_of()
+    study.optimize(objective, n_trials=12)
+    state = pickle.loads(pickle.dumps(study.sampler)).__getstate__()
+    state["_seen"] = state.pop("_trials_read")  # its name there
+    for name in ("_reported", "_first_step"):  # which that version did not have
+        del state[name]
+    old = BBKBSampler.__new__(BBKBSampler)
+    old.__setstate__(state)
+    suggested = study.ask(SPACE).params
+    old._take_in(study, study.trials[-1], SPACE)
+    assert to_optuna(old._space, old._optimizer.ask(1)[0]) == suggested
+
+
 def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
     def evaluate_steps(trial: optuna.Trial) -> float:
         value = objective(trial)

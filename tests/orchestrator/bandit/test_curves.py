@@ -45,12 +45,13 @@ def test_a_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_th
     assert diverged.end(0.5) == curve.end(0.5)
 
 
-def test_a_trial_that_has_diverged_counts_with_the_smallest_latest_value() -> None:
-    good, poor = TrialCurve(0, 5, (1, 2), (0.5, 0.9)), TrialCurve(1, 6, (1, 2), (0.1, 0.2))
+def test_a_trial_that_has_diverged_counts_with_the_smallest_value_until_its_step() -> None:
+    good, poor = TrialCurve(0, 5, (1, 2), (0.5, 0.9)), TrialCurve(1, 6, (1, 2, 16), (0.1, 0.2, 0.95))
     diverged = replace(good, has_diverged=True)
     assert Curves().updated([good, poor]).trials == (good, poor)
-    assert [trial.rewards for trial in Curves().updated([diverged, poor]).trials] == [(0.5, 0.2), (0.1, 0.2)]
-    assert Curves().updated([diverged]).trials[0].rewards == (0.5, 0.9)
+    assert [trial.rewards for trial in Curves().updated([diverged, poor]).trials] == [(0.5, 0.1), poor.rewards]
+    later = TrialCurve(1, 6, (4, 16), (-3.0, 0.95))  # shows nothing of the first two steps
+    assert Curves().updated([diverged, later]).trials[0].rewards == (0.5, 0.5)
 
 
 def test_a_final_value_replaces_the_latest_one() -> None:
