@@ -305,8 +305,10 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
             return ()  # for speed
         most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
     # one whose end has begun is not given up for another one that looks better for a while
-    begun = state.training.finishing.intersection(state.running)
-    hopeful = state.training.best_unfinished(state.running, rules.sign, best)
+    # one that was lost with its worker, or was chosen to go on, waits in the backlog
+    going_on = {*state.running, *(attempt.trial for attempt in state.backlog if attempt.trial in state.training.curves)}
+    begun = state.training.finishing.intersection(going_on)
+    hopeful = state.training.best_unfinished(going_on, rules.sign, best)
     best_trials = sorted(hopeful, key=lambda trial: trial not in begun)[:most]
     needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in best_trials]
     if rules.steps is not None:

@@ -23,7 +23,8 @@ from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, stop_cause, trials_to_finish
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.training import StopCause
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, settings_of, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, settings_of, success
+from workers.messages import FailureKind
 
 END = 10
 
@@ -112,6 +113,25 @@ def test_trials_that_were_chosen_before_wait_while_the_rest_of_a_budget_is_for_o
     assert isinstance(sent, Dispatch)
     assert [assignment.trial for assignment in sent.assignments] == [2]
     assert isinstance(decide(fold_from(state, dispatch((2, 2))), 2.0), Await)
+
+
+def test_a_trial_that_is_completed_comes_before_those_that_were_chosen_before_it() -> None:
+    state = fold_from(paused(0.9, steps=10), batch(1, [20, 21, 22]))
+    assert decide(state, 2.0) == Finish((0,))
+    again = ContinuedTrial(trial=0, arm=10, attempt=1, parameters={})
+    sent = decide(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish")), 2.0)
+    assert isinstance(sent, Dispatch)
+    assert [assignment.trial for assignment in sent.assignments] == [0]
+
+
+def test_the_best_trial_is_completed_again_when_its_worker_is_lost() -> None:
+    state = fold_from(
+        fold(opened(19), *started(0.1, 0.5, 0.9)),
+        stop(0, 0.1, 4), stop(1, 0.5, 4), reports(2, 0.9, 9, first=5),
+    )  # fmt: skip
+    sent = decide(fail(state, 2, FailureKind.WORKER_LOST), 100.0)
+    assert isinstance(sent, Dispatch)
+    assert [assignment.trial for assignment in sent.assignments] == [2]
 
 
 def test_trials_that_were_chosen_before_begin_while_there_is_more_of_a_budget() -> None:
