@@ -104,7 +104,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        # version 0.2.0 had no reports, and another name of the number of trials that were read
+        # earlier versions had no reports, and another name of the number of trials that were read
         read = {"_trials_read": state["_seen"]} if "_seen" in state else {}
         self.__dict__.update({"_reported": {}, "_first_step": None, **state, **read})
         self.__dict__.pop("_seen", None)

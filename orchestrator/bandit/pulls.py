@@ -19,7 +19,9 @@ class Tally:
 
     counts: Indices  # (A,), the number of these pulls
     sums: Floats  # (A,), the sum of their rewards
-    squares: Floats  # (A,), the sum of the squared deviations of their rewards from their mean
+    # (A,), the sum of the squared deviations of their rewards from their mean; 0 or infinite where the
+    # square of a reward is no float
+    squares: Floats
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))

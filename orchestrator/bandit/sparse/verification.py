@@ -85,9 +85,9 @@ class Estimates:
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     """Return the estimate of the reward of the recommended arm, which has a finished pull, and its
     standard deviation; see the module's text. None before the first fit, with several objectives,
-    and with learning curves."""
+    with learning curves, and where fewer than three means differ: two are too few for a scale."""
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
-    if not is_known or state.curve_evidence is not None:
+    if not is_known or state.curve_evidence is not None or state.scale.slope <= 0.0:
         return None
     count, noise = int(state.pulls.counts[arm]), _measured_noise(state)
     posterior = state.posterior

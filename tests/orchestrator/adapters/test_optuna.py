@@ -206,12 +206,12 @@ def test_a_pickled_sampler_continues_as_it_would_have() -> None:
     assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
 
 
-def test_a_sampler_pickled_by_version_0_2_0_continues() -> None:
+def test_a_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     study = study_of()
     study.optimize(objective, n_trials=12)
     state = pickle.loads(pickle.dumps(study.sampler)).__getstate__()
-    state["_seen"] = state.pop("_trials_read")  # its name there
-    for name in ("_reported", "_first_step"):  # which that version did not have
+    state["_seen"] = state.pop("_trials_read")  # its earlier name
+    for name in ("_reported", "_first_step"):  # which came later
         del state[name]
     old = BBKBSampler.__new__(BBKBSampler)
     old.__setstate__(state)

@@ -101,7 +101,7 @@ def test_the_table_of_trials_shows_and_finds_the_causes(history: History) -> Non
 
 def test_exports_and_the_reports_table_have_the_step_and_the_cause(history: History) -> None:
     columns, stopped = trial_columns(history), next(row for row in history.trials if row.status == "stopped")
-    assert columns["trial.step"] == [max(row.reports) for row in history.trials]
+    assert columns["trial.step"] == [max(row.reports, default=None) for row in history.trials]
     assert columns["trial.remark"] == [training(history, row) or None for row in history.trials]
     assert f"at step {stopped.stopped_at}" in columns["trial.remark"][stopped.trial]
     assert "trial.feasible" not in columns

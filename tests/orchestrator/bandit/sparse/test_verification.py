@@ -161,6 +161,15 @@ def test_repeats_show_noise_that_the_fit_does_not_see() -> None:
     assert after[1] > before[1]
 
 
+@pytest.mark.parametrize(("arms", "is_shown"), [(2, False), (4, True)])
+def test_two_means_are_too_few_for_an_estimate(arms: int, is_shown: bool) -> None:
+    rng, chooser = np.random.default_rng(4), strategy()
+    state = chooser.init(Arms.of(np.linspace(0.1, 0.9, arms)[:, None]), rng)
+    for _ in range(10):
+        state = chooser.tell(state, [Observation(arm, arm + rng.standard_normal()) for arm in range(arms)], rng)
+    assert (estimate(state, 0) is not None) == is_shown
+
+
 def test_huge_rewards_leave_the_measured_noise_finite() -> None:
     state, _ = search(strategy(), 40, noise=0.3)
     best = int(state.pulls.arms[np.argmax(mean_rewards(state.pulls))])
