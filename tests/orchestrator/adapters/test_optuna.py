@@ -216,8 +216,8 @@ def test_a_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     old = BBKBSampler.__new__(BBKBSampler)
     old.__setstate__(state)
     suggested = study.ask(SPACE).params
-    old._take_in(study, study.trials[-1], SPACE)
-    assert to_optuna(old._space, old._optimizer.ask(1)[0]) == suggested
+    optimizer_of_old = old._take_in(study, study.trials[-1], SPACE)
+    assert to_optuna(old._space, optimizer_of_old.ask(1)[0]) == suggested
 
 
 def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
