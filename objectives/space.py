@@ -57,7 +57,7 @@ class SearchSpace:
         object.__setattr__(self, "forbid", forbid)
         for mistake in mistakes(self.parameters, forbid):
             raise ObjectiveError(f"{'.'.join(map(str, mistake.keys))} {mistake.rule}")
-        check_varies(self.parameters)
+        _check_varies(self.parameters)
 
     @cached_property
     def order(self) -> list[str]:
@@ -277,7 +277,7 @@ def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], 
     return np.stack(columns, axis=1)
 
 
-def check_varies(space: Space) -> None:
+def _check_varies(space: Space) -> None:
     if all(coding.count(parameter) == 1 for parameter in space.values()):
         raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
     for name, parameter in space.items():
@@ -290,6 +290,7 @@ def check_varies(space: Space) -> None:
 
 
 def check_cells(cells: int) -> None:
+    """Raise ObjectiveError where a matrix of features would have more than `LARGEST_CELLS` numbers."""
     if cells > LARGEST_CELLS:
         raise ObjectiveError(
             f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "

@@ -128,16 +128,16 @@ def main(
     source, at = DataSource.find(data), tuple(int(mark) for mark in marks.split(","))
     listed = {"finite": FINITE, "functions": FUNCTIONS}.get(problem, problem)
     names = tuple(listed.split(",")) if ":" in listed else problems(listed)
-    found = [
+    measured = [
         error
         for seed in range(seeds)
         for name in names
         for error in errors(named(name, seed, source), workers, at, seed)
     ]
     columns = ("results", "shown", "within one", "within two", "mean error", "rms error", "median error")
-    rows = [_row(str(mark), [error for error in found if error[0] == mark]) for mark in at]
+    rows = [_row(str(mark), [error for error in measured if error[0] == mark]) for mark in at]
     title = f"W = {workers}, {problem}: (truth − estimate)/deviation, {len(names) * seeds} searches"
-    write(Findings([Table("estimates", title, columns, [*rows, _row("all", found)])], []), out, Console(width=160))
+    write(Findings([Table("estimates", title, columns, [*rows, _row("all", measured)])], []), out, Console(width=160))
 
 
 def _row(label: str, found: Sequence[tuple[int, float, float]]) -> tuple[Cell, ...]:

@@ -230,8 +230,11 @@ class Training:
         """Return paused and `running` trials that may become better than `best`, a value, the most
         promising one first: by their forecasts, before any forecast by their latest values. None of
         them has diverged: its forecast may be older."""
-        diverged = {trial for trial, curve in self.curves.items() if curve.has_diverged}
-        open_trials = {*self.paused, *running} - diverged
+        open_trials = {
+            trial
+            for trial in (*self.paused, *running)
+            if trial not in self.curves or not self.curves[trial].has_diverged
+        }
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in open_trials]
         if forecasts:
             hopeful = [

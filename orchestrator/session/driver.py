@@ -65,7 +65,7 @@ from orchestrator.session.problem import (
     Problem,
     Progress,
     Refreshed,
-    refresh_event,
+    describe_refresh,
     with_growth,
     with_told_curves,
 )
@@ -371,7 +371,7 @@ class Driver:
         began = self._announce("refreshing", activity)
         problem, pool, campaign = self._problem, self._pool, self._campaign
         self._computing.start(
-            lambda: refresh_event(problem, pool, refreshed(campaign), campaign),
+            lambda: describe_refresh(problem, pool, refreshed(campaign), campaign),
             lambda result: self._finish_refresh(result, trials, began),
         )
 

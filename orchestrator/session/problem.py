@@ -122,7 +122,7 @@ class Refreshed:
     forecasts: tuple[Forecast, ...] = ()
 
 
-def refresh_event(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
+def describe_refresh(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
     """Return `model`, the strategy's new state; `campaign`: the campaign's state when the refresh
     began.
 

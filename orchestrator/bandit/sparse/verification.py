@@ -125,8 +125,8 @@ def _error_ratio(state: SparseState) -> float:
     means, variances = sparse_belief(state)(arms)
     counts = state.pulls.counts[arms]
     errors = state.scale.scores(state.pulls.reward_sums[arms] / counts) - means
-    left = np.maximum(1.0 - counts * variances, LEAST_LEFT)
-    squared = counts * errors * errors / (state.model.regularization * left)
+    unexplained = np.maximum(1.0 - counts * variances, LEAST_LEFT)
+    squared = counts * errors * errors / (state.model.regularization * unexplained)
     best = np.argsort(-means, kind="stable")[: max(LEAST_BEST, len(arms) // BEST_PART)]
     return math.sqrt(max(1.0, float(squared[best].mean())))
 
