@@ -1,6 +1,7 @@
 """Picking arms by their upper bounds u = μ̃ + width · σ̃, from all arms, on one fitted
 posterior."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +93,11 @@ class Picking:
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
         return Pick(arm, mean, self.width, self.posterior.variance.item(position))
+
+    def upper_bound(self, arm: int) -> float:
+        """Return the present upper bound on the score of `arm`, without `bonus`."""
+        pick = self.pick(arm)
+        return pick.mean + pick.width * math.sqrt(pick.variance)
 
     def look_at(self, arms: Indices) -> None:
         """Look at those of `arms` (n,) that are not looked at."""

@@ -252,12 +252,16 @@ class SparseState:
             return None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
-    def prospect(self, bound: float) -> Prospect | None:
+    @property
+    def has_prospect(self) -> bool:
+        """Whether `prospect` is known: not before the first fit of the model, with several
+        objectives, and with learning curves."""
+        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
+        return is_fitted and self.goals.is_single and self.curve_evidence is None
+
+    def prospect(self, bound: float) -> Prospect:
         """Return what further evaluations promise when `bound` is the largest upper bound on a
-        score; None before the first fit, with several objectives, and with learning curves."""
-        is_known = self.calibration is not None and self.calibration.fitted.results and self.goals.is_single
-        if not is_known or self.curve_evidence is not None:
-            return None
+        score. Needs `has_prospect`."""
         best = self.best_score
         rewards = self.scale.rewards(np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)]))
         return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))

@@ -205,10 +205,14 @@ class BBKB(SparseStrategy[SparseState]):
             other, reason = self._other_arm(state, workspace)
             top = workspace.queue.top() if other is None else other
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
-            if prospect is None and continued is None:
+            if prospect is None and continued is None and state.has_prospect:
                 prospect = self._prospect(state, workspace, top if other is None else workspace.queue.top())
             pick = workspace.append(top if continued is None else continued.arm)
-            picks.append(replace(pick, reason=reason) if continued is None else replace(pick, trial=continued.trial))
+            if continued is not None:
+                pick = replace(pick, trial=continued.trial)
+            elif reason:
+                pick = replace(pick, reason=reason)
+            picks.append(pick)
             if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
             verdict = workspace.drift.decide()
@@ -239,15 +243,16 @@ class BBKB(SparseStrategy[SparseState]):
                 return lacking, "coverage"
         return None, ""
 
-    def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect | None:
+    def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect:
         """Return what further evaluations promise, `top` being the arm of the queue's largest
         bound; arms that only verification repeats count, as they do where the model decides. The
         reason of a pick changes nothing: a level that lacks evaluations promises no gain by itself."""
-        arms = np.array([top], np.intp)
+        picking, bonus = workspace.picking, state.prior_bonus
+        arms, bounds = np.array([top], np.intp), np.array([picking.upper_bound(top)])
         if workspace.explores_places:
             chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))
-            arms = np.append(np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True), arms)
-        bounds, bonus = workspace.picking.upper_bounds(arms), state.prior_bonus
+            chosen = np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True)
+            arms, bounds = np.append(arms, chosen), np.append(bounds, picking.upper_bounds(chosen))
         if bonus is not None:
             bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
         return state.prospect(float(bounds.max()))

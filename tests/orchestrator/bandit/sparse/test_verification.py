@@ -271,7 +271,6 @@ def test_an_arm_that_was_set_aside_promises_no_gain() -> None:
     assert isinstance(decision, Choose)
     assert decision.prospect is not None
     largest = state.prospect(float(np.delete(chooser.posterior(state).ucb, state.set_aside).max()))
-    assert largest is not None
     assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
 
 

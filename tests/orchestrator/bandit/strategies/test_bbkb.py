@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.strategies.bbkb_games import GRID, SMOOTH, batches, play
@@ -47,6 +49,29 @@ def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
             assert ucb[pick.arm] >= ucb.max() - 1e-9
             assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb[pick.arm], abs=1e-8)
             assert pick.variance == pytest.approx(variance[pick.arm], abs=1e-8)
+
+
+def test_without_a_fitted_model_no_pick_pays_for_a_promised_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Picking, "upper_bound")
+    assert {decision.prospect for _, decision in play(SMOOTH, GRID, 20)} == {None}
+
+
+def test_a_decision_computes_its_promised_gain_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, rng = BBKB(**with_preset(BBKB, {})), np.random.default_rng(0)
+    state = strategy.init(GRID, rng)
+    for _ in range(4):
+        arms = [pick.arm for pick in choice(strategy.ask(state, [], 10)).picks]
+        state = strategy.tell(state, [Observation(arm, float(GRID[arm].sum())) for arm in arms], rng)
+    asked, bound_of = list[int](), Picking.upper_bound
+
+    def counted(picking: Picking, arm: int) -> float:
+        asked.append(arm)
+        return bound_of(picking, arm)
+
+    monkeypatch.setattr(Picking, "upper_bound", counted)
+    decision = choice(strategy.ask(state, [], 5))
+    assert decision.prospect is not None
+    assert (len(decision.picks), len(asked)) == (5, 1)
 
 
 def test_the_arm_that_crosses_the_threshold_belongs_to_the_batch() -> None:
