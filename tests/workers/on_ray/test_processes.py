@@ -124,10 +124,12 @@ def test_worker_that_another_process_stops_is_a_timeout(make: Make, tmp_path: Pa
 def test_worker_stopped_before_its_attempt_begins_is_replaced(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "BEGIN_SECONDS", 1.0)
     note = tmp_path / "stopped"
     executor = make(StopsWhenUnpickled(note))
     executor.submit([attempt(0, tmp_path / "note")])
+    executor.next_outcomes(0.0)
+    wait_until(note.exists)
+    monkeypatch.setattr(deadlines, "BEGIN_SECONDS", 1.0)
     (failure,) = executor.next_outcomes(SECONDS)
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.WORKER_LOST
