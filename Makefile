@@ -28,7 +28,7 @@ test-slurm: .venv/installed-dev
 test-deploy: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m deploy tests/deploy
 
-# Complete benchmarks on few problems, and trainers of Ray Train on two machines.
+# Complete benchmarks on few problems, clusters of several nodes whose processes are killed, and trainers of Ray Train.
 test-slow: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 

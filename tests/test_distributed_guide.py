@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "xgboost"])
 def test_example_trains_on_two_machines(tmp_path: Path, library: str) -> None:
     pytest.importorskip(library)

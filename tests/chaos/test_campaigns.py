@@ -1,5 +1,5 @@
 """Campaigns on a real Ray cluster of three nodes, whose processes are killed while they run: the
-short chaos suite.
+short chaos suite. Its longer part is marked `slow`.
 
 The long one, with hundreds of kills at random, is `python -m benchmarks.chaos`.
 """
@@ -61,6 +61,7 @@ def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_a
     assert found.sessions in (2, 3)  # a coordinator that is killed before it opens its session leaves none
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
 def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
     cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
@@ -74,6 +75,7 @@ def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
     assert found.sessions == 2
 
 
+@pytest.mark.slow
 def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp_path: Path) -> None:
     notes, plan = tmp_path / "notes", Plan("auto", 24, 2, seed=4)
     with Local(settings(notes, 0.02, 0.3)) as here:

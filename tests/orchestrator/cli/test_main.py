@@ -259,7 +259,7 @@ def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.slow)])
 def test_second_interrupt_cancels_running_evaluations(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "were cancelled" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)

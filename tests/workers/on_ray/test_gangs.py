@@ -27,18 +27,14 @@ SOON = {
 }
 
 
-PARTS = (
-    "sums",
-    "command",
+PARTS = ("sums", "command", "failure", "killed_rank", "adopted")
+FURTHER_PARTS = (  # minutes on two cores: left to `make test-slow`
     *(["gloo", "torchrun"] if HAS_TORCH else []),
-    "failure",
     "stubborn",
     "timed_out",
     "stopped",
     "cancelled",
-    "killed_rank",
     "killed_command",
-    "adopted",
     "orphaned",
     "mixed",
     "turns",
@@ -71,6 +67,11 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run_course(tmp_path_factory.mktemp("gangs"), *PARTS)
 
 
+@pytest.fixture(scope="module")
+def further(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_course(tmp_path_factory.mktemp("gangs"), *FURTHER_PARTS)
+
+
 def only_failure(part: dict[str, Any]) -> tuple[str, str]:
     """Kind and message of the one outcome, which is a failure."""
     (outcome,) = part["outcomes"]
@@ -95,15 +96,17 @@ def test_command_finds_the_other_machine_and_sums_over_both(course: dict[str, An
     assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
 
 
+@pytest.mark.slow
 @with_torch
-def test_function_connects_its_machines_with_gloo(course: dict[str, Any]) -> None:
-    (outcome,) = course["gloo"]["outcomes"]
+def test_function_connects_its_machines_with_gloo(further: dict[str, Any]) -> None:
+    (outcome,) = further["gloo"]["outcomes"]
     assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
 
 
+@pytest.mark.slow
 @with_torch
-def test_command_connects_its_machines_with_torchrun(course: dict[str, Any]) -> None:
-    (outcome,) = course["torchrun"]["outcomes"]
+def test_command_connects_its_machines_with_torchrun(further: dict[str, Any]) -> None:
+    (outcome,) = further["torchrun"]["outcomes"]
     assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
 
 
@@ -115,25 +118,29 @@ def test_failure_of_one_machine_ends_the_others_and_names_it(course: dict[str, A
     assert course["failure"]["asked"], "machine 0 was asked to end before it was killed"
 
 
-def test_machine_that_ignores_sigterm_is_killed_and_the_cause_is_kept(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["stubborn"])
+@pytest.mark.slow
+def test_machine_that_ignores_sigterm_is_killed_and_the_cause_is_kept(further: dict[str, Any]) -> None:
+    kind, message = only_failure(further["stubborn"])
     assert kind == "error"
     assert "RuntimeError: the second machine failed" in message
 
 
-def test_time_out_ends_all_machines_as_one_failure(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["timed_out"])
+@pytest.mark.slow
+def test_time_out_ends_all_machines_as_one_failure(further: dict[str, Any]) -> None:
+    kind, message = only_failure(further["timed_out"])
     assert kind == "timeout"
     assert "no result within timeout_seconds = 2" in message
 
 
-def test_early_stop_ends_all_machines(course: dict[str, Any]) -> None:
-    (outcome,) = course["stopped"]["outcomes"]
+@pytest.mark.slow
+def test_early_stop_ends_all_machines(further: dict[str, Any]) -> None:
+    (outcome,) = further["stopped"]["outcomes"]
     assert (outcome["is"], outcome["value"]) == ("Stopped", 1.0)
 
 
-def test_cancellation_ends_all_machines(course: dict[str, Any]) -> None:
-    assert only_failure(course["cancelled"])[0] == "cancelled"
+@pytest.mark.slow
+def test_cancellation_ends_all_machines(further: dict[str, Any]) -> None:
+    assert only_failure(further["cancelled"])[0] == "cancelled"
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
@@ -141,8 +148,9 @@ def test_killed_process_of_one_machine_is_a_lost_worker(course: dict[str, Any], 
     assert only_failure(course["killed_rank"][rank])[0] == "worker lost"
 
 
-def test_killed_command_of_one_machine_ends_the_command_of_the_other(course: dict[str, Any]) -> None:
-    kind, message = only_failure(course["killed_command"])
+@pytest.mark.slow
+def test_killed_command_of_one_machine_ends_the_command_of_the_other(further: dict[str, Any]) -> None:
+    kind, message = only_failure(further["killed_command"])
     assert kind == "error"
     assert "on machine 1" in message
     assert "was killed by SIGKILL" in message
@@ -154,26 +162,30 @@ def test_running_gang_survives_its_campaigns_process(course: dict[str, Any]) -> 
     assert [outcome["value"] for outcome in part["outcomes"]] == [2.0]
 
 
-def test_session_ends_the_group_of_a_gang_that_died_without_a_session(course: dict[str, Any]) -> None:
-    part = course["orphaned"]
+@pytest.mark.slow
+def test_session_ends_the_group_of_a_gang_that_died_without_a_session(further: dict[str, Any]) -> None:
+    part = further["orphaned"]
     assert part["before"] == ["bbkb orphaned worker 1"]
     assert (part["held"], part["after"]) == ([], [])
 
 
-def test_small_trials_take_only_what_a_large_one_that_waits_does_not_need(course: dict[str, Any]) -> None:
-    part = course["mixed"]
+@pytest.mark.slow
+def test_small_trials_take_only_what_a_large_one_that_waits_does_not_need(further: dict[str, Any]) -> None:
+    part = further["mixed"]
     assert part["before"] == [2, 3]
     assert set(part["order"][:3]) == {"first", "fits", "fits too"}  # at the same time
     assert part["order"][3:] == ["large", "too large"]
     assert part["kinds"] == ["Success"]
 
 
-def test_campaigns_on_one_place_take_turns(course: dict[str, Any]) -> None:
-    order = course["turns"]["order"]
+@pytest.mark.slow
+def test_campaigns_on_one_place_take_turns(further: dict[str, Any]) -> None:
+    order = further["turns"]["order"]
     assert sorted(order) == ["here"] * 4 + ["there"] * 4
     turns = [name for name, _ in itertools.groupby(order)]
     assert len(turns) >= 4, "Ray alone lets the campaign that was last begin again"
 
 
-def test_lost_node_of_one_machine_is_the_nodes_fault(course: dict[str, Any]) -> None:
-    assert only_failure(course["lost_node"])[0] == "node lost"
+@pytest.mark.slow
+def test_lost_node_of_one_machine_is_the_nodes_fault(further: dict[str, Any]) -> None:
+    assert only_failure(further["lost_node"])[0] == "node lost"

@@ -71,7 +71,7 @@ def short_folder() -> Iterator[str]:
         yield folder
 
 
-@pytest.mark.parametrize("kind", ["task", "actor"])
+@pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
 @pytest.mark.thorough
 def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
     result = subprocess.run(
@@ -108,7 +108,7 @@ def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> No
     assert counts == [(2, True), (2, True)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path, short_folder: str) -> None:
     out = tmp_path / "found.json"
     done = subprocess.run(
