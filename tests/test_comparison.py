@@ -106,7 +106,7 @@ SHOWN_BY = {
         "test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_alone",
     ),
     "Running evaluations survive the death of the coordinator": (
-        "orchestrator/coordinator/test_actor.py",
+        "orchestrator/running/coordinator/test_actor.py",
         "test_a_killed_actor_restarts_and_no_evaluation_runs_twice",
     ),
     "Two coordinators cannot corrupt a run": (
@@ -176,7 +176,7 @@ SHOWN_BY = {
         "test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results",
     ),
     "Metrics and alerts for Prometheus": (
-        "orchestrator/coordinator/test_actor.py",
+        "orchestrator/running/coordinator/test_actor.py",
         "test_ray_exports_the_campaigns_figures_for_prometheus",
     ),
     "Each choice can be explained and repeated": (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.coordinator.cluster import _runtime_env
 from orchestrator.errors import UserError
+from orchestrator.running.coordinator.cluster import _runtime_env
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 REPOSITORY = Path(__file__).parents[1]

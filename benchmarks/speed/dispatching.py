@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks.speed.rows import Answer
 from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.campaign.status import Status
-from orchestrator.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import build, open_session
 from orchestrator.settings.loading import from_mapping

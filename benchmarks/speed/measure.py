@@ -30,7 +30,7 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Decision, Observation
 from orchestrator.candidates.shards import Shard, ShardedArms
-from orchestrator.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.cluster import connect, disconnect
 
 SHARDED = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
 

@@ -27,7 +27,7 @@ def start(workers: int) -> Answer:
 _BARE = """
 import importlib, json, sys, time
 import ray
-from orchestrator.coordinator.cluster import connect
+from orchestrator.running.coordinator.cluster import connect
 workers, modules = json.loads(sys.argv[1])
 class Bare:
     def begin(self):

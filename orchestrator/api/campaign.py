@@ -165,8 +165,8 @@ class Campaign:
         Raises:
             UserError: when there is no cluster to join, or the campaign's executor is not Ray.
         """
-        from orchestrator.coordinator.cluster import connect  # campaigns without Ray do not import it
-        from orchestrator.coordinator.remote import RemoteSession
+        from orchestrator.running.coordinator.cluster import connect  # campaigns without Ray do not import it
+        from orchestrator.running.coordinator.remote import RemoteSession
 
         if self.settings.workers.executor != "ray":
             raise UserError(

@@ -4,9 +4,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.ask_tell.strategy import StrategyChoice, strategy_class
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.settings.strategies import dump_strategy
+from orchestrator.ask_tell.strategy import StrategyChoice
+from orchestrator.settings.strategies import dump_strategy, own_strategy, strategy_name
 
 
 def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[str, object]:
@@ -23,19 +22,23 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
     if isinstance(choice, str):
         return {"name": choice}
     if isinstance(choice, type):
-        return {"name": _reference(strategy_class(choice))}
-    _reference(strategy_class(type(choice)))
+        return {"name": _reference(choice)}
+    _reference(type(choice))
     return {**dump_strategy(choice), "name": _reference(type(choice))}
 
 
 def _reference(cls: type) -> str:
-    """Name a class so that other processes can import it. Raises ValueError when they cannot."""
+    """Name a strategy's class so that other processes can import it. Raises ValueError when they
+    cannot, or it is none."""
+    try:
+        own_strategy(cls)
+    except ValueError as error:
+        raise ValueError(f"the strategy {cls.__qualname__} {error}") from error
     place = f"{cls.__module__}:{cls.__qualname__}"
     if "." in cls.__qualname__:
         raise ValueError(f"strategy must be a class of a module's top level, got {place}: move it there")
     if cls.__module__ != "__main__":
-        listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
-        return next(listed, place)
+        return strategy_name(cls)
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         raise ValueError(

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
-from objectives.objective import ObjectiveError
-from objectives.reference import import_reference
 from orchestrator.ask_tell.checks import build_part, construct, look_up
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
@@ -14,9 +12,9 @@ from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.settings.strategies import own_strategy
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
-METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")
 
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
@@ -32,7 +30,7 @@ def named_strategy(choice: StrategyChoice, arguments: Mapping[str, Any], has_exi
     """
     if not isinstance(choice, str | type):
         return _check_object(choice, arguments)
-    cls, options = strategy_class(choice), dict(arguments)
+    cls, options = _strategy_class(choice), dict(arguments)
     for part in options.keys() & _PARTS:
         options[part] = build_part(_PARTS[part], options[part], part)
     if isinstance(options.get("model"), Mapping):
@@ -48,33 +46,16 @@ def named_strategy(choice: StrategyChoice, arguments: Mapping[str, Any], has_exi
     return strategy
 
 
-def strategy_class(choice: object) -> type[Any]:
-    """Find the class of a strategy: a listed name, `module:Name`, or the class itself.
-
-    Raises ValueError when there is none, or it is not a dataclass with the methods of a strategy.
-    """
-    if isinstance(choice, type):
-        return _check_class(choice, choice.__qualname__)
-    if not isinstance(choice, str) or ":" not in choice:
+def _strategy_class(choice: str | type[Any]) -> type[Any]:
+    """Find the class of a strategy: a listed name, `module:Name`, or the class itself. Raises
+    ValueError when there is none."""
+    if isinstance(choice, str) and ":" not in choice:
         return look_up(STRATEGIES, choice, "strategy")
     try:
-        named: object = import_reference(choice)
-    except ObjectiveError as error:
-        raise ValueError(f"strategy {error}") from error
-    if not isinstance(named, type):
-        raise ValueError(f"strategy {choice!r} must name a class, it names {excerpt(named)}")
-    return _check_class(named, choice)
-
-
-def _check_class(cls: type[Any], name: str) -> type[Any]:
-    lacking = [method for method in METHODS if not callable(getattr(cls, method, None))]
-    if lacking:
-        raise ValueError(
-            f"the strategy {name} must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}"
-        )
-    if not is_dataclass(cls):
-        raise ValueError(f"the strategy {name} must be a dataclass, whose fields are its options; add @dataclass to it")
-    return cls
+        return own_strategy(choice)
+    except ValueError as error:
+        name = repr(choice) if isinstance(choice, str) else choice.__qualname__
+        raise ValueError(f"the strategy {name} {error}") from error
 
 
 def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:
@@ -83,7 +64,7 @@ def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrat
     plain: object = strategy
     if not is_dataclass(plain):
         raise ValueError(f"{rule}, got {excerpt(strategy)}")
-    _check_class(type(strategy), type(strategy).__qualname__)
+    _strategy_class(type(strategy))
     if options:
         raise ValueError(f"options must be in the strategy's object, got {', '.join(options)} beside it")
     return strategy

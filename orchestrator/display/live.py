@@ -13,11 +13,11 @@ from rich.text import Text
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import Recommendation
+from orchestrator.campaign.failures import FailureGroups
 from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
 from orchestrator.campaign.training import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
-from orchestrator.history.failures import FailureGroups
 from orchestrator.wording import duration, numbered, one_line, plural, short_text
 
 _PLAIN_SECONDS = 10.0  # between two plain lines

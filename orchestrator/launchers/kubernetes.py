@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
@@ -21,6 +20,7 @@ from orchestrator.launchers.writing import Setting, check_node, places_of
 from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
+from workers.on_ray.ray_settings import RAY_SETTINGS
 
 Manifest = dict[str, Any]  # or a part of one, as Kubernetes reads it
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
 from orchestrator.launchers.writing import Setting, check_node, least_nodes, places_of, render
-from orchestrator.session.resources import largest_share
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
+from workers.on_ray.ray_settings import RAY_SETTINGS
 
 END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job again
 DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
@@ -118,7 +117,10 @@ def grace_seconds(timeout_seconds: float | None) -> int:
 def _nodes(allocation: JobResources, settings: Settings) -> list[dict[str, float]]:
     """Return what evaluations may take of each node, by Ray's names of resources: of the first one
     all cores but the coordinator's, unless an evaluation needs all."""
-    spare = allocation.cpus >= _CORES_WITH_A_SPARE and largest_share(settings).cpus <= allocation.cpus - 1
+    spare = (
+        allocation.cpus >= _CORES_WITH_A_SPARE
+        and settings.workers.largest_share(settings.space).cpus <= allocation.cpus - 1
+    )
     node = {"CPU": float(allocation.cpus), "GPU": float(allocation.gpus)}
     return [{**node, "CPU": node["CPU"] - spare}, *[node] * (allocation.nodes - 1)]
 
@@ -127,7 +129,7 @@ def _reasons(
     allocation: JobResources, settings: Settings, places: int, head_cpus: int, grace: int, run: str
 ) -> list[Setting]:
     spare = "; one core of the first node is the coordinator's" if head_cpus < allocation.cpus else ""
-    largest = largest_share(settings)
+    largest = settings.workers.largest_share(settings.space)
     each = "at most " if settings.workers.sized_by else ""
     each += _count_of(largest.cpus, "CPU") + (f" and {_count_of(largest.gpus, 'GPU')}" if largest.gpus else "")
     each += f" on each of {plural(largest.machines, 'machine')}" if largest.machines > 1 else ""

@@ -9,7 +9,6 @@ from functools import cache
 import jinja2
 
 from orchestrator.errors import UserError
-from orchestrator.session.resources import largest_share
 from orchestrator.settings.model import Settings
 from workers.messages import Share
 from workers.on_ray.packing import Need, places_on
@@ -49,7 +48,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
     Raises UserError when an evaluation takes several machines and these nodes cannot hold one;
     `several`: what the cluster consists of.
     """
-    largest = largest_share(settings)
+    largest = settings.workers.largest_share(settings.space)
     if places_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
         raise UserError(
             f"--{several} must be enough for one evaluation, which takes {largest.machines} machines with "
@@ -61,7 +60,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
     """Count how many of these nodes, which hold the largest evaluation, must be there to hold it,
     in their order."""
-    need = _need(settings, largest_share(settings))
+    need = _need(settings, settings.workers.largest_share(settings.space))
     return next((count for count in range(1, len(nodes)) if places_on(nodes[:count], need) > 0), len(nodes))
 
 
@@ -75,7 +74,7 @@ def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) ->
     workers = settings.workers
     if workers.executor != "ray":
         raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")
-    largest = largest_share(settings)
+    largest = settings.workers.largest_share(settings.space)
     for name, has, needed in (("cpus", cpus, largest.cpus), ("gpus", gpus, largest.gpus)):
         if needed > has:
             amount = f"workers.{name} = {needed:g}"

@@ -27,7 +27,7 @@ Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 
 
 class Remote(Protocol):
-    """A session in another process (`orchestrator.coordinator.remote.RemoteSession`)."""
+    """A session in another process (`orchestrator.running.coordinator.remote.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
         """Return whether it has ended.
@@ -98,9 +98,9 @@ def _launch_on_ray(
     run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None, keeps_ray: bool
 ) -> Outcome:
     # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.coordinator.cluster import connect, disconnect, is_connected
-    from orchestrator.coordinator.environment import named_cluster
-    from orchestrator.coordinator.remote import RemoteSession
+    from orchestrator.running.coordinator.cluster import connect, disconnect, is_connected
+    from orchestrator.running.coordinator.environment import named_cluster
+    from orchestrator.running.coordinator.remote import RemoteSession
 
     workers, log = settings.workers, settings.log
     with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:

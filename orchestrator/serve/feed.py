@@ -13,15 +13,15 @@ from itertools import islice
 from typing import TypeVar
 
 from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.campaign.failures import FailureGroups
 from orchestrator.errors import RunError
-from orchestrator.history.failures import FailureGroups
 from orchestrator.history.fold import History, advance, begin
 from orchestrator.serve.sources import Source
-from orchestrator.session.checkpoints import Checkpoints, checkpoints_in
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
 from orchestrator.store.limited import reason_of
 from orchestrator.store.store import Holding, Stop
+from workers.checkpoints import Checkpoints, checkpoints_in
 
 T = TypeVar("T")
 

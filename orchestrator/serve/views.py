@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator.campaign.endings import Phase
+from orchestrator.campaign.failures import FailureGroup
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
-from orchestrator.history.failures import FailureGroup
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.remarks import remark

@@ -55,7 +55,6 @@ from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 from orchestrator.session.background import Computing
-from orchestrator.session.checkpoints import remove_checkpoints
 from orchestrator.session.outcome_events import event_of, number_or_none, picked_trials
 from orchestrator.session.outputs import remove_outputs, with_output
 from orchestrator.session.problem import (
@@ -72,6 +71,7 @@ from orchestrator.session.problem import (
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.event_store import Writer
+from workers.checkpoints import remove_checkpoints
 from workers.executor import Executor
 from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Stopped
 

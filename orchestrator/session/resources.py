@@ -2,15 +2,13 @@
 them (`workers.cpus_from`)."""
 
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from objectives.objective import Candidates
-from objectives.parameters import Constant, Parameter, Range
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
-from orchestrator.settings.worker_sections import WorkerSettings
+from orchestrator.settings.worker_sections import WorkerSettings, ends_of
 from workers.messages import Limits, Share
 
 
@@ -75,24 +73,13 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
     return Resources(workers=workers, largest=workers.share_of(most))
 
 
-def largest_share(settings: Settings) -> Share:
-    """Return the most that a trial takes of each resource, as far as the campaign file says it."""
-    workers = settings.workers
-    return workers.share_of({name: _largest(settings.space.get(name)) for name in workers.sized_by.values()})
-
-
-def _largest(parameter: Parameter | None) -> float | None:
-    levels = () if parameter is None else parameter.levels or _bounds(parameter)
-    return max((level for level in levels if isinstance(level, int | float)), default=None)
-
-
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
     """Return the parameter's values that matter, checked: candidates, and bounds of draws."""
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
         names = list(candidates.columns)
         raise UserError(f"{place} must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
-    values = [*candidates.columns[name].tolist(), *_bounds(settings.space.get(name))]
+    values = [*candidates.columns[name].tolist(), *ends_of(settings.space.get(name))]
     wrong = next((value for value in values if value is not None and not _is_amount(value, key)), None)
     if wrong is not None:
         amounts = {"cpus": "> 0, and whole above 1", "gpus": ">= 0, and whole above 1", "machines": "whole and >= 1"}
@@ -101,12 +88,6 @@ def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> 
             "choices or integer: true"
         )
     return [float(value) for value in values if value is not None]
-
-
-def _bounds(parameter: Parameter | None) -> Iterable[object]:
-    if isinstance(parameter, Range):
-        return (parameter.low, parameter.high)
-    return (parameter.constant,) if isinstance(parameter, Constant) else ()
 
 
 def _is_amount(value: object, key: str) -> bool:

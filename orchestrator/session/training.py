@@ -9,7 +9,6 @@ from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import ModelStoppingSettings
 
-DECIDED = ("continues", "first_trials", "first_steps")  # settings of the rule that are decided when they are left open
 FIRST_SHARE = 0.12  # of a budget of steps, for the short first trainings
 LEAST_FIRST = 8  # short first trainings, if there are any
 SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget counts evaluations

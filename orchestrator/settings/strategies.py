@@ -5,7 +5,6 @@ readers of a log import no strategy.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
@@ -19,6 +18,7 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
+METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")
 # methods that are not strategies here, or have another name → what to write
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
@@ -55,6 +55,32 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     if cls not in STRATEGIES.values():
         _check_refreshes(strategy)
     return strategy
+
+
+def own_strategy(choice: str | type) -> type:
+    """Return the class of a user's own strategy: the class itself, or what `module:Name` names.
+
+    Raises ValueError, whose message follows the strategy's name, when it cannot be imported or is no
+    dataclass with the methods of a strategy.
+    """
+    try:
+        cls = import_reference(choice) if isinstance(choice, str) else choice
+    except ObjectiveError as error:
+        raise ValueError(f"cannot be imported: {error}") from error
+    if not isinstance(cls, type):
+        raise ValueError(f"must name a class, it names {excerpt(cls)}")
+    lacking = [method for method in METHODS if not callable(getattr(cls, method, None))]
+    if lacking:
+        raise ValueError(f"must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}")
+    if not dataclasses.is_dataclass(cls):
+        raise ValueError("must be a dataclass, whose fields are its options; add @dataclass to it")
+    return cls
+
+
+def strategy_name(cls: type) -> str:
+    """Return how a campaign file names a strategy's class: its listed name, else `module:Name`."""
+    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
+    return next(listed, f"{cls.__module__}:{cls.__qualname__}")
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:
@@ -104,9 +130,7 @@ def with_model_in_strategy(document: Document) -> Document:
 
 def dump_strategy(strategy: object) -> Plain:
     """Return the mapping that `build_strategy` turns into `strategy`."""
-    cls = type(strategy)
-    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
-    return {"name": next(listed, f"{cls.__module__}:{cls.__qualname__}"), **dump(strategy)}
+    return {"name": strategy_name(type(strategy)), **dump(strategy)}
 
 
 def _locate(folder: Path, path: object) -> object:
@@ -125,9 +149,6 @@ def _strategy_class(name: object) -> type:
         hint = _ELSEWHERE.get(str(name).lower()) or suggestion(str(name), list(STRATEGIES))
         raise failure([Refusal(("name",), f"{rule}; {hint}")])
     try:
-        cls: Any = import_reference(name)
-    except ObjectiveError as error:
-        raise failure([Refusal(("name",), f"cannot be imported: {error}")]) from error
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise failure([Refusal(("name",), "must name a dataclass of hyper-parameters", excerpt(name))])
-    return cls
+        return own_strategy(name)
+    except ValueError as error:
+        raise failure([Refusal(("name",), str(error))]) from error

@@ -1,12 +1,15 @@
 """The section `workers` of a campaign file: the executor, and what an evaluation may take."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from objectives.conditions import Scalar
 from objectives.objective import Parameters
+from objectives.parameters import Constant, Parameter, Range
 from orchestrator.settings.sections import Hours, PositiveInt, Seconds, Section
 from workers.messages import Share
 
@@ -132,6 +135,10 @@ class WorkerSettings(Section):
         machines = int(amounts.pop("machines", self.machines))
         return replace(fixed, **amounts, machines=machines)
 
+    def largest_share(self, space: Mapping[str, Parameter]) -> Share:
+        """Return the most that a trial takes of each resource, as far as the campaign file says it."""
+        return self.share_of({name: _largest(space.get(name)) for name in self.sized_by.values()})
+
     @property
     def is_gang(self) -> bool:
         """Whether an evaluation may have several processes that Ray places together."""
@@ -151,3 +158,15 @@ class WorkerSettings(Section):
     def all_gpus(self) -> float:
         """The graphics processors of one evaluation on all its machines."""
         return self.gpus * self.machines
+
+
+def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:
+    """Return both ends of a range, or the value of a constant; nothing for listed values."""
+    if isinstance(parameter, Range):
+        return (parameter.low, parameter.high)
+    return (parameter.constant,) if isinstance(parameter, Constant) else ()
+
+
+def _largest(parameter: Parameter | None) -> float | None:
+    levels = () if parameter is None else parameter.levels or ends_of(parameter)
+    return max((level for level in levels if isinstance(level, int | float)), default=None)

@@ -11,21 +11,21 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.ask_tell.strategy import strategy_class
 from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from orchestrator.cli.plan import describe, explain_space, say_existing, say_warnings
-from orchestrator.coordinator.fitting import check_room
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
+from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.session.assemble import build_new, existing
 from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.mistakes import suggestion
 from orchestrator.settings.schema import schema as json_schema
+from orchestrator.settings.strategies import own_strategy
 
 CheckedAddress = Annotated[
     str | None, typer.Option("--address", help="Ray cluster whose nodes are checked; else RAY_ADDRESS; else none.")
@@ -82,9 +82,9 @@ def _strategy(name: str) -> type[Any]:
     if ":" in name:
         sys.path.insert(0, str(Path.cwd()))
         try:
-            return strategy_class(name)
+            return own_strategy(name)
         except ValueError as error:
-            raise UserError(str(error)) from error
+            raise UserError(f"the strategy {name!r} {error}") from error
     if name not in STRATEGIES:
         raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
     return STRATEGIES[name]

@@ -19,12 +19,12 @@ from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.reading import read_history
-from orchestrator.session.checkpoints import checkpoints_in
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify as verify_log
-from orchestrator.wording import duration, is_wall_clock
+from orchestrator.wording import duration, is_wall_clock, plural, size_text
+from workers.checkpoints import checkpoints_in
 from workers.output_files import written_attempts
 
 # reports of a trial that are printed
@@ -83,8 +83,10 @@ def status(
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
     console = SafeConsole()
     console.print(render(dataclasses.replace(now, activity=activity)))
-    if text := checkpoints_in(run.trials).text:
-        say(console, f"checkpoints   {text}")
+    checkpoints = checkpoints_in(run.trials)
+    if checkpoints.trials:
+        folders = plural(checkpoints.trials, "trial")
+        say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
 
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:

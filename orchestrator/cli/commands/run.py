@@ -28,10 +28,10 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
 from orchestrator.cli.summary import save_report, summarize
-from orchestrator.coordinator.fitting import check_room
 from orchestrator.display.console import console_for
 from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
+from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import check_address, find_begun, prepare
 from orchestrator.session.assemble import Parts, build_new, create_run, existing

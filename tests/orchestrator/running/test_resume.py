@@ -5,12 +5,11 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from orchestrator.running.resume import end_of, with_recorded
+from orchestrator.running.resume import end_of
 from orchestrator.session.assemble import build, create_run
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import snapshots
@@ -134,56 +133,3 @@ def test_a_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, f
     done = bbkb(folder, "report", "runs/2026-first")
     assert (done.returncode, "must not be a link" in done.stderr) == (2, True)
     assert precious.read_text() == "precious"
-
-
-def test_a_resume_keeps_the_recorded_retries_where_the_new_settings_leave_them_open() -> None:
-    tree = {
-        "name": "n", "objective": {"name": "sine"}, "candidates": {"size": 10}, "strategy": {"name": "uniform"},
-        "budget": {"evaluations": 3},
-    }  # fmt: skip
-    old = from_mapping({**tree, "workers": {"retries": 2}}).resolved()
-    assert with_recorded(old, from_mapping(tree)).workers.retries == 2
-    assert with_recorded(old, from_mapping({**tree, "workers": {"retries": 1}})).workers.retries == 1
-    unset = from_mapping(tree).resolved()
-    assert with_recorded(unset, from_mapping(tree)).workers.retries is None
-
-
-def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_strategy_open() -> None:
-    tree = {
-        "name": "sine",
-        "objective": {"name": "sine"},
-        "candidates": {"size": 50},
-        "budget": {"evaluations": 8},
-    }
-    new = from_mapping(tree).resolved()
-    assert with_recorded(new, from_mapping(tree)) == from_mapping(tree)
-    older: Any = {key: value for key, value in new["strategy"].items() if key not in ("coverage", "verify")}
-    older["warm_start"] = {"name": "spread", "pulls": 16}
-    older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
-    old = {**new, "strategy": older}
-    begun = from_mapping(old).resolved()["strategy"]
-    assert (begun["coverage"], begun["verify"], begun["model"]["first_fit"]) == (0.0, 0.0, 16)
-    assert with_recorded(old, from_mapping(tree)).resolved()["strategy"] == begun
-    other = from_mapping({**tree, "strategy": {"name": "bbkb", "coverage": 0.5}})
-    assert with_recorded(old, other).resolved()["strategy"]["coverage"] == 0.5
-
-
-def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once_that_is_gone(tmp_path: Path) -> None:
-    tree = {
-        "name": "n", "objective": {"command": "echo {x}"}, "space": {"x": {"low": 0.0, "high": 1.0}},
-        "budget": {"evaluations": 3},
-    }  # fmt: skip
-    here, there, link = tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "link"
-    here.mkdir(parents=True)
-    there.mkdir(parents=True)
-    link.symlink_to(here)
-    old = from_mapping({**tree, "earlier": {"runs": [str(here)], "first": [{"x": 0.5}]}}).resolved()
-
-    def first(folder: Path) -> object:
-        return with_recorded(old, from_mapping({**tree, "earlier": [str(folder)]})).first
-
-    assert first(here) == first(link) == ({"x": 0.5},)
-    assert first(there) == ()
-    here.rmdir()
-    assert first(there) == ({"x": 0.5},)
-    assert first(tmp_path / "other") == ()

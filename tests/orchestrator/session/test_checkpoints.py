@@ -1,10 +1,7 @@
-"""Checkpoints in the folders of trials: which are removed, and that the output of attempts
-stays."""
+"""Checkpoints of campaigns: whose are removed, and what is said of trials that begin again."""
 
 import json
 import math
-import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from orchestrator.api import Result, tune
 from orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
 from orchestrator.cli.main import app
 from orchestrator.errors import ConfigError
-from orchestrator.session.checkpoints import Checkpoints, checkpoints_in, remove_checkpoints
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 
@@ -49,67 +45,6 @@ def run(tmp_path: Path, trains: Any = train, **rule: Any) -> Result:
         "budget": {"steps": 20 * STEPS},
     }
     return tune(trains, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
-
-
-def fill(folder: Path, **files: str) -> None:
-    for name, content in files.items():
-        path = folder / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-
-
-def test_everything_but_the_output_of_attempts_is_removed(tmp_path: Path) -> None:
-    fill(tmp_path / "000003", weights_pt="1", deep__er__weights_pt="2")
-    for name in ("output-1.txt", "output-12.older.txt", "output-x.txt"):
-        (tmp_path / "000003" / name).write_text("printed")
-    (tmp_path / "outside").write_text("kept")
-    (tmp_path / "000003" / "link").symlink_to(tmp_path / "outside")
-    fill(tmp_path / "000004", weights_pt="1")
-    for _ in range(2):
-        remove_checkpoints(tmp_path, [3, 99])
-        assert {path.name for path in (tmp_path / "000003").iterdir()} == {"output-1.txt", "output-12.older.txt"}
-    assert (tmp_path / "outside").read_text() == "kept"
-    assert (tmp_path / "000004" / "weights.pt").exists()
-    remove_checkpoints(None, [4])
-
-
-def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
-    assert checkpoints_in(tmp_path / "missing") == Checkpoints(0, 0)
-    fill(tmp_path / "000000", weights_pt="12345", deep__weights_pt="123")
-    (tmp_path / "000000" / "output-1.txt").write_text("printed")
-    fill(tmp_path / "000001", weights_pt="12")
-    (tmp_path / "000002").mkdir()
-    fill(tmp_path / "other", weights_pt="1")
-    checkpoints = checkpoints_in(tmp_path)
-    assert checkpoints == Checkpoints(trials=2, size=10)
-    assert checkpoints.text == "10 bytes in the folders of 2 trials"
-
-
-def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fill(tmp_path / "shared", weights_pt="1")
-    (tmp_path / "trials").mkdir()
-    (tmp_path / "trials" / "000003").symlink_to(tmp_path / "shared")
-    remove_checkpoints(tmp_path / "trials", [3])
-    assert (tmp_path / "shared" / "weights.pt").exists()
-    assert "trial 3 is not removed" in caplog.text
-
-
-def test_a_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As running trials do with the draft of a checkpoint."""
-    fill(tmp_path / "000000", weights_pt="12345", draft_pt="12")
-    scan = os.scandir
-
-    def renaming(path: str) -> Any:
-        items = list(scan(path))
-        for entry in items:
-            if entry.name == "draft.pt":
-                Path(entry.path).unlink()
-        return nullcontext(items)
-
-    monkeypatch.setattr(os, "scandir", renaming)
-    assert checkpoints_in(tmp_path) == Checkpoints(trials=1, size=5)
 
 
 def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path: Path) -> None:

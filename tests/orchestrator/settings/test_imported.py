@@ -13,8 +13,8 @@ from optuna.storages.journal import JournalFileBackend
 from orchestrator.api import Campaign, Result
 from orchestrator.errors import ConfigError, UserError
 from orchestrator.history.optuna_study import to_optuna
-from orchestrator.running.resume import with_recorded
 from orchestrator.settings.loading import from_mapping, load
+from orchestrator.settings.resumed import with_recorded
 
 SPACE = {
     "x": {"low": 0.0, "high": 1.0},

@@ -1,9 +1,6 @@
-"""Ray's settings for campaigns: of a Ray that `bbkb` starts, and in every script and manifest that
-it writes.
-
-`deploy/ray.env` holds the same and explains each of them. `require_token` adds the token of a Ray
-that this process starts, in a file that only this user can read and that is removed with the
-process; if that was killed, by the next one.
+"""The environment of Ray: the cluster that it names, and the token of a Ray that this process
+starts, in a file that only this user can read and that is removed with the process; if that was
+killed, by the next one.
 """
 
 import atexit
@@ -21,17 +18,6 @@ from orchestrator.store.lease import Identity
 _PREFIX = "bbkb-token-"
 _TOKEN = "token"
 _OWNER = "owner"
-# A node that stops answering is noticed soon, output is bounded, no usage reports.
-RAY_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_health_check_period_ms": "3000",
-    "RAY_health_check_timeout_ms": "5000",
-    "RAY_health_check_failure_threshold": "3",
-    "RAY_grpc_client_keepalive_time_ms": "20000",
-    "RAY_grpc_client_keepalive_timeout_ms": "10000",
-    "RAY_ROTATION_MAX_BYTES": "16777216",
-    "RAY_ROTATION_BACKUP_COUNT": "1",
-}
 
 
 def named_cluster(address: str | None) -> str | None:

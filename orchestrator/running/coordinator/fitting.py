@@ -1,7 +1,7 @@
 """Checks, before a campaign starts, that some node can hold one of its evaluations."""
 
-from orchestrator.coordinator.environment import named_cluster
 from orchestrator.errors import UserError
+from orchestrator.running.coordinator.environment import named_cluster
 from orchestrator.session.resources import Resources, limits_of
 from orchestrator.settings.model import Settings
 from workers.executor import ExecutorError
@@ -21,7 +21,7 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     if workers.executor != "ray" or not (is_named or or_here or workers.ray_train):
         return
     # imported here: Ray takes seconds, and campaigns without Ray do not need it
-    from orchestrator.coordinator.cluster import connect, disconnect, node_here
+    from orchestrator.running.coordinator.cluster import connect, disconnect, node_here
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.places import check_feasible, check_fits, largest_need
     from workers.on_ray.trainers import check_ray_train

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.wording import plural, size_text
 from workers.output_files import is_output, trial_folder
 
 _LOGGER = logging.getLogger("bbkb.session")
@@ -23,11 +22,6 @@ class Checkpoints:
 
     trials: int  # how many of them keep anything
     size: int  # of all files, in bytes
-
-    @property
-    def text(self) -> str:
-        """The size and number of the checkpoints, for a person; empty where there are none."""
-        return f"{size_text(self.size)} in the folders of {plural(self.trials, 'trial')}" if self.trials else ""
 
 
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""`orchestrator.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
+"""`orchestrator.running.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
 Ray's own output away from the user.
 """
 
@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import ray
 
-from orchestrator.coordinator import cluster
-from orchestrator.coordinator.cluster import connect, disconnect
 from orchestrator.errors import UserError
+from orchestrator.running.coordinator import cluster
+from orchestrator.running.coordinator.cluster import connect, disconnect
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 
 STARTS = """
 import os
 import ray
-from orchestrator.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.cluster import connect, disconnect
 
 @ray.remote(max_retries=0, num_cpus=0)
 def crash():
@@ -54,7 +54,7 @@ TELLS_SETTINGS = """
 import os
 import ray
 from ray._raylet import Config
-from orchestrator.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
@@ -72,7 +72,7 @@ disconnect(cluster)
 JOINS = """
 import sys
 import ray
-from orchestrator.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
 print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])

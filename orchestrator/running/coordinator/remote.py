@@ -10,10 +10,10 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.campaign.status import Status
-from orchestrator.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
-from orchestrator.coordinator.handover import forget_store, leave_store
-from orchestrator.coordinator.starting import ended_since
 from orchestrator.errors import ActorLostError, RunError
+from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
+from orchestrator.running.coordinator.handover import forget_store, leave_store
+from orchestrator.running.coordinator.starting import ended_since
 from orchestrator.session.assemble import Parts
 from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/coordinator/fitting.py: what no node can hold is refused before a campaign
+"""Tests of orchestrator/running/coordinator/fitting.py: what no node can hold is refused before a campaign
 starts."""
 
 import re

@@ -18,15 +18,15 @@ import ray
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
-from orchestrator.coordinator.actor import NAMESPACE
-from orchestrator.coordinator.remote import RemoteSession
-from orchestrator.coordinator.starting import (
+from orchestrator.errors import BbkbError, CampaignError, RunError
+from orchestrator.running.coordinator.actor import NAMESPACE
+from orchestrator.running.coordinator.remote import RemoteSession
+from orchestrator.running.coordinator.starting import (
     SESSIONS_WITHOUT_PROGRESS,
     check_progress,
     ended_since,
     has_stop_request,
 )
-from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.session.assemble import build
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
@@ -34,7 +34,7 @@ from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 from tests.waiting import wait_until
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 OBJECTIVE = """

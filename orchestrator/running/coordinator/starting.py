@@ -10,9 +10,9 @@ from pathlib import Path
 
 from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
-from orchestrator.coordinator.handover import with_store
-from orchestrator.coordinator.metrics import Metrics
 from orchestrator.errors import CampaignError
+from orchestrator.running.coordinator.handover import with_store
+from orchestrator.running.coordinator.metrics import Metrics
 from orchestrator.session.assemble import OpenSession, Parts, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run

@@ -1,6 +1,6 @@
 """Tests of grouping failures by message."""
 
-from orchestrator.history.failures import MOST_GROUPS, FailureGroups
+from orchestrator.campaign.failures import MOST_GROUPS, FailureGroups
 from orchestrator.history.rows import AttemptRow
 
 

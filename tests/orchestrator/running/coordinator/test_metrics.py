@@ -10,7 +10,7 @@ from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
-from orchestrator.coordinator.metrics import DESCRIPTIONS, totals_of
+from orchestrator.running.coordinator.metrics import DESCRIPTIONS, totals_of
 from orchestrator.session.recorder import Span
 from tests.orchestrator.synthetic_log import SyntheticLog
 

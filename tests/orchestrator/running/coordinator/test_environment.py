@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.coordinator.environment import _token_file
+from orchestrator.running.coordinator.environment import _token_file
 from orchestrator.store.lease import Identity
 
 MAKE = """
 import os, signal
-from orchestrator.coordinator.environment import require_token
+from orchestrator.running.coordinator.environment import require_token
 print(require_token(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -22,11 +22,12 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, withou
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
-from orchestrator.coordinator.environment import RAY_SETTINGS, named_cluster, require_token
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
+from orchestrator.running.coordinator.environment import named_cluster, require_token
 from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
+from workers.on_ray.ray_settings import RAY_SETTINGS
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0

@@ -95,7 +95,7 @@ class Orchestrator:
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._ended.set()
         time.sleep(ANSWER_KEPT_SECONDS)
-        from orchestrator.coordinator.handover import forget_store
+        from orchestrator.running.coordinator.handover import forget_store
 
         forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -109,7 +109,7 @@ class Orchestrator:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
         try:
-            from orchestrator.coordinator.starting import (  # takes a second: workers start first
+            from orchestrator.running.coordinator.starting import (  # takes a second: workers start first
                 Begun,
                 begin,
                 publish,
