@@ -46,7 +46,7 @@ def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, 
 
 def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
     """Return the same with gaps allowed: NaN among numbers, None among texts (object array)."""
-    return {name: _typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
+    return {name: _as_typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
 def _read(path: Path, needed: Needed) -> dict[str, Cells]:
@@ -135,7 +135,7 @@ def _as_typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[objec
     return np.array([str(cell) for cell in cells] if is_text else numbers)
 
 
-def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
+def _as_typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
     is_known = np.array([cell is not None and cell not in MISSING and cell == cell for cell in cells])
     cells_with_values = [
         (line, cell) for line, cell, has_value in zip(lines, cells, is_known, strict=True) if has_value

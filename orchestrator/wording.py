@@ -90,7 +90,7 @@ def plural(count: int, noun: str, ending: str = "s") -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
-def numbered(noun: str, numbers: Sequence[int]) -> str:
+def noun_and_numbers(noun: str, numbers: Sequence[int]) -> str:
     """Return `trial 25`, `trials 0, 7`: the noun and the numbers of what it names."""
     return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 

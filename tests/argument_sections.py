@@ -23,7 +23,7 @@ def missing_arguments(function: Callable[..., Any]) -> list[str]:
         parameter for parameter in inspect.signature(constructor).parameters if parameter not in ("self", "cls")
     ]
     documented = "".join(
-        (inspect.getdoc(one) or "").partition("Args:\n")[2] for one in getattr(function, "__mro__", (function,))
+        (inspect.getdoc(cls) or "").partition("Args:\n")[2] for cls in getattr(function, "__mro__", (function,))
     )
     described = documentation_of(function) if isinstance(function, type) else {}
     return [parameter for parameter in parameters if f"{parameter}:" not in documented and parameter not in described]

@@ -59,7 +59,7 @@ def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str,
 def test_an_editor_completes_the_members_of_each_optimizer() -> None:
     source = "import bbkb\noptimizer = bbkb.{}\noptimizer."
     completed = {
-        call: {one.name for one in jedi.Script(source.format(call)).complete(3, 10)}
+        call: {completion.name for completion in jedi.Script(source.format(call)).complete(3, 10)}
         for call in ("Optimizer({})", "CandidateOptimizer([])")
     }
     assert {"ask", "tell", "front", "metrics", "candidates"} <= completed["Optimizer({})"]
@@ -125,8 +125,12 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
         find_objective,
     ]
     faces += [launch.launch, launch.watch, launch.Remote]
-    for one in (*(one for one in exported if callable(one)), *faces, *STRATEGIES.values()):
-        yield one.__qualname__, one
+    for exported_object in (
+        *(exported_object for exported_object in exported if callable(exported_object)),
+        *faces,
+        *STRATEGIES.values(),
+    ):
+        yield exported_object.__qualname__, exported_object
     for cls in (*exported, *faces):
         for name, method in vars(cls).items() if isinstance(cls, type) else ():
             plain = getattr(method, "__func__", method)
@@ -138,13 +142,13 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
 def public_names(module: ModuleType) -> list[Callable[..., Any]]:
     """The classes and functions of a module that users may use, but for those that they only
     catch."""
-    own = [one for name, one in vars(module).items() if not name.startswith("_")]
-    own = [one for one in own if inspect.isfunction(one) or isinstance(one, type)]
-    return [one for one in own if one.__module__ == module.__name__ and not is_error(one)]
+    defined = [item for name, item in vars(module).items() if not name.startswith("_")]
+    defined = [item for item in defined if inspect.isfunction(item) or isinstance(item, type)]
+    return [item for item in defined if item.__module__ == module.__name__ and not is_error(item)]
 
 
-def is_error(one: object) -> bool:
-    return isinstance(one, type) and issubclass(one, BaseException)
+def is_error(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, BaseException)
 
 
 @pytest.mark.parametrize(("name", "function"), list(public_callables()))

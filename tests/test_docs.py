@@ -142,11 +142,11 @@ def test_the_guides_strategy_with_a_model_predicts_what_it_picks_and_counts_pend
     features = np.linspace(0, 1, 60)[:, None]
     strategy = importlib.import_module("guide_improvement").Improvement(first=4)
     state = strategy.init(Arms.of(features), np.random.default_rng(0))
-    seen = [5, 20, 40, 58]
-    state = strategy.tell(state, [Observation(arm, float(features[arm, 0])) for arm in seen], np.random.default_rng(0))
+    arms = [5, 20, 40, 58]
+    state = strategy.tell(state, [Observation(arm, float(features[arm, 0])) for arm in arms], np.random.default_rng(0))
     picks = [pick.arm for pick in strategy.ask(state, [], 3).picks]
     assert picks == [pick.arm for pick in strategy.ask(state, [], 3).picks]
-    assert len({*picks, *seen}) == 7
+    assert len({*picks, *arms}) == 7
     assert [pick.arm for pick in strategy.ask(state, picks[:1], 2).picks] == picks[1:]
     assert np.argmax(strategy.posterior(state).mean) > 50
 
@@ -216,32 +216,32 @@ def test_the_page_of_commands_lists_every_command_and_no_other() -> None:
 def commands_of(text: str) -> list[list[str]]:
     """The words of each `bbkb …` in a code span, or at the beginning of a line of code, without
     comments."""
-    found = re.findall(r"(?:`|^(?: {4})?)bbkb +([a-z][^`\n]*)", text, re.MULTILINE)
-    return [re.split(r"\s#", words)[0].split() for words in found]
+    commands = re.findall(r"(?:`|^(?: {4})?)bbkb +([a-z][^`\n]*)", text, re.MULTILINE)
+    return [re.split(r"\s#", words)[0].split() for words in commands]
 
 
 def unknown_words(words: list[str]) -> list[str]:
     """The command or the options in `words` that do not exist."""
-    name, *rest = words
+    name, *arguments = words
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     if name not in group.commands:
         return [name]
     command = load_command(name)
-    if hasattr(command, "commands") and rest:  # a group, such as `launch slurm`
-        name, *rest = rest
+    if hasattr(command, "commands") and arguments:  # a group, such as `launch slurm`
+        name, *arguments = arguments
         if name not in command.commands:
             return [name]
         command = command.commands[name]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    given = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    return [option for option in given if option not in known | {"--help"}]
+    option_names = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    return [option for option in options if option not in option_names | {"--help"}]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_of_the_documentation_exists(page: Path) -> None:
-    found = [(words, unknown_words(words)) for words in commands_of(page.read_text())]
-    assert [pair for pair in found if pair[1]] == []
+    unknown = [(words, unknown_words(words)) for words in commands_of(page.read_text())]
+    assert [pair for pair in unknown if pair[1]] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -42,8 +42,8 @@ def test_the_first_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "[done] layers matter",
     ):
         assert part in printed
-    made = {path.name for path in (tmp_path).iterdir()}
-    assert made >= {"train.py", "campaign.yaml", "runs", "trials.csv", "curves.html"}
+    files = {path.name for path in (tmp_path).iterdir()}
+    assert files >= {"train.py", "campaign.yaml", "runs", "trials.csv", "curves.html"}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

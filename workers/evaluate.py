@@ -82,7 +82,9 @@ def evaluate(
         # the first machine's stop ends all
         step_limit = attempt.step_limit if machine is None or machine.rank == 0 else None
         reports = Reports(publish, attempt.folder, printed.write, machine, step_limit)
-        outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports, kind_of)
+        outcome = _evaluate(
+            objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
+        )
     return printed.add_to(outcome)
 
 

@@ -116,7 +116,7 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
         end_children(),
         restore_surroundings(),
         _memory_bound(limits.memory_bytes),
-        _ended_by_signal() if is_gang else contextlib.nullcontext(),
+        _end_by_signal() if is_gang else contextlib.nullcontext(),
     ):
         for name in RANK_VARIABLES:
             os.environ.pop(name, None)
@@ -124,7 +124,7 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_by_signal() -> Iterator[None]:
+def _end_by_signal() -> Iterator[None]:
     """Let SIGTERM raise `EndedWithOthersError` once; the objective may handle it itself."""
     is_over = False
 

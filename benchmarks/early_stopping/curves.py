@@ -98,7 +98,7 @@ def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[Lea
     training, path = TRAININGS[name](), folder / f"{name}.jsonl"
     by_key = {key_of(curve.configuration): curve for curve in _read(path)}
     configurations = training.configurations()
-    missing = [(number, one) for number, one in enumerate(configurations) if key_of(one) not in by_key]
+    missing = [(number, trained) for number, trained in enumerate(configurations) if key_of(trained) not in by_key]
     if missing:
         objective = training.options.load(DataSource())
         folder.mkdir(parents=True, exist_ok=True)

@@ -50,11 +50,11 @@ def main(
     if experiment == "list":
         _list(console)
         return
-    found = find_experiment(experiment)
+    chosen_experiment = find_experiment(experiment)
     request = Request(
         seeds=seeds,
-        evaluations=evaluations or found.evaluations,
-        methods=found.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
+        evaluations=evaluations or chosen_experiment.evaluations,
+        methods=chosen_experiment.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
         out=(out or Path("runs", "papers", experiment)).absolute(),
         jobs=jobs,
         data=data,
@@ -62,7 +62,7 @@ def main(
     )
     if os.environ.get("OMP_NUM_THREADS") is None:
         console.print(Text("note: OMP_NUM_THREADS is not set; set it to 1 for times that can be compared"))
-    write(found.run(request), request.out / f"results-{request.evaluations}", console)
+    write(chosen_experiment.run(request), request.out / f"results-{request.evaluations}", console)
 
 
 def _list(console: Console) -> None:

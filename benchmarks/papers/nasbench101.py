@@ -118,7 +118,7 @@ def _timing(name: str, title: str, results: Runs) -> Table:
     columns = ("method", "strategy's s", "batches", "mean batch", "largest batch", "dictionary", "days with training")
     rows = [
         (
-            LABELS[one],
+            LABELS[method_name],
             Interval.of([run.clock[-1] for run in runs]),
             Interval.of([run.batch_count for run in runs]),
             Interval.of([len(run) / (run.batches[-1] + 1) for run in runs]),
@@ -126,7 +126,7 @@ def _timing(name: str, title: str, results: Runs) -> Table:
             Interval.of([run.dictionary_sizes[-1] for run in runs]),
             Interval.of([run.total_clock[-1] / 86400 for run in runs]),
         )
-        for one, runs in _shown_methods(results)
+        for method_name, runs in _shown_methods(results)
     ]
     return Table(name, f"Time and batches on {title}", columns, rows)
 

@@ -56,8 +56,8 @@ class Finite:
 
     @cached_property
     def arms(self) -> Candidates:
-        drawn = make_candidates(self.space, self.size, "random", _FIRST_SEED + self.function.seed)
-        return Candidates(drawn.features, drawn.columns)  # which may be evaluated again
+        sampled = make_candidates(self.space, self.size, "random", _FIRST_SEED + self.function.seed)
+        return Candidates(sampled.features, sampled.columns)  # which may be evaluated again
 
     @cached_property
     def _values(self) -> dict[tuple[Scalar, ...], float]:
@@ -96,8 +96,8 @@ def errors(problem: Problem, workers: int, marks: Sequence[int], seed: int) -> l
     method, shown = ours(problem, seed, {"name": "bbkb"}), list[tuple[int, float, float]]()
 
     def watch(done: int) -> None:
-        if done in marks and (known := _shown(method)) is not None:
-            point, mean, deviation = known
+        if done in marks and (estimate := _shown(method)) is not None:
+            point, mean, deviation = estimate
             truth = problem.evaluate(point, np.random.default_rng(0)).expected
             shown.append((done, truth - mean, deviation))
 
@@ -140,9 +140,9 @@ def main(
     write(Findings([Table("estimates", title, columns, [*rows, _row("all", measured)])], []), out, Console(width=160))
 
 
-def _row(label: str, found: Sequence[tuple[int, float, float]]) -> tuple[Cell, ...]:
+def _row(label: str, errors: Sequence[tuple[int, float, float]]) -> tuple[Cell, ...]:
     """Shares within one and two deviations; errors in deviations, as the units of problems differ."""
-    ratios = np.array([error / max(deviation, 1e-300) for _, error, deviation in found])
+    ratios = np.array([error / max(deviation, 1e-300) for _, error, deviation in errors])
     if not len(ratios):
         return (label, 0, *[float("nan")] * 5)
     inside = [float(np.mean(np.abs(ratios) <= width)) for width in (1.0, 2.0)]

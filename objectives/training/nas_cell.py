@@ -154,7 +154,9 @@ class CellTraining:
 
         side, classes = int(self.train.pixels.shape[1] ** 0.5), int(self.train.labels.max()) + 1
         options = self.options
-        return build_cell_network(cell, side, classes, options.channels, options.stacks, options.cells)
+        return build_cell_network(
+            cell, side, classes, channels=options.channels, stacks=options.stacks, cells=options.cells
+        )
 
     def _train(self, network: "Sequential", report: Report) -> Evaluation:
         from torch.optim import Adam

@@ -136,7 +136,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     is_open = state.session.is_open
     since = max(0.0, now - state.clock.last_time) if now is not None and is_open else 0.0
     elapsed = state.clock.elapsed_seconds + since
-    capacity, busy = _worked_seconds(state, since)
+    capacity, busy = _work_seconds(state, since)
     done, best = state.totals.ended, state.best_known
     seconds_left = elapsed * _share_left(state, done) if done and is_open else None
     running = min(len(state.running), state.session.slots) if is_open else 0
@@ -219,7 +219,7 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
     return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
 
 
-def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
+def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
     """Return worker-seconds in all and spent evaluating, `since` seconds after the last event."""
     is_open = state.session.is_open
     now, running = state.clock.last_time + since, state.running.values() if is_open else ()
@@ -229,7 +229,7 @@ def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Return idle worker-seconds by cause, `since` seconds after the last event; not small ones."""
-    capacity, busy = _worked_seconds(state, since)
+    capacity, busy = _work_seconds(state, since)
     return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
 
 

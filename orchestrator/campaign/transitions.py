@@ -64,10 +64,10 @@ def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
     except (BbkbError, MemoryError):  # of recorded settings, or of this machine
         raise
     except Exception as error:
-        raise damaged_by(event, error) from error
+        raise damage_error(event, error) from error
 
 
-def damaged_by(event: Event, error: Exception) -> StoreError:
+def damage_error(event: Event, error: Exception) -> StoreError:
     """Return the error of a log in which `event` cannot follow the events before it."""
     trial = f" of trial {event.trial}" if isinstance(event, AttemptEnded) else ""
     return StoreError(

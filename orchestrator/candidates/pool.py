@@ -72,7 +72,9 @@ class Pool:
         """
         if self.space is None:
             return Appended({}, ())
-        appended = grow(self.space, self.candidates, request.around, request.lengthscales, min(GROWTH, self.limit), rng)
+        appended = grow(
+            self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
+        )
         if appended is None:
             return Appended({}, ())
         retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))

@@ -18,7 +18,7 @@ from orchestrator.campaign.status import Status, as_plain, gains_text, goals_tex
 from orchestrator.campaign.training import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
-from orchestrator.wording import duration, numbered, one_line, plural, short_text
+from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -243,7 +243,7 @@ def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
     for number, group in enumerate(failures.newest_first()[:_FAILURES_SHOWN]):
         kind = f"{group.kind}{'' if final.intersection(group.trials) else ', runs again'}"
-        text = one_line(f"{numbered('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
+        text = one_line(f"{noun_and_numbers('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
         lines.append(("failed attempts" if not number else "", Text(text, style="red")))
     return lines
 

@@ -29,7 +29,7 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
         ("best value", [best_text(history) for history in histories]),
         *_means_over_seeds(histories, "mean over seeds", _best_value),
         ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
-        *_recommended(histories),
+        *_recommendation_rows(histories),
         *_means_over_seeds(histories, "mean estimate over seeds", _estimate),
         ("time", [duration(status.elapsed_seconds) for status in now]),
         ("utilisation", [f"{status.utilization:.0%}" for status in now]),
@@ -40,7 +40,7 @@ def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     return rows + _different_settings(histories)
 
 
-def _recommended(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+def _recommendation_rows(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     """Return a row with the values of the recommended configurations; none where no run has one
     beside its best value."""
     recommended = [history.campaign.refresh.recommended for history in histories]

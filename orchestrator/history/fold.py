@@ -44,7 +44,7 @@ from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.training import stop_words
-from orchestrator.campaign.transitions import apply_recorded, damaged_by
+from orchestrator.campaign.transitions import apply_recorded, damage_error
 from orchestrator.errors import BbkbError
 from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow, TrialStatus
 from orchestrator.history.trace import Trace
@@ -162,15 +162,15 @@ class History:
         return status_of(self.created.name, self.campaign, now, activity)
 
 
-def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = None) -> History:
+def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None = None) -> History:
     """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`.
 
-    `state` is the fold of its first `known` events, if that has been stored: applying them again
+    `state` is the fold of its first `stored` events, if that has been stored: applying them again
     takes half of the time.
     """
     iterator, history = _begin_log(events)
     if state is not None:
-        for event in itertools.islice(iterator, max(0, known - 1)):
+        for event in itertools.islice(iterator, max(0, stored - 1)):
             _record(history, event)
         history.campaign = state
     return functools.reduce(advance, iterator, history)
@@ -217,7 +217,7 @@ def _record(history: History, event: Event) -> None:
     except (BbkbError, MemoryError):  # of recorded settings, or of this machine
         raise
     except Exception as error:
-        raise damaged_by(event, error) from error
+        raise damage_error(event, error) from error
 
 
 def _update(history: History, event: Event) -> None:

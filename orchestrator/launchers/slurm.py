@@ -104,7 +104,7 @@ def script_for(
         head_cpus=head_cpus,
         others=least_nodes(settings, nodes) - 1,
     )
-    return Script(text, tuple(_reasons(allocation, settings, places, head_cpus, grace, run)))
+    return Script(text, tuple(_reasons(allocation, settings, places, head_cpus, grace=grace, run=run)))
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:

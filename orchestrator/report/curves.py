@@ -9,7 +9,7 @@ from orchestrator.history.fold import History
 from orchestrator.history.remarks import training
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import Figure, Spec, axis, axis_range, label, layout, quantiles, round_values
-from orchestrator.wording import numbered, one_line, plural, printable
+from orchestrator.wording import noun_and_numbers, one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
@@ -174,7 +174,11 @@ def _decisions(history: History) -> str:
     parts += [f"{continued} continued after a stop"] if continued else []
     rule = history.campaign.rules.training
     spared = [row.trial for row in history.reporting.values() if rule is not None and rule.is_witness(row.trial)]
-    parts += [f"{numbered('trial', spared[:5])} spared as witness{'es' if len(spared) > 1 else ''}"] if spared else []
+    parts += (
+        [f"{noun_and_numbers('trial', spared[:5])} spared as witness{'es' if len(spared) > 1 else ''}"]
+        if spared
+        else []
+    )
     return f" {'; '.join(parts)}."
 
 

@@ -74,14 +74,14 @@ def render(history: History, title: str) -> str:
         internals=internal_figures(history),
         model=model_facts(history),
         table=trial_table(history),
-        unlisted=len(history.trials) - len(listed_rows(history)),
+        unlisted=len(history.trials) - len(rows_to_list(history)),
         notes=_note_rows(history),
         sessions=_session_rows(history),
         configuration=as_yaml(history.settings.shown),
         style=resource("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        plotly=_packed_plotly(),
+        plotly=_pack_plotly(),
     )
     return printable(page)
 
@@ -102,7 +102,7 @@ def pack(value: object) -> str:
 
 
 @cache
-def _packed_plotly() -> str:
+def _pack_plotly() -> str:
     """Return plotly.js for the page: 2 MB instead of 4.8."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
@@ -139,7 +139,7 @@ def _note_rows(history: History) -> list[dict[str, str]]:
 def trial_table(history: History) -> Spec:
     """Return the table of trials for the page's script: `columns` (name, kind) and `rows`."""
     clock = CampaignClock.of(history)
-    rows = listed_rows(history)
+    rows = rows_to_list(history)
     names, metrics = parameter_names(rows), history.goals.further_metrics
     before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
     remarks = [remark(history, row) for row in rows]
@@ -168,16 +168,16 @@ def trial_table(history: History) -> Spec:
                 row,
                 names,
                 metrics,
-                [numbers[place] for numbers in amounts.values()],
-                time,
-                [text] if any(remarks) else [],
+                amounts=[numbers[place] for numbers in amounts.values()],
+                started=time,
+                remarks=[text] if any(remarks) else [],
             )
             for place, (row, time, text) in enumerate(zip(rows, times, remarks, strict=True))
         ],
     }
 
 
-def listed_rows(history: History) -> list[TrialRow]:
+def rows_to_list(history: History) -> list[TrialRow]:
     """Return the trials of the table: all if they are few, else the best and the newest."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials

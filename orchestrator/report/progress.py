@@ -140,7 +140,9 @@ def simple_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     regret = np.minimum.accumulate(gaps)
-    caption = f"Distance of the best evaluated candidate from the optimum, without noise.{_counted(history)}"
+    caption = (
+        f"Distance of the best evaluated candidate from the optimum, without noise.{_note_on_constraints(history)}"
+    )
     if regret[-1] == 0:
         caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
     shown = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
@@ -154,13 +156,13 @@ def cumulative_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     caption = "Sum of the distances from the optimum over all evaluations; flat where evaluations are near it."
-    caption += _counted(history)
+    caption += _note_on_constraints(history)
     regret = np.cumsum(np.where(np.isfinite(gaps), gaps, 0.0))
     yaxis = axis("cumulative regret", rangemode="tozero")
     return step_figure("cumulative-regret", "Cumulative regret", caption, regret, yaxis)
 
 
-def _counted(history: History) -> str:
+def _note_on_constraints(history: History) -> str:
     """Return which evaluations a picture of regret counts, where there are constraints."""
     if not history.goals.constraints:
         return ""

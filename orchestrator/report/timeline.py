@@ -147,12 +147,12 @@ def _bars(history: History, clock: CampaignClock) -> list[_Bar]:
     by_lane = np.lexsort((started, np.fromiter((lanes[attempt.worker] for attempt in attempts), np.intp)))
     bars = (  # one at a time: a list of all would take a fifth of what the history takes
         _Bar(
-            attempt.worker,
-            workers.share_of(history.trials[attempt.trial].parameters),
-            attempt.ended,
-            float(started[place]),
-            float(finished[place]),
-            (attempt.trial, attempt.trial),
+            worker=attempt.worker,
+            share=workers.share_of(history.trials[attempt.trial].parameters),
+            kind=attempt.ended,
+            started=float(started[place]),
+            finished=float(finished[place]),
+            trials=(attempt.trial, attempt.trial),
         )
         for place, attempt in ((place, attempts[place]) for place in by_lane)
     )

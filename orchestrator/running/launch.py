@@ -80,7 +80,7 @@ def launch(
             died.
     """
     if settings.workers.executor == "ray":
-        return _launch_on_ray(run, settings, console, address, parts, keeps_ray)
+        return _launch_on_ray(run, settings, console, address, parts, keeps_ray=keeps_ray)
     with view(console) as shown:
         session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
 

@@ -260,7 +260,7 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
     rows = history.trials
     last_row = (page + 1) * _PAGE
     if text:
-        rows = [row for row in rows if text.lower() in _searched_text(history, row)]
+        rows = [row for row in rows if text.lower() in _text_to_search(history, row)]
     if order != "trial":
         cells = [(_cell(row, order), row) for row in rows]
         present = [(cell, row) for cell, row in cells if cell is not None]
@@ -279,7 +279,7 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
     }
 
 
-def _searched_text(history: History, row: TrialRow) -> str:
+def _text_to_search(history: History, row: TrialRow) -> str:
     named = " ".join(f"{name}={value}" for name, value in row.parameters.items())
     return f"{row.trial} {row.status} {named} {row.error} {remark(history, row)}".lower()
 

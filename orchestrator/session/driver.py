@@ -55,7 +55,7 @@ from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 from orchestrator.session.background import Computing
-from orchestrator.session.outcome_events import event_of, number_or_none, picked_trials
+from orchestrator.session.outcome_events import event_of, number_or_none, trials_of_picks
 from orchestrator.session.outputs import remove_outputs, with_output
 from orchestrator.session.problem import (
     BEGIN,
@@ -309,7 +309,7 @@ class Driver:
             BatchChosen(
                 time=self._executor.now(),
                 round=self._campaign.refresh.round,
-                picks=picked_trials(picks, self._campaign.totals.chosen, self._pool.candidates),
+                picks=trials_of_picks(picks, self._campaign.totals.chosen, self._pool.candidates),
                 reason=decision.reason,
                 seconds=time.perf_counter() - began,
                 limit=limit,

@@ -19,7 +19,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.training import stop_words
-from orchestrator.wording import duration, numbered, plural
+from orchestrator.wording import duration, noun_and_numbers, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
 _ENDS = {  # why a choice had no more trials, in the words of an operator
@@ -83,9 +83,9 @@ def _text(event: Event) -> str:
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case TrialsContinued():
             why = "to complete the best ones" if event.reason == "finish" else "the model expects much of them"
-            return f"continued {numbered('trial', [again.trial for again in event.trials])}: {why}"
+            return f"continued {noun_and_numbers('trial', [again.trial for again in event.trials])}: {why}"
         case CheckpointsRemoved():
-            return f"removed the checkpoints of stopped {numbered('trial', event.trials)}"
+            return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
         case StopRequested():
             return f"stop requested: {event.reason}; running evaluations are drained"
         case _:

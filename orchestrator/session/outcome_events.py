@@ -82,7 +82,7 @@ def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
     }
 
 
-def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
+def trials_of_picks(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
     """Return a batch's trials, numbered from `first`, with parameters and reasons."""
     return tuple(
         PickedTrial(

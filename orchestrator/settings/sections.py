@@ -82,7 +82,7 @@ def _webhook(url: str) -> str:
     return url
 
 
-def _named_by_environment() -> str | None:
+def _name_from_environment() -> str | None:
     """Read once, here: worker processes and a later resume may have another environment."""
     folder = os.environ.get("BBKB_DATA")
     return str(Path(folder).expanduser().absolute()) if folder else None
@@ -375,7 +375,7 @@ class DataSettings(Section):
     """The source of data sets."""
 
     folder: AbsolutePath | None = Field(
-        default_factory=_named_by_environment, description="Folder with data sets; else BBKB_DATA in the environment."
+        default_factory=_name_from_environment, description="Folder with data sets; else BBKB_DATA in the environment."
     )
     download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
 

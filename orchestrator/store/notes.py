@@ -28,7 +28,7 @@ class Note:
     trial: int | None = None  # the trial that is meant; None for the whole campaign
 
 
-def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags, each once. Raises UserError on an empty, too long or spaced one."""
     for tag in tags:
         if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
@@ -44,7 +44,7 @@ def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None)
         raise UserError("a note must have a text or a tag, got neither")
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"a note must have at most {MOST_CHARACTERS} characters, got {len(text)}")
-    return Note(time=time.time(), text=text, tags=checked_tags(tags), trial=trial)
+    return Note(time=time.time(), text=text, tags=check_tags(tags), trial=trial)
 
 
 def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:

@@ -148,7 +148,9 @@ def create(
     run = Run(folder, _store_url(settings.store, folder))
     try:
         with run.store() as store:  # first: of two processes that begin the same run, the log decides
-            store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
+            store.create(
+                run.name, first_events(settings, candidates, objective, optimum, existing=existing, enqueued=enqueued)
+            )
         write_settings(run, settings)
         _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
     except BaseException:
@@ -178,7 +180,7 @@ def first_events(
         settings=settings.resolved(),
     )
     before = [] if existing is None else [existing]
-    return [created, *before, *_chosen_by_user(created.time, candidates, enqueued)]
+    return [created, *before, *_choice_of_enqueued(created.time, candidates, enqueued)]
 
 
 def find(settings: "Settings") -> Run | None:
@@ -218,7 +220,7 @@ def check_writable(settings: "Settings") -> None:
         EventStore(settings.store).close()
 
 
-def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
+def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
     """Return the choice of the enqueued `arms`; none without any."""
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)

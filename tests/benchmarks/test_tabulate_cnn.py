@@ -83,5 +83,5 @@ def test_a_table_that_was_interrupted_continues_after_its_last_row(
     tmp_path: Path, candidates: Candidates, rows: list[Row]
 ) -> None:
     write(iter(rows[:5]), tmp_path)
-    known = write(tabulate(Formula(), candidates, seed=7, first=len(read(tmp_path))), tmp_path)
-    assert [row["accuracy"] for row in known] == [row["accuracy"] for row in rows]
+    continued = write(tabulate(Formula(), candidates, seed=7, first=len(read(tmp_path))), tmp_path)
+    assert [row["accuracy"] for row in continued] == [row["accuracy"] for row in rows]

@@ -21,9 +21,9 @@ def head(folder: Path, *options: str, **environment: str) -> Iterator[dict[str, 
     names = ("port", "dashboard-agent-listen-port", "ray-client-server-port", "dashboard-port")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder / 'r'}"]
-    own = ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--object-store-memory=80000000"]
-    given = [f"--{name}={port}" for name, port in ports.items()]
-    with process_running(folder, "ray", [*command, *own, *given, *options], environment):
+    fixed = ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--object-store-memory=80000000"]
+    port_options = [f"--{name}={port}" for name, port in ports.items()]
+    with process_running(folder, "ray", [*command, *fixed, *port_options, *options], environment):
         wait_for(lambda: "Ray runtime started" in (folder / "ray.out").read_text(), "head of Ray", 200.0)
         yield ports
 
@@ -45,19 +45,19 @@ def process_running(
             print((folder / f"{name}.out").read_text()[-3000:])
 
 
-def environment_of(folder: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment_of(folder: Path, additions: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without Ray's settings, with our packages and those of
     `folder`."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     # a token file in the home folder would switch authentication on
     ours = {"PYTHONPATH": f"{REPOSITORY}:{folder}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    return {**kept, **ours, **(more or {})}
+    return {**inherited, **ours, **(additions or {})}
 
 
 def free_ports(count: int) -> list[int]:
     """Ports of this machine at which nothing listens now."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]

@@ -49,13 +49,13 @@ class Slurm:
         a node."""
         command = [*self._machines.inside(node), "ss", "-Hltnp"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        found = []
+        listening = []
         for line in lines:
             address, _, port = line.split()[3].rpartition(":")
             bare = address.strip("[]").removeprefix("::ffff:")
             program = line.partition('users:(("')[2].partition('"')[0]
-            found.append(("*" if bare in ("*", "0.0.0.0", "::") else bare, int(port), program))
-        return found
+            listening.append(("*" if bare in ("*", "0.0.0.0", "::") else bare, int(port), program))
+        return listening
 
     def submit(self, *arguments: str, cwd: Path, **environment: str) -> str:
         """The number of a job submitted in the folder `cwd`."""
@@ -114,8 +114,8 @@ class Slurm:
 def slurm(folder: Path) -> Iterator[Slurm]:
     """A cluster that runs until the context ends. `folder` must be short: sockets lie in it."""
     work, ray = folder / "slurm", folder / "r"
-    for made in (work / "state", ray):
-        made.mkdir(parents=True)
+    for place in (work / "state", ray):
+        place.mkdir(parents=True)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM"))},
         "PATH": f"{_commands(folder / 'bin')}:{search_path()}",
@@ -126,16 +126,16 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(REPOSITORY),
     }
-    with ExitStack() as held:
-        machines = held.enter_context(Machines(NODES, _PREFIX, work))
+    with ExitStack() as stack:
+        machines = stack.enter_context(Machines(NODES, _PREFIX, work))
         _write_configuration(work, machines)
-        held.enter_context(_munge(work))
+        stack.enter_context(_munge(work))
         machines.start("bridge", "slurmctld -D", environment)
         for name in NODES:
-            own = folder / "nodes" / name
-            own.mkdir(parents=True)
+            node_folder = folder / "nodes" / name
+            node_folder.mkdir(parents=True)
             (work / f"spool.{name}").mkdir()
-            machines.start(name, f"slurmd -D -N {name}", environment, {ray: own})
+            machines.start(name, f"slurmd -D -N {name}", environment, {ray: node_folder})
         cluster = Slurm(machines, folder, environment)
         wait_for(lambda: _idle(cluster) == len(NODES), "cluster of three idle nodes")
         yield cluster

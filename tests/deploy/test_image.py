@@ -71,13 +71,13 @@ def container() -> Iterator[tuple[Buildah, str]]:
 
 
 def _base(folder: Path) -> Path:
-    given = os.environ.get("BBKB_IMAGE_BASE")
-    if given:
-        return Path(given)
-    made = folder / "base.tar"
-    command = ["mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(made)]
+    base = os.environ.get("BBKB_IMAGE_BASE")
+    if base:
+        return Path(base)
+    archive = folder / "base.tar"
+    command = ["mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(archive)]
     subprocess.run([*command, "http://deb.debian.org/debian"], capture_output=True, check=True)
-    return made
+    return archive
 
 
 def output_inside(container: tuple[Buildah, str], script: str) -> str:
@@ -104,8 +104,8 @@ def test_a_campaign_on_ray_runs_in_the_image_as_an_ordinary_user_without_a_compi
 def test_every_package_of_the_image_has_an_exact_version_within_the_projects_ranges() -> None:
     lines = (REPOSITORY / "deploy" / "requirements.txt").read_text().splitlines()
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in pinned)
-    versions = {(one.name.lower(), str(one.specifier).removeprefix("==")) for one in pinned}
+    assert all(re.fullmatch(r"==[\w.]+", str(package.specifier)) for package in pinned)
+    versions = {(package.name.lower(), str(package.specifier).removeprefix("==")) for package in pinned}
     for requirement in _own_requirements():
         of_it = [version for name, version in versions if name == requirement.name.lower()]
         assert of_it

@@ -48,4 +48,4 @@ def test_alerts_and_pictures_name_metrics_that_there_are() -> None:
     named = set(re.findall(r"ray_(bbkb_\w+)", text))
     endings = ("", "_total", "_sum", "_count", "_bucket")
     assert named <= {name + ending for name in DESCRIPTIONS for ending in endings}
-    assert {name for name in DESCRIPTIONS if not any(one.startswith(name) for one in named)} == set()
+    assert {name for name in DESCRIPTIONS if not any(metric.startswith(name) for metric in named)} == set()

@@ -53,12 +53,12 @@ def prometheus() -> Iterator[str]:
     (folder / "short.py").write_text(OBJECTIVE)
     (folder / "campaign.yaml").write_text(CAMPAIGN)
     try:
-        with ExitStack() as held:
-            ports = held.enter_context(head(folder))
+        with ExitStack() as stack:
+            ports = stack.enter_context(head(folder))
             address = f"127.0.0.1:{ports['port']}"
             command = ["orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first"]
-            held.enter_context(process_running(folder, "campaign", [sys.executable, "-m", *command]))
-            yield held.enter_context(_prometheus(folder))
+            stack.enter_context(process_running(folder, "campaign", [sys.executable, "-m", *command]))
+            yield stack.enter_context(_prometheus(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

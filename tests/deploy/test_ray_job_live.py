@@ -120,11 +120,11 @@ def cluster() -> Iterator[Cluster]:
     for name, module in (("bbkb", "orchestrator"), ("ray", "ray.scripts.scripts")):
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
         (commands / name).chmod(0o755)
-    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    environment = environment_of(folder, own)
-    own["PATH"] = environment["PATH"] = f"{commands}:{environment['PATH']}"
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    environment = environment_of(folder, variables)
+    variables["PATH"] = environment["PATH"] = f"{commands}:{environment['PATH']}"
     try:
-        with head(folder, **own) as ports:
+        with head(folder, **variables) as ports:
             yield Cluster(folder, f"http://127.0.0.1:{ports['dashboard-port']}", environment)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

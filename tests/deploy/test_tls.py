@@ -70,8 +70,8 @@ def test_what_is_no_machine_is_refused_before_anything_is_written(tmp_path: Path
 def cluster(folder: Path) -> Iterator[tuple[Machines, dict[str, dict[str, str]]]]:
     """Ray on three machines with token and TLS, and the environment of each."""
     with Machines(NAMES, "10.79.0", folder) as machines:
-        given = [f"{name}={machines.addresses[name]}" for name in NAMES]
-        assert certificates(folder / "tls", *given).returncode == 0
+        names_and_addresses = [f"{name}={machines.addresses[name]}" for name in NAMES]
+        assert certificates(folder / "tls", *names_and_addresses).returncode == 0
         token = folder / "token"
         token.write_text("0123456789abcdef" * 4)
         token.chmod(0o600)
@@ -93,14 +93,14 @@ def cluster(folder: Path) -> Iterator[tuple[Machines, dict[str, dict[str, str]]]
 
 
 def _environment(folder: Path, name: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     tls = dict(
         line.removeprefix("export ").split("=", 1)
         for line in (folder / "tls" / f"{name}.env").read_text().split("\n")
         if line
     )
     ours = {"PYTHONPATH": f"{REPOSITORY}:{folder}", "PATH": search_path(), "RAY_USAGE_STATS_ENABLED": "0"}
-    return {**kept, **ours, **tls, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    return {**inherited, **ours, **tls, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
 
 
 @pytest.mark.deploy

@@ -96,8 +96,8 @@ def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
         for change in changes:
             damage(file, change)
         run = Run(tmp_path, f"sqlite:///{file}", "c")
-        found = answer(lambda: [to_json(event) for event in run.events()])
-        assert found is None or (isinstance(found, list) and found == events[: len(found)])
+        decoded = answer(lambda: [to_json(event) for event in run.events()])
+        assert decoded is None or (isinstance(decoded, list) and decoded == events[: len(decoded)])
 
         def status() -> object:
             with run.store() as store:

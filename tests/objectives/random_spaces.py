@@ -63,8 +63,8 @@ def spaces(draw: st.DrawFn, kinds: st.SearchStrategy[Parameter] = parameters, mo
         space[name] = parameter
     forbid: tuple[Clause, ...] = ()
     if len(space) > 1 and draw(st.booleans()):
-        one, other = draw(st.permutations(sorted(space)))[:2]
-        forbid = ({**draw(conditions(one, space[one])), **draw(conditions(other, space[other]))},)
+        first_name, other = draw(st.permutations(sorted(space)))[:2]
+        forbid = ({**draw(conditions(first_name, space[first_name])), **draw(conditions(other, space[other]))},)
     return SearchSpace(space, forbid)
 
 

@@ -20,18 +20,18 @@ GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
 def configurations(space: Space) -> list[dict[str, object]]:
     """All of them, the last parameter varying fastest."""
     levels = [
-        one.ordered if isinstance(one, Ordered) else one.choices
-        for one in space.values()
-        if isinstance(one, Ordered | Choice)
+        parameter.ordered if isinstance(parameter, Ordered) else parameter.choices
+        for parameter in space.values()
+        if isinstance(parameter, Ordered | Choice)
     ]
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*levels)]
 
 
 def counts(space: Space) -> list[int]:
     return [
-        len(one.ordered if isinstance(one, Ordered) else one.choices)
-        for one in space.values()
-        if isinstance(one, Ordered | Choice)
+        len(parameter.ordered if isinstance(parameter, Ordered) else parameter.choices)
+        for parameter in space.values()
+        if isinstance(parameter, Ordered | Choice)
     ]
 
 
@@ -52,11 +52,11 @@ def write_grid(root: Path, folder: str) -> None:
 def write_cells(root: Path) -> None:
     """Forty cells with six vertices in the order of `cells_of`, and one with five."""
     cells = cells_of(6)
-    chosen = np.r_[:20, 30_000:30_020]
+    rows = np.r_[:20, 30_000:30_020]
     adjacency = np.zeros((41, 7, 7), np.uint8)
     operations = np.full((41, 7), -3, np.int8)
-    adjacency[:40, :6, :6] = cells.adjacency[chosen]
-    operations[:40, 1:5] = cells.operations[chosen]
+    adjacency[:40, :6, :6] = cells.adjacency[rows]
+    operations[:40, 1:5] = cells.operations[rows]
     assert cells.names == OPERATIONS
     (root / "nasbench101").mkdir()
     np.savez(

@@ -56,8 +56,8 @@ def paths(cell: Cell, vertex: int = 0) -> list[list[int]]:
 
 def test_lengths_and_counts_of_paths_are_those_of_a_walk() -> None:
     """The last four features, before they are scaled, for every hundredth cell."""
-    chosen = range(0, len(ALL), 100)
-    walks = [(ALL.cell(number), [path[:-1] for path in paths(ALL.cell(number))]) for number in chosen]
+    numbers = range(0, len(ALL), 100)
+    walks = [(ALL.cell(number), [path[:-1] for path in paths(ALL.cell(number))]) for number in numbers]
     expected = np.array(
         [
             [
@@ -69,7 +69,7 @@ def test_lengths_and_counts_of_paths_are_those_of_a_walk() -> None:
             for cell, inner in walks
         ]
     )
-    got = FEATURES[list(chosen)][:, -4:]
+    got = FEATURES[list(numbers)][:, -4:]
     for place, (low, high) in enumerate([(0, 3), (0, 2), (0, np.log(8)), (0, 3)]):
         column = expected[:, place]
         scale = np.ptp(column) / np.ptp(got[:, place])

@@ -24,7 +24,7 @@ def test_the_paper_of_bbkb_searches_12416_of_them() -> None:
 def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
     """Every labelled cell, as the set of all its renumberings."""
     pairs = list(itertools.combinations(range(vertices), 2))
-    found = set()
+    classes = set()
     for bits in itertools.product((False, True), repeat=len(pairs)):
         edges = tuple(pair for pair, bit in zip(pairs, bits, strict=True) if bit)
         for operations in itertools.product(OPERATIONS, repeat=vertices - 2):
@@ -32,8 +32,8 @@ def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
                 Cell(edges, operations)
             except ValueError:
                 continue
-            found.add(frozenset(renumberings(edges, operations, vertices)))
-    return found
+            classes.add(frozenset(renumberings(edges, operations, vertices)))
+    return classes
 
 
 def renumberings(edges: Any, operations: Any, vertices: Any) -> Any:

@@ -112,12 +112,12 @@ def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space:
 def test_a_finite_conditional_space_is_enumerated_once_each() -> None:
     space: dict[str, Parameter] = {name: parameter for name, parameter in TREE.items() if name != "C"}
     candidates = make_candidates(SearchSpace(space, FORBID))
-    found = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
+    configurations = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
 
     def depths(most: int) -> int:
         return sum(2 if depth >= 5 else 1 for depth in range(1, most + 1))
 
-    assert len(found) == len(candidates) == (1 + 4) + depths(7) + depths(9)
+    assert len(configurations) == len(candidates) == (1 + 4) + depths(7) + depths(9)
     assert SearchSpace(space, FORBID).count(1000) == len(candidates)
     assert SearchSpace(space, FORBID).count(len(candidates) - 1) is None
 
@@ -192,7 +192,7 @@ def test_a_mistake_between_parameters_is_placed(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
 ) -> None:
     problems = mistakes(space, forbid)
-    assert [one.keys for one in problems] == [keys]
+    assert [problem.keys for problem in problems] == [keys]
     assert rule in problems[0].rule
     with pytest.raises(ObjectiveError, match=r"when|forbid"):
         SearchSpace(space, forbid)

@@ -113,7 +113,7 @@ def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(
     for arm, seed in ((0, 0), (0, 1), (len(candidates) - 1, 2**63)):
         parameters = candidates.parameters(arm)
         first, again, elsewhere = (
-            without_seconds(one.evaluate(parameters, seed, silent)) for one in (objective, objective, there)
+            without_seconds(instance.evaluate(parameters, seed, silent)) for instance in (objective, objective, there)
         )
         assert first == again == elsewhere
 
@@ -134,10 +134,10 @@ def test_candidates_travel_to_another_process(candidates: Candidates) -> None:
 
 def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates, silent: Report) -> None:
     before, parameters = pickle.dumps(objective), candidates.parameters(0)
-    given = dict(parameters)
+    parameters_before = dict(parameters)
     objective.evaluate(parameters, 0, silent)
     assert pickle.dumps(objective) == before
-    assert parameters == given
+    assert parameters == parameters_before
 
 
 def test_no_noise_free_value_is_beyond_the_optimum(

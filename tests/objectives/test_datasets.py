@@ -151,15 +151,15 @@ def test_the_published_counts_come_back_from_ratios() -> None:
     rng = np.random.default_rng(0)
     households = rng.integers(1, 6000, 500)
     rooms, bedrooms, population = rng.integers(1, 40000, (3, 500))
-    rest = rng.random((4, 500))
+    columns = rng.random((4, 500))
     ratios = [
-        rest[0],
-        rest[1],
+        columns[0],
+        columns[1],
         rooms / households,
         bedrooms / households,
         population,
         population / households,
-        *rest[2:],
+        *columns[2:],
     ]
     counts = raw_housing(np.column_stack(ratios), np.ones(500)).features
     np.testing.assert_array_equal(counts[:, 3:7], np.column_stack([rooms, bedrooms, population, households]))

@@ -22,7 +22,7 @@ def test_each_row_belongs_to_the_first_that_equals_it(rows: list[tuple[int, ...]
     columns = {"number": np.array([row[0] for row in rows]), "text": np.array([row[1] for row in rows])}
     groups = group(columns)
     assert [rows[first] for first in groups.first] == list(dict.fromkeys(rows))
-    assert [int(groups.first[one]) for one in groups.of] == [rows.index(row) for row in rows]
+    assert [int(groups.first[candidate]) for candidate in groups.of] == [rows.index(row) for row in rows]
     values = groups.repeats(np.arange(len(rows), dtype=float))
     for index, first in enumerate(groups.first):
         expected = [number for number, row in enumerate(rows) if row == rows[first]]
@@ -46,8 +46,8 @@ def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path:
 def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
-    kept = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()
-    assert (len(kept), kept.remark) == (5, "")
+    unmerged = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()
+    assert (len(unmerged), unmerged.remark) == (5, "")
     path.write_text("rate,optimizer\n0.2,sgd\n0.1,adam\n0.2,sgd\n")
     assert (len(table_candidates(path)), len(table_candidates(path, "keep"))) == (2, 3)
     assert "row 3 repeats row 1" in table_candidates(path).remark
@@ -58,9 +58,11 @@ def test_a_table_without_duplicates_is_taken_as_it_is(tmp_path: Path, target: st
     path = tmp_path / "runs.csv"
     path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
     merged = table_objective(path, target).candidates() if target else table_candidates(path)
-    kept = table_objective(path, target, duplicates="keep").candidates() if target else table_candidates(path, "keep")
+    unmerged = (
+        table_objective(path, target, duplicates="keep").candidates() if target else table_candidates(path, "keep")
+    )
     assert merged.remark == ""
-    assert (merged.features == kept.features).all()
+    assert (merged.features == unmerged.features).all()
     assert {name: list(column) for name, column in merged.columns.items()} == {
-        name: list(column) for name, column in kept.columns.items()
+        name: list(column) for name, column in unmerged.columns.items()
     }

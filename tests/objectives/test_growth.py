@@ -19,9 +19,9 @@ from tests.objectives.random_spaces import discrete, is_valid, spaces
 
 def grow_some(*arguments: Any) -> Candidates:
     """What `grow` gives, where there is something."""
-    more = grow(*arguments)
-    assert more is not None
-    return more
+    grown = grow(*arguments)
+    assert grown is not None
+    return grown
 
 
 def first_pool(space: SearchSpace, seed: int = 0, size: int = 40) -> Candidates | None:
@@ -44,14 +44,14 @@ def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, 
     rng = np.random.default_rng(seed)
     for _ in range(2):
         around = rng.integers(len(pool), size=5).tolist()
-        more = grow(space, pool, around, lengthscales_of(pool, lengthscale), 64, rng)
-        if more is None:
+        grown = grow(space, pool, around, lengthscales_of(pool, lengthscale), 64, rng)
+        if grown is None:
             continue
-        assert 1 <= len(more) <= 64
-        for arm in range(len(more)):
-            assert is_valid(space, more.parameters(arm)), more.parameters(arm)
-        larger = join(space, pool, more)
-        assert len(np.unique(larger.features, axis=0)) == len(larger) == len(pool) + len(more)
+        assert 1 <= len(grown) <= 64
+        for arm in range(len(grown)):
+            assert is_valid(space, grown.parameters(arm)), grown.parameters(arm)
+        larger = join(space, pool, grown)
+        assert len(np.unique(larger.features, axis=0)) == len(larger) == len(pool) + len(grown)
         for arm in range(len(pool)):
             assert larger.parameters(arm) == pool.parameters(arm)
         pool = larger
@@ -63,13 +63,13 @@ def test_what_was_appended_is_rebuilt_bit_for_bit_from_its_values_as_json(space:
     pool = first_pool(space, seed)
     assume(pool is not None)
     assert pool is not None
-    more = grow(space, pool, [0], lengthscales_of(pool), 32, np.random.default_rng(seed))
-    assume(more is not None)
-    assert more is not None
-    written = json.loads(json.dumps({name: column.tolist() for name, column in more.columns.items()}))
+    grown = grow(space, pool, [0], lengthscales_of(pool), 32, np.random.default_rng(seed))
+    assume(grown is not None)
+    assert grown is not None
+    written = json.loads(json.dumps({name: column.tolist() for name, column in grown.columns.items()}))
     again = space.rebuild(written)
-    np.testing.assert_array_equal(again.features, more.features)
-    assert [again.parameters(arm) for arm in range(len(again))] == [more.parameters(arm) for arm in range(len(more))]
+    np.testing.assert_array_equal(again.features, grown.features)
+    assert [again.parameters(arm) for arm in range(len(again))] == [grown.parameters(arm) for arm in range(len(grown))]
 
 
 def test_the_same_generator_gives_the_same_arms() -> None:
@@ -82,8 +82,8 @@ def test_the_same_generator_gives_the_same_arms() -> None:
 def test_short_lengthscales_keep_real_steps_short() -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, 1)})
     pool = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 16)
-    more = grow_some(space, pool, [4], [0.02, 1.0], 400, np.random.default_rng(0))
-    stepped = more.features[:200]  # the first half are Gaussian steps
+    grown = grow_some(space, pool, [4], [0.02, 1.0], 400, np.random.default_rng(0))
+    stepped = grown.features[:200]  # the first half are Gaussian steps
     distance = np.abs(stepped - pool.features[4])
     assert distance[:, 0].max() < 0.05
     assert distance[:, 1].max() > 0.5
@@ -94,18 +94,18 @@ def test_on_a_grid_one_or_two_parameters_move_by_a_value_at_least() -> None:
     names = "abcdef"
     space = SearchSpace({name: Ordered(tuple(range(10))) for name in names})
     pool = make_candidates(space, 50, "random")
-    more = grow_some(space, pool, [7], [0.02] * 6, 200, np.random.default_rng(1))
+    grown = grow_some(space, pool, [7], [0.02] * 6, 200, np.random.default_rng(1))
     parent = pool.parameters(7)
-    for arm in range(min(40, len(more))):
-        moved = [name for name in names if more.parameters(arm)[name] != parent[name]]
+    for arm in range(min(40, len(grown))):
+        moved = [name for name in names if grown.parameters(arm)[name] != parent[name]]
         assert len(moved) in (1, 2), "the first half are steps"
 
 
 def test_every_value_of_a_choice_can_come_up() -> None:
     space = SearchSpace({"m": Choice(tuple("abcde")), "x": Range(0, 1)})
     pool = make_candidates(space, 8)
-    more = grow_some(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
-    assert set(more.columns["m"]) == set("abcde")
+    grown = grow_some(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
+    assert set(grown.columns["m"]) == set("abcde")
 
 
 def test_a_space_that_is_in_the_pool_already_gives_nothing() -> None:
@@ -117,6 +117,6 @@ def test_a_space_that_is_in_the_pool_already_gives_nothing() -> None:
 def test_a_narrow_forbidden_space_still_grows(weight: float) -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, weight)}, ({"x": {"above": 0.05}},))
     pool = make_candidates(space, 20)
-    more = grow_some(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))
-    assert len(more) > 32
-    assert (more.columns["x"].astype(float) <= 0.05).all()
+    grown = grow_some(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))
+    assert len(grown) > 32
+    assert (grown.columns["x"].astype(float) <= 0.05).all()

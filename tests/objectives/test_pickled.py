@@ -23,9 +23,9 @@ def scaled(factor: float) -> Callable[[float], float]:
 
 
 def compiled(text: str) -> Callable[[float], float]:
-    found: dict[str, Callable[[float], float]] = {}
-    exec(text, found)  # as a script is compiled again when it runs again
-    return found["f"]
+    namespace: dict[str, Callable[[float], float]] = {}
+    exec(text, namespace)  # as a script is compiled again when it runs again
+    return namespace["f"]
 
 
 class Squared:

@@ -91,9 +91,9 @@ def test_a_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: 
     space = {**space, "n": Range(1, 9, integer=True, log=True)}
     candidates = make_candidates(space, None, sampler)
     expected = set(itertools.product(*(map(repr, values_of(space[name])) for name in candidates.columns)))
-    made = [tuple(map(repr, candidates.parameters(arm).values())) for arm in range(len(candidates))]
-    assert set(made) == expected
-    assert len(made) == len(expected)
+    configurations = [tuple(map(repr, candidates.parameters(arm).values())) for arm in range(len(candidates))]
+    assert set(configurations) == expected
+    assert len(configurations) == len(expected)
     assert len(make_candidates(space, len(expected), sampler)) == len(expected)
 
 
@@ -153,11 +153,11 @@ def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
         "x": Range(0.0, 1.0),
         "k": Choice(("a", "b")),
     }
-    wanted, made = SearchSpace(parameters, forbid), []
+    space, sets = SearchSpace(parameters, forbid), []
     for rows in (16, 2**16):
         monkeypatch.setattr(sampling, "DRAWN", rows)
-        made.append([make_candidates(wanted, size, sampler, seed=3) for size in (1, 15, 16, 300)])
-    for some, once in zip(*made, strict=True):
+        sets.append([make_candidates(space, size, sampler, seed=3) for size in (1, 15, 16, 300)])
+    for some, once in zip(*sets, strict=True):
         np.testing.assert_array_equal(some.features, once.features)
         assert [some.parameters(arm) for arm in range(len(some))] == [once.parameters(arm) for arm in range(len(once))]
 

@@ -154,13 +154,13 @@ def test_a_column_of_names_is_refused_before_it_fills_the_memory() -> None:
 
 def test_columns_that_are_not_needed_may_hold_anything(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,c\n1,,x\n2,3,4\n")
-    seen: list[str] = []
+    header: list[str] = []
 
     def choose_columns(names: Sequence[str]) -> list[str]:
-        seen.extend(names)
+        header.extend(names)
         return ["a"]
 
     assert {name: column.tolist() for name, column in read_columns(tmp_path / "t.csv", choose_columns).items()} == {
         "a": [1, 2]
     }
-    assert seen == ["a", "b", "c"]
+    assert header == ["a", "b", "c"]

@@ -31,22 +31,22 @@ def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, 
 
 
 def test_the_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:
-    found = outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0})
-    assert isinstance(found, Success)
-    assert found.value == 0.5
-    assert found.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
+    result = outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0})
+    assert isinstance(result, Success)
+    assert result.value == 0.5
+    assert result.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
 
 
 def test_a_mapping_of_metrics_alone_is_enough() -> None:
-    found = outcome({"accuracy": 0.5, "latency": 3})
-    assert isinstance(found, Success)
-    assert (found.value, found.metrics) == (0.5, {"latency": 3.0})
+    result = outcome({"accuracy": 0.5, "latency": 3})
+    assert isinstance(result, Success)
+    assert (result.value, result.metrics) == (0.5, {"latency": 3.0})
 
 
 def test_a_constraint_on_a_metric_beside_the_value() -> None:
-    found = outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),))
-    assert isinstance(found, Success)
-    assert (found.value, found.metrics) == (2.0, {"memory": 1.0})
+    result = outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),))
+    assert isinstance(result, Success)
+    assert (result.value, result.metrics) == (2.0, {"memory": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_a_constraint_on_a_metric_beside_the_value() -> None:
     ],
 )
 def test_a_result_without_a_metric_of_a_goal_is_a_failure(returned: object, message: str) -> None:
-    found = outcome(returned)
-    assert isinstance(found, Failure)
-    assert found.kind is FailureKind.INVALID_VALUE
-    assert message in found.message
+    result = outcome(returned)
+    assert isinstance(result, Failure)
+    assert result.kind is FailureKind.INVALID_VALUE
+    assert message in result.message
 
 
 def test_metrics_of_goals_are_kept_when_there_are_too_many() -> None:
     many = {f"metric {number}": 1.0 for number in range(150)}
-    found = outcome({**many, "accuracy": 0.5, "latency": 3})
-    assert isinstance(found, Success)
-    assert found.metrics["latency"] == 3.0
-    assert len(found.metrics) == 100
+    result = outcome({**many, "accuracy": 0.5, "latency": 3})
+    assert isinstance(result, Success)
+    assert result.metrics["latency"] == 3.0
+    assert len(result.metrics) == 100
 
 
 def test_without_goals_a_mapping_must_have_a_value() -> None:
@@ -79,8 +79,8 @@ def test_without_goals_a_mapping_must_have_a_value() -> None:
 
 
 def test_the_error_travels_between_processes() -> None:
-    with pytest.raises(MissingValueError) as found:
+    with pytest.raises(MissingValueError) as raised:
         as_evaluation({"accuracy": 1.0}, "f")
-    copy = pickle.loads(pickle.dumps(found.value))
-    assert str(copy) == str(found.value)
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert str(copy) == str(raised.value)
     assert copy.evaluation.metrics == {"accuracy": 1.0}

@@ -21,14 +21,14 @@ def bbkb() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def _run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    said, complained = io.BytesIO(), io.BytesIO()
-    out, err = (io.TextIOWrapper(stream, "utf-8", write_through=True) for stream in (said, complained))
+    stdout, complained = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(stream, "utf-8", write_through=True) for stream in (stdout, complained))
     with _process_in(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         sys.argv, sys.stdin = ["bbkb", *arguments], io.StringIO(text)
         with pytest.raises(SystemExit) as ending:
             main()
     code = ending.value.code
-    texts = said.getvalue().decode(), complained.getvalue().decode()
+    texts = stdout.getvalue().decode(), complained.getvalue().decode()
     return subprocess.CompletedProcess(arguments, code if isinstance(code, int) else 0, *texts)
 
 

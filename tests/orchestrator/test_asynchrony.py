@@ -180,8 +180,8 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
         state = strategy.tell(state, observations, problem.rng(TELL, state.round + 1))
         expected += arms
         trial += len(arms)
-    chosen = [pick.arm for event in store.read("c") if isinstance(event, BatchChosen) for pick in event.picks]
-    assert chosen == expected
+    picked = [pick.arm for event in store.read("c") if isinstance(event, BatchChosen) for pick in event.picks]
+    assert picked == expected
 
 
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])

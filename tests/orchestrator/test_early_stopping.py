@@ -249,13 +249,13 @@ def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_s
             return next(iter((tmp_path / "runs").glob("checkpoints-*/trials/000000")), None)
 
         def step() -> int:
-            found = folder()
-            text = (found / "step").read_text() if found and (found / "step").exists() else ""
+            trial_folder = folder()
+            text = (trial_folder / "step").read_text() if trial_folder and (trial_folder / "step").exists() else ""
             return int(text or 0)
 
         def has_live_reports() -> bool:
-            found = folder()
-            return found is not None and bool(load(found.parent.parent)._history.trials[0].reports)
+            trial_folder = folder()
+            return trial_folder is not None and bool(load(trial_folder.parent.parent)._history.trials[0].reports)
 
         assert wait_until(lambda: step() >= 5)
         assert wait_until(has_live_reports)

@@ -21,10 +21,10 @@ LOGGER = logging.getLogger("bbkb.test")
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("bbkb.test", logging.WARNING, __file__, 1, "%s", (message,), None)
-    vars(made).update(extra)
-    made.created, made.msecs = 1772373909.25, 250.0
-    return made
+    log_record = logging.LogRecord("bbkb.test", logging.WARNING, __file__, 1, "%s", (message,), None)
+    vars(log_record).update(extra)
+    log_record.created, log_record.msecs = 1772373909.25, 250.0
+    return log_record
 
 
 def test_a_line_names_time_level_place_campaign_trial_and_attempt() -> None:

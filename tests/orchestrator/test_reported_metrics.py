@@ -45,9 +45,9 @@ def train(x: float, report: Report) -> float:
 
 
 def run(objective: Any, folder: Path, executor: str = "inline") -> Result:
-    made = {"workers": {"executor": executor}, "runs": str(folder / "runs"), "strategy": {"name": "uniform"}}
+    settings = {"workers": {"executor": executor}, "runs": str(folder / "runs"), "strategy": {"name": "uniform"}}
     space = {"x": Range(0.0, 1.0)}
-    return tune(objective, space, direction="maximize", evaluations=4, progress=False, settings=made)
+    return tune(objective, space, direction="maximize", evaluations=4, progress=False, settings=settings)
 
 
 @pytest.fixture(params=["function inline", "function simulated", "command inline"])

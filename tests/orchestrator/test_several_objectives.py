@@ -62,20 +62,20 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def output_of(*arguments: str) -> str:
-    found = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Result) -> None:
     feasible = [row for row in result.rows() if row["metric.memory"] <= 1.2]
-    front = {(one.value, one.metrics["size"]) for one in result.front}
+    front = {(trial.value, trial.metrics["size"]) for trial in result.front}
     for row in feasible:
         value, size = row["value"], row["metric.size"]
         is_beaten = any(a >= value and b <= size and (a, b) != (value, size) for a, b in front)
         assert is_beaten != ((value, size) in front)
-    assert [one.value for one in result.front] == sorted(
-        (float(one.value or 0.0) for one in result.front), reverse=True
+    assert [trial.value for trial in result.front] == sorted(
+        (float(trial.value or 0.0) for trial in result.front), reverse=True
     )
     assert result.best == result.front[0]
     assert result.best.value == max(row["value"] for row in feasible)
@@ -86,7 +86,7 @@ def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Re
 
 
 def test_the_search_spreads_along_the_front(result: Result) -> None:
-    sizes = sorted(one.metrics["size"] for one in result.front)
+    sizes = sorted(trial.metrics["size"] for trial in result.front)
     assert len(sizes) >= 8
     assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, where the most accurate one is
 
@@ -184,9 +184,9 @@ def test_the_best_configuration_has_its_further_metrics(result: Result) -> None:
 
 def test_commands_show_it(result: Result) -> None:
     folder = str(result.folder)
-    found = yaml.safe_load(output_of("best", folder))
-    assert [one["objectives"]["accuracy"] for one in found] == [one.value for one in result.front]
-    assert found == json.loads(output_of("best", folder, "--format", "json"))
+    best = yaml.safe_load(output_of("best", folder))
+    assert [trial["objectives"]["accuracy"] for trial in best] == [trial.value for trial in result.front]
+    assert best == json.loads(output_of("best", folder, "--format", "json"))
     assert len(output_of("best", folder, "--format", "args").splitlines()) == len(result.front)
     assert f"front of {len(result.front)}" in output_of("list", str(result.folder.parent))
     assert "feasible" in output_of("status", folder)
@@ -194,34 +194,36 @@ def test_commands_show_it(result: Result) -> None:
 
 def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    one = tune(lambda x, y: x, SPACE, direction="maximize", evaluations=2, workers=1, progress=False, settings=settings)
-    created, *events = open_run(one.folder).events()
+    result = tune(
+        lambda x, y: x, SPACE, direction="maximize", evaluations=2, workers=1, progress=False, settings=settings
+    )
+    created, *events = open_run(result.folder).events()
     assert isinstance(created, CampaignCreated)
     assert not {"objectives", "constraints"} & set(created.settings)
     succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
     assert "metrics" not in json.loads(body_of(succeeded))
-    assert one._history.status().goals is None
-    assert one.front == [one.best]
+    assert result._history.status().goals is None
+    assert result.front == [result.best]
 
 
 def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_best(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     never = [{"metric": "memory", "at_most": -1}]
-    found = tune(
+    result = tune(
         train, SPACE, evaluations=3, progress=False, settings=settings, objectives=OBJECTIVES, constraints=never
     )
-    assert found.front == []
-    assert found.hypervolume is None
+    assert result.front == []
+    assert result.hypervolume is None
     with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
-        _ = found.best
+        _ = result.best
     with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
-        CliRunner().invoke(app, ["best", str(found.folder)], catch_exceptions=False)
-    assert found.report.is_file()
+        CliRunner().invoke(app, ["best", str(result.folder)], catch_exceptions=False)
+    assert result.report.is_file()
 
 
 def test_a_result_without_a_metric_fails_and_says_which(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    found = tune(
+    result = tune(
         lambda x, y: {"accuracy": x}, SPACE, evaluations=2, progress=False, settings=settings, objectives=OBJECTIVES
     )
-    assert all("no metric 'size', which objectives.1 names" in str(row["error"]) for row in found.rows())
+    assert all("no metric 'size', which objectives.1 names" in str(row["error"]) for row in result.rows())

@@ -370,10 +370,10 @@ def test_a_folder_that_was_copied_and_resumed_twice_gives_two_sound_logs_that_di
     folder, copy = tmp_path / "runs" / "r", tmp_path / "runs" / "copy"
     assert CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"]).exit_code == 0
     shutil.copytree(folder, copy)
-    for one, budget in ((folder, 5), (copy, 6)):
-        done = CliRunner().invoke(app, ["resume", str(one), "--set", f"budget.evaluations={budget}"])
+    for run_folder, budget in ((folder, 5), (copy, 6)):
+        done = CliRunner().invoke(app, ["resume", str(run_folder), "--set", f"budget.evaluations={budget}"])
         assert done.exit_code == 0, done.output
-        assert CliRunner().invoke(app, ["verify", str(one)]).exit_code == 0
+        assert CliRunner().invoke(app, ["verify", str(run_folder)]).exit_code == 0
     compared = CliRunner().invoke(app, ["verify", str(folder), "--against", str(copy)])
     assert compared.exit_code == 1
 

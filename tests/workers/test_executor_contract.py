@@ -43,15 +43,15 @@ class Arithmetic:
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     match request.param:
         case "inline":
-            made: Executor = InlineExecutor(Arithmetic(), Limits())
+            new_executor: Executor = InlineExecutor(Arithmetic(), Limits())
         case "simulated":
-            made = SimulatedExecutor(Arithmetic(), 2, DurationModel(5.0, 0.5), Failures(), seed=0)
+            new_executor = SimulatedExecutor(Arithmetic(), 2, DurationModel(5.0, 0.5), Failures(), seed=0)
         case kind:
             request.getfixturevalue("ray_cluster")
             placement = Placement("contract", "evaluate:contract", kind)
-            made = RayExecutor(Arithmetic(), 2, Limits(), placement)
-    yield made
-    made.close()
+            new_executor = RayExecutor(Arithmetic(), 2, Limits(), placement)
+    yield new_executor
+    new_executor.close()
 
 
 def attempts(*numbers: int, attempt: int = 1, **parameters: float | bool) -> list[Attempt]:
@@ -111,8 +111,8 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
 
 def test_what_an_attempt_prints_is_in_its_file_and_the_others_have_none(executor: Executor, tmp_path: Path) -> None:
     prepare_folder(tmp_path)
-    chosen = [*attempts(0, 1), *attempts(2, 3, prints=True)]
-    executor.submit([replace(attempt, trials=tmp_path) for attempt in chosen])
+    submitted = [*attempts(0, 1), *attempts(2, 3, prints=True)]
+    executor.submit([replace(attempt, trials=tmp_path) for attempt in submitted])
     assert len(drain(executor)) == 4
     printed = {trial: read_end(output_file(tmp_path, trial, 1), 1000) for trial in range(4)}
     assert printed == {0: b"", 1: b"", 2: b"evaluating 2.0\n", 3: b"evaluating 3.0\n"}

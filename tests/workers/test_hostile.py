@@ -162,14 +162,14 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def make(kind: Kind) -> Iterator[Callable[..., RayExecutor]]:
-    made: list[RayExecutor] = []
+    executors: list[RayExecutor] = []
 
     def build(slots: int, limits: Limits = PATIENT) -> RayExecutor:
-        made.append(RayExecutor(Hostile(), slots, limits, Placement("hostile", "t", kind)))
-        return made[-1]
+        executors.append(RayExecutor(Hostile(), slots, limits, Placement("hostile", "t", kind)))
+        return executors[-1]
 
     yield build
-    for executor in made:
+    for executor in executors:
         executor.close()
 
 
@@ -182,8 +182,8 @@ def test_every_failure_says_what_happened_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], limits: Limits
 ) -> None:
     executor = make(slots=4, limits=limits)
-    chosen = [action for action in EXPECTED if (action in ENDLESS) == (limits is HASTY)]
-    actions = [name for action in chosen for name in (action, "work")]
+    hostile = [action for action in EXPECTED if (action in ENDLESS) == (limits is HASTY)]
+    actions = [name for action in hostile for name in (action, "work")]
     executor.submit([attempt(number, action) for number, action in enumerate(actions)])
     outcomes = drain(executor)
     assert sorted(outcomes) == list(range(len(actions)))

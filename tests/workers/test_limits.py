@@ -30,17 +30,17 @@ from workers.messages import Attempt, FailureKind, Limits, Outcome, Success
 
 def test_a_rank_of_what_started_the_worker_does_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(_: Parameters, _seed: int, _report: Report) -> Evaluation:
-        seen.append({name for name in RANK_VARIABLES if name in os.environ})
+        environments.append({name for name in RANK_VARIABLES if name in os.environ})
         os.environ["RANK"] = "1"  # of its own training
-        seen.append({name for name in RANK_VARIABLES if name in os.environ})
+        environments.append({name for name in RANK_VARIABLES if name in os.environ})
         return Evaluation(1.0)
 
-    seen: list[set[str]] = []
+    environments: list[set[str]] = []
     for name in RANK_VARIABLES:
         monkeypatch.setenv(name, "3")
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
     assert isinstance(evaluate(Doing(look), attempt, UNLIMITED, is_expendable=True), Success)
-    assert seen == [set(), {"RANK"}]
+    assert environments == [set(), {"RANK"}]
     assert [os.environ[name] for name in RANK_VARIABLES] == ["3"] * len(RANK_VARIABLES)
 
 

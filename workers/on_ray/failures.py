@@ -126,10 +126,10 @@ def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
     try:
         return list(ray.get(references))
     except RayError:
-        return [_fetched_one(reference) for reference in references]
+        return [_fetch_outcome(reference) for reference in references]
 
 
-def _fetched_one(reference: Reference) -> Outcome | RayError | None:
+def _fetch_outcome(reference: Reference) -> Outcome | RayError | None:
     try:
         result: Outcome | None = ray.get(reference)
     except RayError as error:

@@ -72,7 +72,9 @@ class WorkerActor:
         with contextlib.closing(sender):
             if attempt.share is not None and attempt.share.machines > 1 and not self._is_train:
                 last_words = functools.partial(self._write, attempt)
-                outcome = self._gang.evaluate(boxed_objective, attempt, limits, attempt.share, sender, last_words)
+                outcome = self._gang.evaluate(
+                    boxed_objective, attempt, limits, attempt.share, sender, last_words=last_words
+                )
             elif self._is_train:
                 outcome = evaluate(
                     objective, attempt, limits, is_expendable=True, publish=sender, kind_of=kind_of_trainers_error

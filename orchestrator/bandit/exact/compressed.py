@@ -89,17 +89,17 @@ class CompressedState(ExactState):
         """σ², the variance of the noise in the belief."""
         return self.belief.model.regularization
 
-    def store(self, seen: Observation, model: Model | None) -> Self:
+    def store(self, observation: Observation, model: Model | None) -> Self:
         """Return the state with this pair, which has a reward, in its belief.
 
         With a calibrated `model` the mean follows in `learn`, where all scores are computed again.
         """
-        if seen.reward is None:
-            raise ValueError(f"a stored pull must have a reward, got none for arm {seen.arm}: not its record")
+        if observation.reward is None:
+            raise ValueError(f"a stored pull must have a reward, got none for arm {observation.arm}: not its record")
         if model is not None:
-            return replace(self, belief=self.belief.pull_without_reward(seen.arm))
-        reward = float(seen.reward)
-        return replace(self, belief=self.belief.pull(seen.arm, reward), largest=max(self.largest, reward))
+            return replace(self, belief=self.belief.pull_without_reward(observation.arm))
+        reward = float(observation.reward)
+        return replace(self, belief=self.belief.pull(observation.arm, reward), largest=max(self.largest, reward))
 
     def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
         """Return the next round's state: with all `observations` in its pulls, and with a

@@ -172,6 +172,6 @@ def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
         new = math.sqrt(max(old * old - vector[k] * vector[k], floors[k]))
         cosine, sine = new / old, vector[k] / old
         factor[k, k] = new
-        rest = (factor[k, k + 1 :] - sine * vector[k + 1 :]) / cosine
-        vector[k + 1 :] = cosine * vector[k + 1 :] - sine * rest
-        factor[k, k + 1 :] = rest
+        row = (factor[k, k + 1 :] - sine * vector[k + 1 :]) / cosine
+        vector[k + 1 :] = cosine * vector[k + 1 :] - sine * row
+        factor[k, k + 1 :] = row

@@ -134,9 +134,9 @@ class Model:
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
         scores = np.array([scores_of(mean_rewards(output), self.outputs) for output in pulls.outputs])
-        chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
-        arms = pulls.arms[chosen]
-        evidence = Evidence(look_up(arms), scores[:, chosen], pulls.counts[arms], pulls.total)
+        places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
+        arms = pulls.arms[places]
+        evidence = Evidence(look_up(arms), scores[:, places], pulls.counts[arms], pulls.total)
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:

@@ -85,8 +85,9 @@ class SparseStrategy(ABC, Generic[S]):
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
         counts, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
         drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old
-        limit = self.dictionary_limit
-        dictionary = resparsify(after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit)
+        dictionary = resparsify(
+            after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit=self.dictionary_limit
+        )
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
 

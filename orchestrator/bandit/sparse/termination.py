@@ -139,7 +139,7 @@ class LocalDrift:
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)
         yield self._from_pulls(sums)
-        radius = _spectral_radius(_weighted(magnitudes, pulled.counts), sums)
+        radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)
         yield self._from_spectral_radius(radius)
         yield self._from_sweep(min(self._rise, radius))
 
@@ -189,7 +189,7 @@ class LocalDrift:
         return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
 
 
-def _weighted(magnitudes: Floats, counts: Indices) -> Floats:
+def _weight_by_counts(magnitudes: Floats, counts: Indices) -> Floats:
     """Return the matrix (n, n) over distinct arms with the eigenvalues of that over all their
     `counts` (n,) pulls."""
     roots = np.sqrt(counts)

@@ -49,4 +49,4 @@ def begin_state(
     goals, log_prior = (arms.goals, arms.log_prior) if isinstance(arms, Arms) else (SINGLE, None)
     if not goals.is_single and model is None:
         raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
-    return initial_state(sparse, initial, layout, calibration, goals, log_prior)
+    return initial_state(sparse, initial, layout, calibration, goals, log_prior=log_prior)

@@ -64,7 +64,7 @@ def bless(
         # R_h of the n pulls, as how often each row is among them
         size = min(max(1, math.ceil(q1 * largest * total / level)), total)
         candidates = counts if size == total else rng.multivariate_hypergeometric(counts, size, method="marginals")
-        dictionary = _draw(kernel, rows, candidates, total, dictionary, level, q2, rng)
+        dictionary = _draw(kernel, rows, candidates, total, dictionary, level=level, q2=q2, rng=rng)
     return dictionary
 
 

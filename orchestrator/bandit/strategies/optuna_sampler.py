@@ -98,7 +98,7 @@ class OptunaSampler(ModelFree[OptunaState]):
             return refused
         running = list(pending)
         while len(running) < len(pending) + limit:
-            excluded = _excluded_arms(state, running)
+            excluded = _arms_to_exclude(state, running)
             if len(excluded) == len(state.arms):
                 break
             study = self._study(state, running)
@@ -193,7 +193,7 @@ def _note(study: "Study", coding: Coding, reward: float) -> Notes:
     return noted
 
 
-def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
+def _arms_to_exclude(state: OptunaState, running: Sequence[int]) -> Indices:
     """Return arms that may not be pulled: set aside; where none repeats, pulled or running."""
     if state.arms.repeats:
         return state.set_aside

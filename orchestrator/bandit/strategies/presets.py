@@ -60,28 +60,28 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     Options that are given stay as they are. Raises ValueError when the preset is unknown, or
     contradicts them.
     """
-    given = dict(options)
+    explicit = dict(options)
     names = {field.name for field in fields(cls)}
-    named = given.pop("preset", None) if "model" in names else None
-    published = [name for name in _PUBLISHED if name in given]
+    named = explicit.pop("preset", None) if "model" in names else None
+    published = [name for name in _PUBLISHED if name in explicit]
     if named is not None and named not in list(Preset):
         raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {named!r}")
-    if named == Preset.CALIBRATED and published and "model" not in given:
+    if named == Preset.CALIBRATED and published and "model" not in explicit:
         raise ValueError(
             f"strategy.preset must be paper beside strategy.{published[0]}: calibrated settings fit the model instead"
         )
-    if "model" not in names or named == Preset.PAPER or (given.get("model") is None and published):
-        return given
-    if given.keys() >= _FIRST.keys() & names:
-        return given  # a resolved file: an option that it lacks is newer than the run, and off
-    model = given.get("model")
+    if "model" not in names or named == Preset.PAPER or (explicit.get("model") is None and published):
+        return explicit
+    if explicit.keys() >= _FIRST.keys() & names:
+        return explicit  # a resolved file: an option that it lacks is newer than the run, and off
+    model = explicit.get("model")
     if isinstance(model, Mapping) and "first_fit" not in model:
-        given["model"] = {**model, "first_fit": None}  # as early as the calibrated start is short
+        explicit["model"] = {**model, "first_fit": None}  # as early as the calibrated start is short
     calibrated = {name: value for name, value in _CALIBRATED.items() if name in names}
     if issubclass(cls, AsyncTS):
         calibrated["width"] = 1.0  # it picks by draws from the posterior, not by upper bounds
-    if given.get("mode") == "batch":
+    if explicit.get("mode") == "batch":
         if "wait" in names:
             calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
         calibrated.pop("batch_size", None)
-    return {**calibrated, **given}
+    return {**calibrated, **explicit}

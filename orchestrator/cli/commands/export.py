@@ -52,7 +52,7 @@ def export(
             "database, else MLFLOW_TRACKING_URI; for optuna a database URL or a journal file."
         ),
     ] = None,
-    known: Annotated[
+    existing: Annotated[
         bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
     ] = False,
     reports: Annotated[
@@ -68,9 +68,9 @@ def export(
     if format_ not in _TABLES:
         _track(read_history(run), run.name, format_, output)
         return
-    if known and reports:
+    if existing and reports:
         raise UserError("--existing and --reports are two tables: name one of them")
-    table: Table = "reports" if reports else "existing" if known else "trials"
+    table: Table = "reports" if reports else "existing" if existing else "trials"
     parts = export_rows(read_tables(run), _TABLES[format_], table, safe)
     if output is not None:
         write_file(Path(output), lambda path: files.write_parts(path, parts, is_private=False))

@@ -103,7 +103,7 @@ def ray_job(
     options = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
     settings = load(file, options)
     run = settings.run or settings.name
-    command = command_for(settings, file, overrides(set_, None), run, runs, address)
+    command = command_for(settings, file, overrides(set_, None), run, runs=runs, address=address)
     _explain(console, reasons(settings, run))
     if submit:
         say(console, _submit_job(command))

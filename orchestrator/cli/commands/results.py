@@ -89,7 +89,7 @@ def best(
             f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
             "due to noise. Where equal configurations give equal values, set objective.deterministic: true",
         )
-    text = _format(taken.parameters, format_) if is_single else _written_front(state, format_)
+    text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
     write_output(f"{text}\n".encode())
 
 
@@ -162,7 +162,7 @@ def _arguments(name: str, value: str) -> tuple[str, ...]:
     return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
-def _written_front(state: CampaignState, format_: BestFormat) -> str:
+def _front_text(state: CampaignState, format_: BestFormat) -> str:
     if format_ is BestFormat.ARGS:
         return "\n".join(_format(member.parameters, format_) for member in state.front.ordered)
     names = [objective.metric for objective in state.rules.goals.objectives]

@@ -39,7 +39,7 @@ from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
-from orchestrator.store.notes import checked_tags, new_note
+from orchestrator.store.notes import check_tags, new_note
 from workers.messages import FailureKind
 
 
@@ -66,7 +66,7 @@ def run(
     console = console_for(quiet, as_json)
     named = [] if name is None else [f"run={json.dumps(name)}"]
     settings = load(file, [*overrides(set_, workers, log_level), *named])
-    tags = checked_tags(tag or ())
+    tags = check_tags(tag or ())
     check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
@@ -75,7 +75,7 @@ def run(
             say(console, "dry run: nothing was written and nothing runs")
             return
         runs.make_folder(begun)
-        _session(console, begun, settings, address, serve, built)
+        _session(console, begun, settings, address, serve=serve, parts=built)
         return
     with naming_places(file, overrides(set_, workers)):
         settings = with_earlier(settings)
@@ -95,7 +95,7 @@ def run(
     if tags:
         with new.store() as store:
             store.add_note(new.name, new_note(tags=tags))
-    _session(console, new, settings, address, serve, parts)
+    _session(console, new, settings, address, serve=serve, parts=parts)
 
 
 def resume(
@@ -127,7 +127,7 @@ def resume(
     retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
     settings, parts = _resumable(console, old, settings, retried)
-    _session(console, old, settings, address, serve, parts)
+    _session(console, old, settings, address, serve=serve, parts=parts)
 
 
 def _resumable(
@@ -156,7 +156,7 @@ def _session(
             save_report(run_, run_.report_file)
         raise
     history = save_report(run_, run_.report_file)
-    summarize(console, run_, history, outcome, reason, time.monotonic() - began)
+    summarize(console, run_, history, outcome, reason, waited_seconds=time.monotonic() - began)
     raise typer.Exit(EXIT_CODES[outcome])
 
 

@@ -115,7 +115,9 @@ class Orchestrator:
                 publish,
             )
 
-            begun = begin(self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation)
+            begun = begin(
+                self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation=allocation
+            )
         except BaseException:
             if allocation is not None:
                 allocation.release()

@@ -13,7 +13,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
-from orchestrator.running.coordinator.starting import ended_since
+from orchestrator.running.coordinator.starting import ending_since
 from orchestrator.session.assemble import Parts
 from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings
@@ -133,7 +133,7 @@ class RemoteSession:
             time.sleep(_RESTART_PAUSE_SECONDS)
             return None
         except RayActorError as error:
-            self._answer = self._answer or ended_since(self._run.events(), self._length)
+            self._answer = self._answer or ending_since(self._run.events(), self._length)
             if self._answer is not None:  # another watcher has removed it
                 return None
             raise ActorLostError(

@@ -58,7 +58,7 @@ def begin(
     run, stops = with_store(open_run(Path(folder), runs_it=True)), False
     if is_restarted:
         events = run.events()
-        end = ended_since(events, length)
+        end = ending_since(events, length)
         if end is not None:
             return end
         check_progress(events)
@@ -83,7 +83,7 @@ def _update(session: OpenSession, metrics: Metrics) -> None:
         time.sleep(_METRICS_SECONDS)
 
 
-def ended_since(events: Sequence[Event], length: int) -> End | None:
+def ending_since(events: Sequence[Event], length: int) -> End | None:
     """Return how a session ended after the first `length` events; None if none did."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None

@@ -43,11 +43,13 @@ SCHEDULES = st.tuples(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=30), st
 @settings(max_examples=50, deadline=None)
 @given(SCHEDULES, st.floats(0.0, 1.0))
 def test_utilisation_of_two_spans_is_that_of_both_together(schedule: tuple[list[float], int], share: float) -> None:
-    one = course_of(*schedule)
-    middle, end = share * one.makespan, one.makespan
-    busy = one.slots * end * one.utilisation(0.0, end)
+    course = course_of(*schedule)
+    middle, end = share * course.makespan, course.makespan
+    busy = course.slots * end * course.utilisation(0.0, end)
     assert busy == pytest.approx(sum(schedule[0]))
-    parts = [(b - a) * one.slots * one.utilisation(a, b) if b > a else 0.0 for a, b in ((0.0, middle), (middle, end))]
+    parts = [
+        (b - a) * course.slots * course.utilisation(a, b) if b > a else 0.0 for a, b in ((0.0, middle), (middle, end))
+    ]
     assert sum(parts) == pytest.approx(busy)
 
 
@@ -56,35 +58,35 @@ def test_utilisation_of_two_spans_is_that_of_both_together(schedule: tuple[list[
 def test_no_worker_idles_until_the_last_evaluation_began_when_the_queue_is_never_empty(
     schedule: tuple[list[float], int],
 ) -> None:
-    one = course_of(*schedule)
-    assert one.least_seconds <= one.makespan * (1 + 1e-12)
-    if one.last_start > 0.0:
-        assert one.utilisation(0.0, one.last_start) == pytest.approx(1.0)
+    course = course_of(*schedule)
+    assert course.least_seconds <= course.makespan * (1 + 1e-12)
+    if course.last_start > 0.0:
+        assert course.utilisation(0.0, course.last_start) == pytest.approx(1.0)
 
 
 def test_regret_counts_what_is_over_by_then_and_nothing_else() -> None:
-    one = course_of([1.0] * 4, 1)  # arms 0, 1, 2, 0 with rewards 0, −0.9, −1.8, 0.3
+    course = course_of([1.0] * 4, 1)  # arms 0, 1, 2, 0 with rewards 0, −0.9, −1.8, 0.3
     times = [0.5, 1.0, 2.5, 3.0, 4.0, 9.0]
-    assert one.done(times).tolist() == [0, 1, 2, 3, 4, 4]
-    np.testing.assert_array_equal(one.average_regret(times), [np.nan, 0.0, 0.5, 1.0, 0.75, 0.75])
-    np.testing.assert_array_equal(one.simple_regret(times), [np.nan, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert course.done(times).tolist() == [0, 1, 2, 3, 4, 4]
+    np.testing.assert_array_equal(course.average_regret(times), [np.nan, 0.0, 0.5, 1.0, 0.75, 0.75])
+    np.testing.assert_array_equal(course.simple_regret(times), [np.nan, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 def test_regret_is_divided_by_the_results_there_were_when_an_evaluation_began() -> None:
-    one = course_of([1.0, 2.0, 1.0, 1.0, 1.0], 2)  # begun at 0, 0, 1, 2, 2, with regrets 0, 1, 2, 0, 1
-    np.testing.assert_allclose(one.regret_by_knowledge(), [0.2, 0.4, 0.2])
+    course = course_of([1.0, 2.0, 1.0, 1.0, 1.0], 2)  # begun at 0, 0, 1, 2, 2, with regrets 0, 1, 2, 0, 1
+    np.testing.assert_allclose(course.regret_by_knowledge(), [0.2, 0.4, 0.2])
 
 
 @settings(max_examples=50, deadline=None)
 @given(SCHEDULES)
 def test_the_parts_of_the_regret_add_up_to_its_mean(schedule: tuple[list[float], int]) -> None:
-    one = course_of(*schedule)
-    assert one.regret_by_knowledge().sum() == pytest.approx(one.average_regret([one.makespan])[0])
+    course = course_of(*schedule)
+    assert course.regret_by_knowledge().sum() == pytest.approx(course.average_regret([course.makespan])[0])
 
 
 def test_the_recommended_arm_is_the_one_whose_rewards_were_best_on_the_mean() -> None:
-    one = course_of([1.0] * 30, 1)
-    lucky = replace(one, rewards=one.arms.astype(float))
+    course = course_of([1.0] * 30, 1)
+    lucky = replace(course, rewards=course.arms.astype(float))
     assert lucky.recommended_regret([0.0, 1.0, 30.0]).tolist()[1:] == [0.0, 2.0]
     assert np.isnan(lucky.recommended_regret([0.0])[0])
 

@@ -24,11 +24,11 @@ def courses(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Cour
 
 @pytest.mark.slow
 def test_every_method_does_all_evaluations_and_is_never_faster_than_possible(courses: Courses) -> None:
-    for (one,) in courses.values():
-        assert len(one.values) == 40
-        assert one.makespan >= one.least_seconds * (1 - 1e-12)
-        idle = one.slots * one.makespan * (1.0 - one.utilisation(0.0, one.makespan))
-        assert sum(one.idle_seconds.values()) == pytest.approx(idle, abs=1e-6)
+    for (course,) in courses.values():
+        assert len(course.values) == 40
+        assert course.makespan >= course.least_seconds * (1 - 1e-12)
+        idle = course.slots * course.makespan * (1.0 - course.utilisation(0.0, course.makespan))
+        assert sum(course.idle_seconds.values()) == pytest.approx(idle, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_the_command_writes_tables_and_takes_up_what_is_there(data_folder: Path,
 
 def test_recorded_durations_go_with_the_table_that_has_them() -> None:
     options = settings(("fcnet", "cells"), ("constant", "recorded"), (64, 8))
-    assert [(one.problem, one.durations, one.workers, one.evaluations) for one in options] == [
+    assert [(option.problem, option.durations, option.workers, option.evaluations) for option in options] == [
         ("fcnet", "constant", 8, 1000),
         ("cells", "recorded", 8, 1000),
         ("fcnet", "constant", 64, 1536),

@@ -26,9 +26,9 @@ def state_after(strategy: Strategy[SparseState], seed: int, rounds: int = 2) -> 
     rng = np.random.default_rng(seed)
     state = strategy.init(as_arms(ARMS), rng)
     for _ in range(rounds):
-        chosen = strategy.ask(state, (), 4)
-        assert isinstance(chosen, Choose)
-        arms = [pick.arm for pick in chosen.picks]
+        decision = strategy.ask(state, (), 4)
+        assert isinstance(decision, Choose)
+        arms = [pick.arm for pick in decision.picks]
         state = strategy.tell(state, [Observation(arm, float(ARMS[arm].sum() + rng.normal())) for arm in arms], rng)
     return state
 

@@ -78,11 +78,11 @@ def test_curves_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             configuration=configuration, accuracies=(0.5,) * EPOCHS, seconds=float(seed)
         )
     )  # fmt: skip
-    said = list[str]()
-    first = load_curves("few", tmp_path, said.append)
-    assert len(said) == len(first) == 36
-    assert load_curves("few", tmp_path, said.append) == first
-    assert len(said) == 36
+    messages = list[str]()
+    first = load_curves("few", tmp_path, messages.append)
+    assert len(messages) == len(first) == 36
+    assert load_curves("few", tmp_path, messages.append) == first
+    assert len(messages) == 36
 
 
 def test_a_line_that_is_no_curve_is_named(tmp_path: Path) -> None:

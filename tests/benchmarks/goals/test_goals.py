@@ -59,7 +59,7 @@ def test_the_table_ranks_methods_search_by_search(tmp_path: Path) -> None:
             problem="grid", method=method, workers=4, seed=0, losses=[loss] * 3, feasible=1, best=2, milliseconds=1.0
         )
 
-    found = {name: {("grid", 0): record(name, loss)} for name, loss in (("bbkb", 0.1), ("tpe", 0.2))}
-    shown = _table("title", found, [("grid", 0)])
+    records = {name: {("grid", 0): record(name, loss)} for name, loss in (("bbkb", 0.1), ("tpe", 0.2))}
+    shown = _table("title", records, [("grid", 0)])
     assert [list(column.cells)[:2] for column in shown.columns][4] == ["1.00", "2.00"]
     assert _read(tmp_path / "none.jsonl") == {}

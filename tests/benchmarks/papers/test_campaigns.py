@@ -32,8 +32,8 @@ def _events_per_run(folder: Path) -> dict[Path, int]:
     return {run: len(runs.open_run(run).events()) for run in sorted(folder.iterdir())}
 
 
-def _values(found: Runs, name: str) -> list[list[float]]:
-    return [run.values.tolist() for run in found[name]]
+def _values(runs: Runs, name: str) -> list[list[float]]:
+    return [run.values.tolist() for run in runs[name]]
 
 
 def test_every_method_runs_with_every_seed_and_stops_where_it_should(request_: Request) -> None:

@@ -61,7 +61,7 @@ def test_all_methods_of_a_seed_have_the_same_initial_points(tmp_path: Path) -> N
 
 
 def test_skipping_evaluates_what_the_compressed_run_stores(tmp_path: Path) -> None:
-    names = [f"{kind}_{one}" for kind in ("compressed", "skipping") for one in ("ucb", "ei", "mpi")]
+    names = [f"{kind}_{suffix}" for kind in ("compressed", "skipping") for suffix in ("ucb", "ei", "mpi")]
     results = run_all(Comparison("sine", CLEAN, [method(name, X_ONLY, 40) for name in names]), _request(tmp_path))
     for acquisition in ("ucb", "ei", "mpi"):
         run, skipped = results[f"compressed_{acquisition}"][0], results[f"skipping_{acquisition}"][0]
@@ -76,8 +76,8 @@ def test_uncompressed_every_pull_is_in_the_model(tmp_path: Path) -> None:
     assert model_order("dense_mpi", results["dense_mpi"][0]).tolist() == list(range(1, HORIZON + 1))
 
 
-def _columns(found: Findings) -> None:
-    for table in found.tables:
+def _columns(findings: Findings) -> None:
+    for table in findings.tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
@@ -99,7 +99,7 @@ def test_every_method_has_its_row_and_every_acquisition_its_column(
     results = find_experiment(name).run(request)
     _columns(results)
     for table, figure in zip(results.tables, results.figures, strict=True):
-        assert [row[0] for row in table.rows] == [label(one) for one in methods]
+        assert [row[0] for row in table.rows] == [label(method_name) for method_name in methods]
         assert [panel.title for panel in figure.panels] == ["UCB", "EI", "MPI"] * 3
 
 

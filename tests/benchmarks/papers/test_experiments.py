@@ -26,12 +26,12 @@ def test_an_unknown_experiment_is_refused_with_the_nearest_name() -> None:
 
 
 def test_methods_come_in_the_experiments_order_and_all_by_default() -> None:
-    found = replace(find_experiment("abalone"), methods=("a", "b", "c"), default_methods=())
-    assert found.chosen(("c", "a")) == ("a", "c")
-    assert found.chosen(()) == ("a", "b", "c")
-    assert replace(found, default_methods=("b",)).chosen(()) == ("b",)
+    experiment = replace(find_experiment("abalone"), methods=("a", "b", "c"), default_methods=())
+    assert experiment.chosen(("c", "a")) == ("a", "c")
+    assert experiment.chosen(()) == ("a", "b", "c")
+    assert replace(experiment, default_methods=("b",)).chosen(()) == ("b",)
     with pytest.raises(UserError, match="--methods must be some of a,b,c, got 'd'"):
-        found.chosen(("d",))
+        experiment.chosen(("d",))
 
 
 def test_the_command_lists_the_experiments() -> None:

@@ -71,12 +71,12 @@ def test_recorded_cells_keep_their_accuracy_among_all(data_folder: Path) -> None
     source = DataSource(data_folder)
     recorded, everything = Cells("recorded").load(source), Cells("all").load(source)
     rows = {row.tobytes(): index for index, row in enumerate(everything.features)}
-    own = [rows[row.tobytes()] for row in recorded.features]
-    np.testing.assert_array_equal(everything.target[own], recorded.target)
+    places = [rows[row.tobytes()] for row in recorded.features]
+    np.testing.assert_array_equal(everything.target[places], recorded.target)
     assert everything.optimum(maximize=True) == recorded.optimum(maximize=True)
     assert recorded.seconds is not None
     assert everything.seconds is not None
-    np.testing.assert_array_equal(everything.seconds[own], recorded.seconds)
+    np.testing.assert_array_equal(everything.seconds[places], recorded.seconds)
     assert "stand-in" in everything.description
 
 

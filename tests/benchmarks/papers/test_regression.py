@@ -30,8 +30,8 @@ def _column(table: Table, name: str) -> list[Interval]:
 @pytest.mark.parametrize("name", ["abalone", "cadata"])
 def test_every_method_has_its_row_and_its_curves(name: str, tmp_path: Path, data_folder: Path) -> None:
     rows = _run(name, tmp_path, data_folder, seeds=1)
-    assert [row[0] for row in rows.tables[0].rows] == [LABELS[one] for one in METHODS]
-    shown = [LABELS[one] for one in METHODS if one != "uniform"]
+    assert [row[0] for row in rows.tables[0].rows] == [LABELS[method_name] for method_name in METHODS]
+    shown = [LABELS[method_name] for method_name in METHODS if method_name != "uniform"]
     assert [[curve.label for curve in panel.curves] for panel in rows.figures[0].panels] == [shown, shown]
 
 

@@ -26,9 +26,9 @@ def test_every_method_stands_beside_the_authors_results(
     settings: tuple[Setting, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threds_synthetic, "GRID", 36)
-    found = run(settings, request_(tmp_path))
-    assert [table.name for table in found.tables] == [f"threds-{setting.name}" for setting in settings]
-    for setting, table in zip(settings, found.tables, strict=True):
+    findings = run(settings, request_(tmp_path))
+    assert [table.name for table in findings.tables] == [f"threds-{setting.name}" for setting in settings]
+    for setting, table in zip(settings, findings.tables, strict=True):
         assert [row[0] for row in table.rows] == [LABELS[name] for name in METHODS]
         papers = table.columns.index("paper")
         assert [row[papers] for row in table.rows[:5]] == [setting.reported[name][0] for name in METHODS[:5]]
@@ -37,8 +37,8 @@ def test_every_method_stands_beside_the_authors_results(
 
 def test_the_table_says_where_the_curves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threds_synthetic, "GRID", 36)
-    found = run((BRANIN,), request_(tmp_path))
-    table, panels = found.tables[0], found.figures[0].panels
+    findings = run((BRANIN,), request_(tmp_path))
+    table, panels = findings.tables[0], findings.figures[0].panels
     regret, seconds = (table.columns.index(name) for name in ("average regret", "strategy's s"))
     ends = [cell.mean for row in table.rows if isinstance(cell := row[regret], Interval)]
     assert [curve.mean[-1] for curve in panels[0].curves] == pytest.approx(ends)

@@ -58,9 +58,9 @@ def test_the_json_holds_tables_and_curves_and_no_nan(tmp_path: Path, console: Co
 def test_a_figure_is_drawn_as_png_and_svg_with_its_labels(tmp_path: Path, console: Console) -> None:
     write(FINDINGS, tmp_path, console)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-    drawn = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    svg = (tmp_path / "picture.svg").read_text(encoding="utf-8")
     for text in ("A picture", "left", "right", "ratio"):
-        assert text in drawn
+        assert text in svg
 
 
 def test_without_matplotlib_the_numbers_are_there_and_the_remedy_is_said(

@@ -20,7 +20,7 @@ def test_a_finite_problem_has_the_best_value_one_and_the_median_zero() -> None:
 
 def test_errors_are_measured_where_an_estimate_is_shown() -> None:
     problem = named("branin:0.3:0.15:200", 0, DataSource.find(None))
-    found = errors(problem, 4, (30, 60), 0)
-    assert {mark for mark, *_ in found} <= {30, 60}
-    assert found
-    assert all(deviation > 0.0 and abs(error) < 2.0 for _, error, deviation in found)
+    measured = errors(problem, 4, (30, 60), 0)
+    assert {mark for mark, *_ in measured} <= {30, 60}
+    assert measured
+    assert all(deviation > 0.0 and abs(error) < 2.0 for _, error, deviation in measured)

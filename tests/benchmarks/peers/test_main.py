@@ -31,8 +31,8 @@ def test_a_report_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_strategy_with_options_is_a_method(tmp_path: Path) -> None:
-    given = ["--strategy", "wide={name: uniform}", "--out", str(tmp_path)]
-    CliRunner().invoke(app, [*SMALL, *given], catch_exceptions=False)
+    arguments = ["--strategy", "wide={name: uniform}", "--out", str(tmp_path)]
+    CliRunner().invoke(app, [*SMALL, *arguments], catch_exceptions=False)
     assert Cache(tmp_path, "wide", Record).get("branin", 2, 8, 0) is not None
 
 
@@ -43,15 +43,15 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_validity_is_measured_once_and_only_of_strategies_with_a_belief(tmp_path: Path) -> None:
-    given = ["--validity", "--problems", "branin", "--workers", "2", "--evaluations", "24", "--seeds", "1"]
-    ours = [*given, "--methods", "bbkb", "--out", str(tmp_path)]
+    arguments = ["--validity", "--problems", "branin", "--workers", "2", "--evaluations", "24", "--seeds", "1"]
+    ours = [*arguments, "--methods", "bbkb", "--out", str(tmp_path)]
     first = CliRunner().invoke(app, ours, catch_exceptions=False)
     assert "share of arms whose noise-free score is within μ ± 2σ" in first.output
     lines = (tmp_path / "validity" / "bbkb.jsonl").read_text()
     CliRunner().invoke(app, ours, catch_exceptions=False)
     assert (tmp_path / "validity" / "bbkb.jsonl").read_text() == lines
     with pytest.raises(UserError, match="random is not a strategy of this project"):
-        CliRunner().invoke(app, [*given, "--methods", "random", "--out", str(tmp_path)], catch_exceptions=False)
+        CliRunner().invoke(app, [*arguments, "--methods", "random", "--out", str(tmp_path)], catch_exceptions=False)
 
 
 def test_sets_stand_for_their_problems() -> None:

@@ -78,17 +78,17 @@ def test_only_searches_that_all_methods_finished_are_compared() -> None:
 
 
 def test_ranks_are_shared_by_equals() -> None:
-    found = {name: {("p", 0): record(recommended=value)} for name, value in {"a": 0.1, "b": 0.2, "c": 0.2}.items()}
-    ranked = measures.ranks(found, [("p", 0)], lambda one: measures.regret_at_share(one, 1.0))
-    assert {name: one.mean for name, one in ranked.items()} == {"a": 1.0, "b": 2.5, "c": 2.5}
+    records = {name: {("p", 0): record(recommended=value)} for name, value in {"a": 0.1, "b": 0.2, "c": 0.2}.items()}
+    ranked = measures.ranks(records, [("p", 0)], lambda run: measures.regret_at_share(run, 1.0))
+    assert {name: run.mean for name, run in ranked.items()} == {"a": 1.0, "b": 2.5, "c": 2.5}
 
 
 def test_differences_are_paired_search_by_search() -> None:
     keys = [("p", 0), ("p", 1), ("q", 0)]
     theirs = {key: record(recommended=value) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
     ours = {key: record(recommended=value - 0.05) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
-    found = measures.difference(ours, theirs, keys, lambda one: measures.regret_at_share(one, 1.0))
-    assert (found.mean, found.low, found.high) == pytest.approx((-0.05, -0.05, -0.05))
+    difference = measures.difference(ours, theirs, keys, lambda run: measures.regret_at_share(run, 1.0))
+    assert (difference.mean, difference.low, difference.high) == pytest.approx((-0.05, -0.05, -0.05))
 
 
 def test_the_interval_holds_the_mean_and_is_wider_when_problems_differ() -> None:

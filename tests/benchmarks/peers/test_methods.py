@@ -57,8 +57,8 @@ def test_ours_chooses_among_the_points_there_are() -> None:
 
 
 def test_a_strategy_of_ours_takes_options() -> None:
-    own = {"wide": {"name": "bbkb", "norm_bound": 5.0}}
-    record = search(TABLE, make_method("wide", TABLE, 0, EVALUATIONS, own), 2, EVALUATIONS, 0, ("table", "wide"))
+    options = {"wide": {"name": "bbkb", "norm_bound": 5.0}}
+    record = search(TABLE, make_method("wide", TABLE, 0, EVALUATIONS, options), 2, EVALUATIONS, 0, ("table", "wide"))
     assert len(record.regrets) == EVALUATIONS
 
 

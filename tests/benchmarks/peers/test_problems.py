@@ -64,8 +64,8 @@ def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret() -> None:
 
 def test_a_repeat_is_drawn_and_a_missing_one_never() -> None:
     table = Recorded({"x": Ordered((1, 2))}, np.array([[0], [1]]), np.array([[1.0, 2.0, np.nan], [5.0, 5.0, 5.0]]))
-    seen = {table.evaluate({"x": 1}, np.random.default_rng(seed)).reward for seed in range(30)}
-    assert seen == {1.0, 2.0}
+    rewards = {table.evaluate({"x": 1}, np.random.default_rng(seed)).reward for seed in range(30)}
+    assert rewards == {1.0, 2.0}
 
 
 def test_a_point_that_was_not_recorded_has_the_value_of_the_nearest_row() -> None:

@@ -87,8 +87,8 @@ def test_the_recommendation_is_the_largest_mean_unless_the_method_has_its_own() 
     script = points((1, "a"), (2, "b"), (1, "b"))
     record = search(TOY, Scripted(script), 1, 3, 0, ("toy", "scripted"))
     assert record.recommended[-1] == pytest.approx(0.8)
-    own = search(TOY, Scripted(script, recommended=script[2]), 1, 3, 0, ("toy", "scripted"))
-    assert own.recommended == pytest.approx([1.6] * MARKS)
+    recommending = search(TOY, Scripted(script, recommended=script[2]), 1, 3, 0, ("toy", "scripted"))
+    assert recommending.recommended == pytest.approx([1.6] * MARKS)
 
 
 def test_recorded_durations_are_used_where_there_are_any() -> None:

@@ -48,18 +48,18 @@ def test_only_the_best_level_reaches_the_best_value(name: str, seed: int) -> Non
     evaluations = [problem.evaluate(point, RNG) for point in points]
     choice = next(iter(problem.space))
     others = [
-        one.regret
-        for one, point in zip(evaluations, points, strict=True)
-        if problem.levels[str(point[choice])].peak < 1.0 and one.reward is not None
+        evaluation.regret
+        for evaluation, point in zip(evaluations, points, strict=True)
+        if problem.levels[str(point[choice])].peak < 1.0 and evaluation.reward is not None
     ]
     best = [
-        one.regret
-        for one, point in zip(evaluations, points, strict=True)
+        evaluation.regret
+        for evaluation, point in zip(evaluations, points, strict=True)
         if problem.levels[str(point[choice])].peak == 1.0
     ]
     assert 0.0 <= min(best) < min(others)
     assert min(others) > 0.15
-    succeeded = [one.regret for one in evaluations if one.reward is not None]
+    succeeded = [evaluation.regret for evaluation in evaluations if evaluation.reward is not None]
     assert np.median(succeeded) == pytest.approx(1.0, abs=0.3)
 
 

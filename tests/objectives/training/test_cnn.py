@@ -71,8 +71,8 @@ def write_mnist(folder: Path, **left_out: object) -> DataSource:
         "x_test": np.full((30, 28, 28), 255, np.uint8),
         "y_test": (np.arange(30) % 10).astype(np.uint8),
     }
-    kept: dict[str, Any] = {name: array for name, array in arrays.items() if name not in left_out}
-    np.savez(path, **kept)
+    contents: dict[str, Any] = {name: array for name, array in arrays.items() if name not in left_out}
+    np.savez(path, **contents)
     return DataSource(folder)
 
 
@@ -174,14 +174,14 @@ def test_every_kernel_keeps_the_size_of_every_image() -> None:
     have by hand."""
     import torch
 
-    for side, left in ((8, 2), (28, 7)):
+    for side, pooled in ((8, 2), (28, 7)):
         for first in (3, 5, 7, 9):
             for second in (3, 5, 7, 9):
                 hyper = ConvolutionalParameters(first_kernel=first, second_kernel=second, hidden=10)
                 network = build_network(hyper, side, classes=10)
                 assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
                 convolutions = 10 * (first**2 + 1) + 2 * 10 + 20 * (10 * second**2 + 1) + 2 * 20
-                dense = (20 * left**2 + 1) * 10 + (10 + 1) * 10
+                dense = (20 * pooled**2 + 1) * 10 + (10 + 1) * 10
                 assert sum(weights.numel() for weights in network.parameters()) == convolutions + dense
 
 

@@ -30,9 +30,9 @@ def objective(trial: optuna.Trial) -> float:
 
 
 def optimizer(study: optuna.Study) -> Optimizer:
-    found = study.sampler._optimizer
-    assert found is not None
-    result: Optimizer = found
+    held_optimizer = study.sampler._optimizer
+    assert held_optimizer is not None
+    result: Optimizer = held_optimizer
     return result
 
 
@@ -94,9 +94,9 @@ def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
     study.add_trials([create_trial(params={"x": 0.25, "kind": None}, distributions=SPACE, value=0.1)] * 2)
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
     study.ask(SPACE)
-    done, known = optimizer(study).trials, study.sampler._space
-    assert [to_optuna(known, one["configuration"]) for one in done] == [{"x": 0.25, "kind": None}] * 2
-    assert to_optuna(known, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
+    done, space = optimizer(study).trials, study.sampler._space
+    assert [to_optuna(space, trial["configuration"]) for trial in done] == [{"x": 0.25, "kind": None}] * 2
+    assert to_optuna(space, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
 def test_a_trial_that_had_no_parameters_yet_is_taken_in_later() -> None:
@@ -126,9 +126,9 @@ def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
     study.optimize(objective, n_trials=4)
     study.enqueue_trial({"x": 0.125})
     study.optimize(objective, n_trials=2)
-    enqueued, known = study.trials[4].params, study.sampler._space
+    enqueued, space = study.trials[4].params, study.sampler._space
     assert enqueued["x"] == 0.125
-    assert [to_optuna(known, trial["configuration"]) for trial in optimizer(study).trials][4] == enqueued
+    assert [to_optuna(space, trial["configuration"]) for trial in optimizer(study).trials][4] == enqueued
 
 
 def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:

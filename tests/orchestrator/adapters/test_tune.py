@@ -73,8 +73,8 @@ def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int) 
     domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count), "x": tune.uniform(0, 1)}
     space = TuneSpace.of(domains)
     for _ in range(5):
-        drawn = {name: domain.sample() for name, domain in domains.items()}
-        SearchSpace(space.parameters).code_of(space.configuration(drawn))
+        values = {name: domain.sample() for name, domain in domains.items()}
+        SearchSpace(space.parameters).code_of(space.configuration(values))
 
 
 def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
@@ -303,14 +303,14 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) 
     results = tuner.fit()
     assert len(results) == 3
     assert not results.errors
-    made = [results[number].config for number in range(len(results))]
-    assert all(config is not None and config["fixed"] == 3 for config in made)
+    configs = [results[number].config for number in range(len(results))]
+    assert all(config is not None and config["fixed"] == 3 for config in configs)
     existing = build_existing({"ray_tune": str(tmp_path / "run"), "metric": "loss"}, tmp_path, "minimize")
     assert existing is not None
-    found = sorted(
+    learned = sorted(
         (result.parameters["x"], result.parameters["inner.kind"], result.value) for result in existing.results
     )
-    assert found == sorted((config["x"], config["inner"]["kind"], value(config)) for config in made if config)
+    assert learned == sorted((config["x"], config["inner"]["kind"], value(config)) for config in configs if config)
     again = BBKBSearch()
     again.restore_from_dir(str(tmp_path / "run"))
     assert again._metric == "loss"

@@ -76,9 +76,11 @@ def test_trials_are_a_list_and_a_data_frame_where_pandas_is_installed(
 
 
 def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
-    seen: list[TrialResult] = []
-    result = tune_small(inline, on_result=seen.append)
-    assert [(one.trial, one.value) for one in seen] == [(row["trial"], row["value"]) for row in result.rows()]
+    delivered: list[TrialResult] = []
+    result = tune_small(inline, on_result=delivered.append)
+    assert [(trial_result.trial, trial_result.value) for trial_result in delivered] == [
+        (row["trial"], row["value"]) for row in result.rows()
+    ]
 
 
 def test_an_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any]) -> None:
@@ -97,14 +99,20 @@ def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
             raise ValueError("no b today")
         return x
 
-    seen: list[TrialResult] = []
+    delivered: list[TrialResult] = []
     inline["workers"]["retries"] = 0
     tune(
-        fail_for_b, SPACE, direction="maximize", evaluations=12, progress=False, settings=inline, on_result=seen.append
+        fail_for_b,
+        SPACE,
+        direction="maximize",
+        evaluations=12,
+        progress=False,
+        settings=inline,
+        on_result=delivered.append,
     )
-    failed = [one for one in seen if one.status == "failed"]
+    failed = [trial_result for trial_result in delivered if trial_result.status == "failed"]
     assert failed
-    assert all(one.value is None and "no b today" in one.error for one in failed)
+    assert all(trial_result.value is None and "no b today" in trial_result.error for trial_result in failed)
 
 
 def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:

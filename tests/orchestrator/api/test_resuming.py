@@ -83,19 +83,19 @@ def test_a_script_that_was_killed_continues_when_it_runs_again_and_evaluates_not
 
 def test_an_interrupted_run_continues_and_calls_back_for_new_results_only(inline: dict[str, Any]) -> None:
     def interrupted(x: float) -> float:
-        if not seen:
+        if not delivered:
             signal.raise_signal(signal.SIGINT)
         return x
 
-    seen: list[TrialResult] = []
+    delivered: list[TrialResult] = []
     first = tune_small(inline, objective=interrupted)
     assert first.outcome == "interrupted"
     before = len([row for row in first.rows() if row["status"] == "succeeded"])
-    seen = [TrialResult(trial=None, parameters={}, value=None, status="")]
-    again = tune_small(inline, objective=interrupted, resume=first.folder, on_result=seen.append)
+    delivered = [TrialResult(trial=None, parameters={}, value=None, status="")]
+    again = tune_small(inline, objective=interrupted, resume=first.folder, on_result=delivered.append)
     assert again.folder == first.folder
     assert (again.outcome, len(again)) == ("finished", 5)
-    assert [one.trial for one in seen[1:]] == list(range(before, 5))
+    assert [one.trial for one in delivered[1:]] == list(range(before, 5))
 
 
 def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inline: dict[str, Any]) -> None:
@@ -103,9 +103,9 @@ def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inli
     same = tune_small(inline, resume=True)
     assert same.rows() == first.rows()
     assert len(same._history.sessions) == 1
-    more = tune_small(inline, evaluations=7, resume=str(first.folder))
-    assert more.rows()[:5] == first.rows()
-    assert len(more) == 7
+    continued = tune_small(inline, evaluations=7, resume=str(first.folder))
+    assert continued.rows()[:5] == first.rows()
+    assert len(continued) == 7
     with pytest.raises(RunError, match=r"budget\.evaluations must be at least 7.* got 6"):
         tune_small(inline, evaluations=6, resume=True)
 
@@ -136,16 +136,16 @@ def test_another_space_function_direction_or_seed_is_refused_and_named(inline: d
 
 def one(number: int) -> Callable[[float], float]:
     text = f"def objective(x):\n    return {number} - x\n"
-    found: dict[str, Any] = {}
-    exec(text, found)
-    return cast(Callable[[float], float], found["objective"])
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    return cast(Callable[[float], float], namespace["objective"])
 
 
 def test_a_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inline: dict[str, Any]) -> None:
     first = tune_small(inline, objective=one(1))
     with pytest.warns(UserWarning, match="its code has changed"):
-        more = tune_small(inline, evaluations=6, resume=True, objective=one(5))
-    values = [row["value"] for row in more.rows()]
+        continued = tune_small(inline, evaluations=6, resume=True, objective=one(5))
+    values = [row["value"] for row in continued.rows()]
     assert values[:5] == [row["value"] for row in first.rows()]
     assert values[5] > 3
 

@@ -35,12 +35,12 @@ def test_a_broken_rule_is_named_with_the_field_and_its_value() -> None:
 
 
 def test_when_every_arm_is_set_aside_nothing_is_left_to_choose() -> None:
-    left, exhausted = three_arms(set_aside=[0, 2]), three_arms(set_aside=[0, 1, 2])
-    assert refusal(left, 1) is None
+    one_left, exhausted = three_arms(set_aside=[0, 2]), three_arms(set_aside=[0, 1, 2])
+    assert refusal(one_left, 1) is None
     assert refusal(exhausted, 1) == Wait("every arm is set aside")
     assert sequential_refusal(exhausted, (1,), 1) == refusal(exhausted, 1)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
-        refusal(left, 0)
+        refusal(one_left, 0)
 
 
 def test_a_sequential_strategy_waits_for_the_reward_of_the_last_pull() -> None:

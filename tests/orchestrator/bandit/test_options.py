@@ -62,7 +62,7 @@ class Options:
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("options", "taken"),
     [
         ({"share": np.float32(0.25)}, 0.25),
         ({"share": np.array(0.25)}, 0.25),
@@ -76,15 +76,15 @@ class Options:
         ({"table": {"a": 1}}, {"a": 1}),
     ],
 )
-def test_numbers_and_names_become_plain_values(given: dict[str, Any], taken: object) -> None:
-    (name,) = given
-    value = getattr(Options(**given), name)
+def test_numbers_and_names_become_plain_values(options: dict[str, Any], taken: object) -> None:
+    (name,) = options
+    value = getattr(Options(**options), name)
     assert value == taken
     assert type(value) is type(taken)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"share": 0}, "section.share must be > 0 and < 1, got 0"),
         ({"share": math.nan}, "section.share must be > 0 and < 1, got nan"),
@@ -107,9 +107,9 @@ def test_numbers_and_names_become_plain_values(given: dict[str, Any], taken: obj
         ({"part": "rbf"}, "section.part must be a RBF or a Model or a Part, got 'rbf'"),
     ],
 )
-def test_what_has_another_type_or_is_out_of_range_is_named(given: dict[str, Any], message: str) -> None:
+def test_what_has_another_type_or_is_out_of_range_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(message)):
-        Options(**given)
+        Options(**options)
 
 
 def test_a_part_may_be_an_object_with_the_right_methods() -> None:

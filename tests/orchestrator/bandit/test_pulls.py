@@ -79,8 +79,8 @@ def test_only_evaluations_of_an_arm_pulled_before_count_as_repeats(rows: list[tu
     for part in (rows[:cut], rows[cut:]):
         arms, existing = [arm for arm, _ in part], [is_existing for _, is_existing in part]
         pulls = pulls.add(arms, [0.5] * len(part), existing=existing)
-    seen = [arm for arm, _ in rows]
-    assert pulls.repeats == sum(arm in seen[:at] and not is_existing for at, (arm, is_existing) in enumerate(rows))
+    pulled = [arm for arm, _ in rows]
+    assert pulls.repeats == sum(arm in pulled[:at] and not is_existing for at, (arm, is_existing) in enumerate(rows))
     assert pulls.looks_deterministic == (pulls.repeats >= 3)
 
 

@@ -8,22 +8,22 @@ from orchestrator.bandit.recent import Recent
 
 @given(st.lists(st.integers(0, 5)), st.integers(1, 4))
 def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys: list[int], capacity: int) -> None:
-    kept: Recent[int, int] = Recent(capacity)
+    recent: Recent[int, int] = Recent(capacity)
     used: list[int] = []
     for key in keys:
-        made: list[int] = []
+        made_keys: list[int] = []
 
-        def make(key: int = key, made: list[int] = made) -> int:
-            made.append(key)
+        def make(key: int = key, made_keys: list[int] = made_keys) -> int:
+            made_keys.append(key)
             return 10 * key
 
-        assert kept.get(key, make) == 10 * key
-        assert bool(made) == (key not in list(dict.fromkeys(reversed(used)))[:capacity])
+        assert recent.get(key, make) == 10 * key
+        assert bool(made_keys) == (key not in list(dict.fromkeys(reversed(used)))[:capacity])
         used.append(key)
 
 
 def test_a_value_that_is_taken_out_is_not_kept_any_longer() -> None:
-    kept: Recent[str, int] = Recent(2)
-    kept.put("one", 1)
-    assert kept.take("one") == 1
-    assert kept.take("one") is None
+    recent: Recent[str, int] = Recent(2)
+    recent.put("one", 1)
+    assert recent.take("one") == 1
+    assert recent.take("one") is None

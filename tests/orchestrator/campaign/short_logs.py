@@ -35,12 +35,12 @@ def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -
     return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings_of(**changes))
 
 
-def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **more: Any) -> BatchChosen:
+def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **fields: Any) -> BatchChosen:
     picks = tuple(
         PickedTrial(trial=first + i, arm=arm, parameters={}, mean=0.0, width=1.0, variance=1.0)
         for i, arm in enumerate(arms)
     )
-    return BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, **more)
+    return BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, **fields)
 
 
 def dispatch(*attempts: tuple[int, int], time: float = 0.0) -> TrialsDispatched:

@@ -73,16 +73,16 @@ def test_while_the_strategy_computes_workers_get_trials_from_the_backlog() -> No
 
 
 def test_the_backlog_covers_the_results_that_come_in_while_the_strategy_computes() -> None:
-    chosen: list[Event] = [batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1))]
+    begun: list[Event] = [batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1))]
     results: list[Event] = [
         success(0, time=1.0),
         ComputingBegan(time=1.0, what="choosing"),
         batch(2, [7], time=1.5, limit=1),
     ]
-    rest: list[Event] = [dispatch((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
-    state = asynchronous(*chosen, *results, *rest, dispatch((3, 1), time=2.0))
+    later: list[Event] = [dispatch((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
+    state = asynchronous(*begun, *results, *later, dispatch((3, 1), time=2.0))
     assert state.durations.choosing == 0.0  # no computation was announced before the last batch
-    state = asynchronous(*chosen, *results, dispatch((2, 1), time=1.5), success(1, time=2.0))
+    state = asynchronous(*begun, *results, dispatch((2, 1), time=1.5), success(1, time=2.0))
     assert (state.durations.choosing, state.durations.between_outcomes) == (0.5, 1.0)
     assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
 

@@ -154,5 +154,5 @@ def test_nothing_is_kept_of_a_trial_that_is_over() -> None:
 def test_the_strategy_learns_the_last_value_and_that_the_trial_was_stopped() -> None:
     stop = TrialStopped(time=2.0, trial=0, attempt=1, value=0.4, step=3, started=0.0, finished=2.0, worker="w")
     state = fold(session(direction="minimize"), batch(0, [7]), dispatch((0, 1)), stop)
-    assert [over.observation for over in state.finished] == [Observation(7, -0.4, is_stopped=True)]
+    assert [trial.observation for trial in state.finished] == [Observation(7, -0.4, is_stopped=True)]
     assert state.best is None

@@ -30,9 +30,9 @@ def test_the_hypervolume_is_measured_from_the_worst_result_or_a_given_reference(
     front = front_of(PAIR, (0.0, 4.0), (2.0, 3.0), (1.0, 1.0))
     assert front.hypervolume(PAIR) == pytest.approx(2 * 1 + 1 * 2)
     objectives = (PAIR.objectives[0], ObjectiveGoal(metric="cost", is_maximized=False, reference=6.0))
-    given = CampaignGoals(objectives)
-    assert front.reference(given) == (0.0, -6.0)
-    assert front.hypervolume(given) == pytest.approx(2 * 3 + 1 * 2)
+    goals = CampaignGoals(objectives)
+    assert front.reference(goals) == (0.0, -6.0)
+    assert front.hypervolume(goals) == pytest.approx(2 * 3 + 1 * 2)
 
 
 def test_results_that_break_a_constraint_count_and_are_not_on_the_front() -> None:

@@ -20,10 +20,10 @@ def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> Campai
         now = minute * MINUTE
         began = now + (waited if minute >= late_from else 0)
         state = apply(state, dispatch((minute, 1), time=now))
-        over = TrialSucceeded(
+        succeeded = TrialSucceeded(
             time=now + MINUTE, trial=minute, attempt=1, value=1.0, started=began, finished=now + MINUTE, worker="w"
         )
-        state = apply(state, over)
+        state = apply(state, succeeded)
     return state
 
 
@@ -36,10 +36,10 @@ def test_trials_that_wait_for_their_worker_all_the_time_are_no_news() -> None:
 
 
 def test_a_worker_that_is_not_replaced_is_noticed_by_the_time_that_trials_wait() -> None:
-    found = warnings(state_after(40, waited=20, late_from=30), since=0.0)
-    assert set(found) == {"late"}
-    assert "33%" in found["late"]
-    assert "0% before" in found["late"]
+    warned = warnings(state_after(40, waited=20, late_from=30), since=0.0)
+    assert set(warned) == {"late"}
+    assert "33%" in warned["late"]
+    assert "0% before" in warned["late"]
 
 
 def test_what_a_session_lost_is_not_held_against_the_workers_of_the_next() -> None:
@@ -49,8 +49,8 @@ def test_what_a_session_lost_is_not_held_against_the_workers_of_the_next() -> No
 
 def test_a_trial_without_an_outcome_for_much_longer_than_any_evaluation_is_named() -> None:
     state = fold(session(slots=2), batch(0, [0, 1]), dispatch((0, 1), (1, 1)))
-    over = TrialSucceeded(time=100.0, trial=0, attempt=1, value=1.0, started=0.0, finished=100.0, worker="w")
-    state = apply(state, over)
+    succeeded = TrialSucceeded(time=100.0, trial=0, attempt=1, value=1.0, started=0.0, finished=100.0, worker="w")
+    state = apply(state, succeeded)
     assert warnings(state, since=450.0) == {}
     (text,) = warnings(state, since=550.0).values()
     assert "1 trial (1)" in text

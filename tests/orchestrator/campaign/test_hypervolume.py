@@ -18,8 +18,8 @@ small = st.integers(-1, 5).map(float)
 def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objectives: int) -> None:
     rng = np.random.default_rng(objectives)
     points = rng.random((12, objectives))
-    drawn = rng.random((40_000, objectives))
-    is_below: np.ndarray = np.all(drawn[:, None, :] < points[None], axis=2)
+    random_points = rng.random((40_000, objectives))
+    is_below: np.ndarray = np.all(random_points[:, None, :] < points[None], axis=2)
     covered = is_below.any(axis=1).mean()
     assert hypervolume(points.tolist(), [0.0] * objectives) == pytest.approx(covered, abs=0.01)
 
@@ -29,7 +29,8 @@ def test_hypervolume_of_whole_points_is_the_number_of_unit_cells_below_them(poin
     size = len(points[0]) if points else 2
     cells = itertools.product(range(5), repeat=size)
     below = sum(
-        any(all(cell < value for cell, value in zip(one, point, strict=True)) for point in points) for one in cells
+        any(all(cell < value for cell, value in zip(corner, point, strict=True)) for point in points)
+        for corner in cells
     )
     assert hypervolume(points, [0.0] * size) == pytest.approx(below)
 

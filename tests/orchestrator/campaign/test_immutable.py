@@ -27,11 +27,11 @@ class Lines(RuleBasedStateMachine):
 
     def add(self, queue: ImmutableQueue[int], expected: tuple[int, ...]) -> None:
         self.made.append((queue, expected))
-        for known, items in self.made:
-            assert tuple(known) == items
-            assert len(known) == len(items)
-            assert known == items
-            assert [known[at] for at in range(-len(items), len(items))] == [*items, *items]
+        for made_queue, items in self.made:
+            assert tuple(made_queue) == items
+            assert len(made_queue) == len(items)
+            assert made_queue == items
+            assert [made_queue[at] for at in range(-len(items), len(items))] == [*items, *items]
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -76,14 +76,14 @@ def test_items_that_no_queue_has_any_more_are_not_kept() -> None:
         pass
 
     queue = ImmutableQueue([Item() for _ in range(40)])
-    seen = weakref.WeakSet(queue)
+    alive = weakref.WeakSet(queue)
     for _ in range(2000):
         new = Item()
-        seen.add(new)
+        alive.add(new)
         queue = queue.with_last((new,)).without_first(1)
         del new
     assert len(queue) == 40
-    assert len(seen) < 200
+    assert len(alive) < 200
 
 
 numbers = st.dictionaries(st.integers(0, 9), st.integers())

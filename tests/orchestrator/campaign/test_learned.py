@@ -11,9 +11,9 @@ def record(**changes: object) -> dict[str, object]:
 
 
 def learned_model(**changes: object) -> LearnedModel:
-    found = LearnedModel.of(record(**changes))
-    assert found is not None
-    return found
+    model = LearnedModel.of(record(**changes))
+    assert model is not None
+    return model
 
 
 def test_a_record_without_a_fitted_model_says_nothing() -> None:

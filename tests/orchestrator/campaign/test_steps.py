@@ -21,9 +21,9 @@ def test_reports_that_arrive_with_the_result_count() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30))), st.sets(st.integers(0, 4)))
-def test_it_is_the_sum_of_each_trials_largest_step(reports: list[tuple[int, int]], over: set[int]) -> None:
+def test_it_is_the_sum_of_each_trials_largest_step(reports: list[tuple[int, int]], ended: set[int]) -> None:
     steps = Steps().after_reports(reports)
-    for trial in over:
+    for trial in ended:
         steps = steps.after_end(trial)
     largest = {trial: max([0, *(step for other, step in reports if other == trial)]) for trial in range(5)}
-    assert steps.total == sum(max(1, steps) if trial in over else steps for trial, steps in largest.items())
+    assert steps.total == sum(max(1, steps) if trial in ended else steps for trial, steps in largest.items())

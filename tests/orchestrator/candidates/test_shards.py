@@ -35,15 +35,15 @@ def sharded(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
 
 
 def decisions(strategy: BBKB, arms: Floats | ShardedArms) -> list[Choose]:
-    state, made = strategy.init(arms, np.random.default_rng(1)), []
+    state, decisions_made = strategy.init(arms, np.random.default_rng(1)), []
     for number in range(5):
         decision = strategy.ask(state, (5, 5) if number % 2 else (), 25)
         assert isinstance(decision, Choose)
-        made.append(decision)
+        decisions_made.append(decision)
         observations = [Observation(pick.arm, float(np.sin(5 * ARMS[pick.arm]).sum())) for pick in decision.picks]
         observations.append(Observation(100 * number, None))
         state = strategy.tell(state, observations, np.random.default_rng(number))
-    return made
+    return decisions_made
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
@@ -54,8 +54,8 @@ def test_decisions_are_those_of_one_array_bit_for_bit(sharded: ShardedArms, term
 
 def test_uncertainty_sampling_is_that_of_one_array(sharded: ShardedArms) -> None:
     strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=8))
-    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (sharded, ARMS)]
-    assert drawn[0] == drawn[1]
+    initial = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (sharded, ARMS)]
+    assert initial[0] == initial[1]
 
 
 def test_the_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None:
@@ -69,34 +69,34 @@ def test_the_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> 
 
 
 def test_arms_that_are_appended_are_answered_for_as_in_one_array(sharded: ShardedArms) -> None:
-    more = np.random.default_rng(5).random((9, 2))
-    made = []
+    appended = np.random.default_rng(5).random((9, 2))
+    answers = []
     for arms in (sharded, ARMS):
         state = STRATEGY.init(arms, np.random.default_rng(0))
         for number in range(3):
             decision = STRATEGY.ask(state, (), 20)
             assert isinstance(decision, Choose)
             observations = [Observation(pick.arm, float(pick.arm % 7)) for pick in decision.picks]
-            state = STRATEGY.tell(state, observations, np.random.default_rng(number)).extend(more[3 * number :][:3])
-            made.append(decision)
+            state = STRATEGY.tell(state, observations, np.random.default_rng(number)).extend(appended[3 * number :][:3])
+            answers.append(decision)
         assert len(state.arms) == 609
-    assert made[:3] == made[3:]
+    assert answers[:3] == answers[3:]
 
 
 def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: ShardedArms) -> None:
-    made = []
+    answers = []
     for arms in (sharded, ARMS):
         one = STRATEGY.init(arms, np.random.default_rng(0))
         one = STRATEGY.tell(one, [Observation(arm, float(arm)) for arm in one.initial], np.random.default_rng(1))
         other = STRATEGY.tell(one, [Observation(7, 90.0)], np.random.default_rng(2))
         picks: tuple[list[int], list[int]] = ([], [])
         for _ in range(12):
-            for state, chosen in zip((one, other), picks, strict=True):
-                decision = STRATEGY.ask(state, tuple(chosen), 1)
-                chosen += [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
-        made.append(picks)
-    assert made[0] == made[1]
-    assert len(made[0][0]) > 1
+            for state, pending in zip((one, other), picks, strict=True):
+                decision = STRATEGY.ask(state, tuple(pending), 1)
+                pending += [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+        answers.append(picks)
+    assert answers[0] == answers[1]
+    assert len(answers[0][0]) > 1
 
 
 def test_a_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:

@@ -159,9 +159,9 @@ def test_a_users_mistake_is_named_without_a_traceback(
     bbkb: Bbkb, tmp_path: Path, change: str, messages: list[str]
 ) -> None:
     key = change.partition(":")[0]
-    kept = [line for line in CAMPAIGN.splitlines() if not line.startswith(f"{key}:")]
+    other_lines = [line for line in CAMPAIGN.splitlines() if not line.startswith(f"{key}:")]
     space = ["space: {x: {low: 0, high: 1}}"] if key == "objective" else []
-    (tmp_path / "campaign.yaml").write_text("\n".join([kept[0], change, *space, *kept[1:]]))
+    (tmp_path / "campaign.yaml").write_text("\n".join([other_lines[0], change, *space, *other_lines[1:]]))
     done = bbkb(tmp_path, "run", "campaign.yaml")
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
@@ -238,13 +238,13 @@ def interrupt(
             while _has_pending_signals(command.pid):  # two that wait together would count as one
                 time.sleep(0.01)
             time.sleep(0.5)
-        said, _ = command.communicate(timeout=240)
+        output, _ = command.communicate(timeout=240)
     finally:
         command.kill()
         command.communicate()
-    assert command.returncode == 130, said
-    assert "Traceback" not in said
-    return said
+    assert command.returncode == 130, output
+    assert "Traceback" not in output
+    return output
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])

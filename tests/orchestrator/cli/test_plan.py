@@ -43,9 +43,9 @@ def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: st
     settings = from_mapping(campaign(tmp_path, strategy={"name": strategy}))
     parts = build(settings)
     planned = first_arms(settings, parts, existing(settings, parts))
-    made = Campaign.__new__(Campaign)
-    made.settings = settings
-    trials = made.run(progress=False)._history.trials
+    created = Campaign.__new__(Campaign)
+    created.settings = settings
+    trials = created.run(progress=False)._history.trials
     assert len(planned) == 4
     assert planned == [row.arm for row in trials[:4]]
 
@@ -59,9 +59,9 @@ def test_a_dry_run_names_budget_workers_and_store_and_writes_nothing(tmp_path: P
 
 def test_a_dry_run_of_a_begun_run_says_how_it_would_be_resumed(tmp_path: Path) -> None:
     tree = campaign(tmp_path, run="one")
-    made = Campaign.__new__(Campaign)
-    made.settings = from_mapping(tree)
-    made.run(progress=False)
+    planned = Campaign.__new__(Campaign)
+    planned.settings = from_mapping(tree)
+    planned.run(progress=False)
     before = (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes()
     text = dry_run(tmp_path, tree, "--or-resume", "--set", "budget.evaluations=20")
     assert "8 of 20 done" in text

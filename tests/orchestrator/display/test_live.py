@@ -38,9 +38,9 @@ def test_running_trials_last_results_and_failures_are_named_with_their_parameter
     text = text_of(status)
     for running in status.running:
         assert f"trial {running.trial} for" in text
-    newest = next(one for one in reversed(status.recent) if not one.failure)
+    newest = next(attempt for attempt in reversed(status.recent) if not attempt.failure)
     assert f"trial {newest.trial}: {newest.value:.6g} in" in text
-    failure = next(one for one in reversed(status.recent) if one.failure)
+    failure = next(attempt for attempt in reversed(status.recent) if attempt.failure)
     again = "" if failure.is_final else ", runs again"
     assert f"trial {failure.trial}, {failure.failure}{again}:" in text
     assert "trials/" in text

@@ -79,13 +79,13 @@ def test_the_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, 
 @given(LOGS)
 @settings(max_examples=20, deadline=None)
 def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
-    created, *rest = log.events()
+    created, *later = log.events()
     assert isinstance(created, CampaignCreated)
     history = begin(created)
-    for event in rest:
+    for event in later:
         history = advance(history, event)
-    assert history == fold([created, *rest])
-    assert history.position == 1 + len(rest)
+    assert history == fold([created, *later])
+    assert history.position == 1 + len(later)
 
 
 @given(LOGS, st.floats(0, 1))
@@ -94,9 +94,9 @@ def test_a_stored_state_saves_applying_the_events_before_it_and_changes_nothing(
     log: SyntheticLog, share: float
 ) -> None:
     events = log.events()
-    known = 1 + int(share * (len(events) - 1))
-    state = functools.reduce(apply, events[:known], CampaignState())
-    assert fold(events, known, state) == fold(events)
+    applied = 1 + int(share * (len(events) - 1))
+    state = functools.reduce(apply, events[:applied], CampaignState())
+    assert fold(events, applied, state) == fold(events)
 
 
 def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_it_is_adopted() -> None:
@@ -129,8 +129,12 @@ def test_the_status_of_an_open_session_names_what_runs_longest_with_its_paramete
 def test_recent_attempts_are_the_last_ones_of_the_log() -> None:
     history = SyntheticLog(trials=40, failure_share=0.4).history()
     recent = history.status().recent
-    assert [(one.trial, one.attempt) for one in recent] == [(a.trial, a.attempt) for a in history.attempts[-8:]]
-    assert [one.failure for one in recent] == [attempt.failure for attempt in history.attempts[-8:]]
+    assert [(recent_attempt.trial, recent_attempt.attempt) for recent_attempt in recent] == [
+        (a.trial, a.attempt) for a in history.attempts[-8:]
+    ]
+    assert [recent_attempt.failure for recent_attempt in recent] == [
+        attempt.failure for attempt in history.attempts[-8:]
+    ]
 
 
 def test_the_status_in_json_has_the_best_parameters_and_iso_times() -> None:
@@ -160,13 +164,13 @@ def test_an_event_that_cannot_follow_is_named_as_damage() -> None:
 @given(LOGS, st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_log_with_an_event_missing_or_elsewhere_is_folded_or_refused(log: SyntheticLog, data: st.DataObject) -> None:
-    created, *rest = log.events()
-    taken = rest.pop(data.draw(st.integers(0, len(rest) - 1))) if rest else created
-    for place in data.draw(st.lists(st.integers(0, len(rest)), max_size=2)):
-        rest.insert(place, taken)
+    created, *later = log.events()
+    taken = later.pop(data.draw(st.integers(0, len(later) - 1))) if later else created
+    for place in data.draw(st.lists(st.integers(0, len(later)), max_size=2)):
+        later.insert(place, taken)
     for read in (fold, fold_tables):
         with contextlib.suppress(StoreError):
-            assert read([created, *rest]).position == 1 + len(rest)
+            assert read([created, *later]).position == 1 + len(later)
 
 
 def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_longer_has() -> None:

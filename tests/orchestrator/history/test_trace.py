@@ -52,8 +52,8 @@ def test_a_long_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: i
     points = list(trace.points())
     assert trace.count == count
     assert len(points) <= 2 * MOST_BUCKETS
-    kept = {point.item for point in points}
+    traced = {point.item for point in points}
     for first in range(0, count, trace.width):
         bucket = range(first, min(first + trace.width, count))
-        assert max(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in kept}
-        assert min(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in kept}
+        assert max(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in traced}
+        assert min(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in traced}

@@ -45,8 +45,8 @@ def check(manifests: Iterable[Manifest]) -> None:
             _check_known(manifest)
             _require(_SUBDOMAIN.fullmatch(manifest["metadata"]["name"]), f"name {manifest['metadata']['name']!r}")
             _check_resources(manifest.get("spec", {}).get("resources", {}))
-    names = {(one["kind"], one["metadata"]["name"]) for one in items}
-    for job in (one for one in items if one["kind"] == "RayJob"):
+    names = {(entry["kind"], entry["metadata"]["name"]) for entry in items}
+    for job in (entry for entry in items if entry["kind"] == "RayJob"):
         for reference in _references(job["spec"]["rayClusterSpec"]):
             _require(reference in names, f"{reference} is not among the manifests")
 
@@ -93,8 +93,8 @@ class _Group(_Model):
 
     @model_validator(mode="after")
     def says_resources_once(self) -> Self:
-        said = {"num-cpus", "num-gpus", "memory", "resources"} & set(self.ray_start_params)
-        _require(not (said and self.resources), "resources must not stand beside rayStartParams' own")
+        amounts = {"num-cpus", "num-gpus", "memory", "resources"} & set(self.ray_start_params)
+        _require(not (amounts and self.resources), "resources must not stand beside rayStartParams' own")
         _require("labels" not in self.ray_start_params, "labels must stand in the group, not in rayStartParams")
         return self
 
@@ -179,7 +179,7 @@ def _references(cluster: Manifest) -> list[tuple[str, str]]:
     """What a cluster names that must be there; the Secret of a database's variables is the user's
     own."""
     volumes = cluster["headGroupSpec"]["template"]["spec"].get("volumes", [])
-    mounts = {one["name"] for one in cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    mounts = {entry["name"] for entry in cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
     _require(mounts <= {volume["name"] for volume in volumes}, f"volumes that are not there: {sorted(mounts)}")
     return [
         ("Secret", cluster["authOptions"]["secretName"]),

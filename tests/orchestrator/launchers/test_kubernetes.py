@@ -34,7 +34,7 @@ def settings_of(store: str = "sqlite", **workers: Any) -> Settings:
 def manifests(run: str = "first", store: str = "sqlite", pods: Pods | None = None, **workers: Any) -> dict[str, Any]:
     settings = settings_of(store, **workers)
     documents = manifests_for(pods or Pods(image="registry.example/bbkb:1"), settings, TEXT, run, "a token")
-    return {one["kind"]: one for one in yaml.safe_load_all(as_yaml(documents))}
+    return {document["kind"]: document for document in yaml.safe_load_all(as_yaml(documents))}
 
 
 def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> None:
@@ -69,9 +69,9 @@ def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any],
 def test_the_example_in_deploy_is_what_the_code_writes_without_its_token() -> None:
     text = (REPOSITORY / "deploy" / "kubernetes" / "campaign.yaml").read_text()
     pods = Pods(image="registry.example/bbkb:1", pods=3, cpus=4)
-    made = manifests_for(pods, load(QUICKSTART), QUICKSTART.read_text(), "quickstart", "not shown")[1:]
-    made[-1]["spec"]["rayClusterSpec"]["rayVersion"] = "2.60.0"
-    assert text.partition("---\n")[2] == as_yaml(made)
+    documents = manifests_for(pods, load(QUICKSTART), QUICKSTART.read_text(), "quickstart", "not shown")[1:]
+    documents[-1]["spec"]["rayClusterSpec"]["rayVersion"] = "2.60.0"
+    assert text.partition("---\n")[2] == as_yaml(documents)
 
 
 def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secret() -> None:
@@ -235,8 +235,10 @@ def test_a_secret_among_the_options_of_an_objective_is_refused(key: str) -> None
 
 def test_a_webhook_gets_its_variable_from_the_secret() -> None:
     settings = from_mapping({**TREE, "notify": {"webhook": "${HOOK}"}})
-    made = {one["kind"]: one for one in manifests_for(Pods(image="i"), settings, TEXT, "first", "a token")}
-    head = made["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    by_kind = {
+        document["kind"]: document for document in manifests_for(Pods(image="i"), settings, TEXT, "first", "a token")
+    }
+    head = by_kind["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     assert head["containers"][0]["envFrom"] == [{"secretRef": {"name": "first-store"}}]
 
 
@@ -268,7 +270,7 @@ def _schema(kind: str) -> Any:
 
 def _close(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_close(one) for one in schema]
+        return [_close(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     strict = {key: _close(value) for key, value in schema.items()}

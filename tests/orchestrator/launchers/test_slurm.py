@@ -182,9 +182,9 @@ def test_a_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, se
 def run_checks(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A script up to the creation of its token, before anything of Slurm or Ray is started."""
     checks = text.partition("umask 077\n")[0]
-    known = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "PATH": "/usr/bin:/bin", **environment}
+    variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "PATH": "/usr/bin:/bin", **environment}
     command = ["bash", "-c", f"{checks} echo begun", "bbkb.sbatch", *arguments]
-    return subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
 def test_the_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:

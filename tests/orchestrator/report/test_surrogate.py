@@ -82,7 +82,7 @@ def test_nothing_is_drawn_between_values_without_an_order() -> None:
     history = SyntheticLog(trials=120, failure_share=0.0).history()
     surrogate = fit_surrogate(history)
     assert surrogate is not None
-    choices = [place for place, one in enumerate(surrogate.dimensions) if one.is_choice]
+    choices = [place for place, dimension in enumerate(surrogate.dimensions) if dimension.is_choice]
     assert [surrogate.dimensions[place].name for place in choices] == ["activation"]
     order = [*choices, *(place for place in range(4) if place not in choices)]
     panel = [trace for trace in slices(surrogate, order, True).traces if trace["xaxis"] == "x"]

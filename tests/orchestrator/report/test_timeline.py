@@ -45,8 +45,8 @@ def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
     assert lanes == Counter(attempt.worker for attempt in history.attempts)
     assert len(figure.traces) == len({attempt.failure for attempt in history.attempts})
     seconds, _ = CampaignClock.of(history).unit
-    drawn = sum(sum(trace["x"]) for trace in figure.traces) * seconds
-    assert drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
+    seconds_drawn = sum(sum(trace["x"]) for trace in figure.traces) * seconds
+    assert seconds_drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("stop", ["stopped early", "paused"])

@@ -52,9 +52,9 @@ def process(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def wait_for_end(command: "subprocess.Popen[str]") -> tuple[int, str]:
     """Exit code and everything said."""
-    said, _ = command.communicate(timeout=240)
-    assert "Traceback" not in said, said
-    return command.returncode, said
+    output, _ = command.communicate(timeout=240)
+    assert "Traceback" not in output, output
+    return command.returncode, output
 
 
 def code_and_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
@@ -93,35 +93,35 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     command, run = running_campaign
     folder = str(run.folder)
     before = run.settings_file.read_text()
-    code, said = code_and_output(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
+    code, output = code_and_output(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
     assert code == 2
-    assert f"process {command.pid} runs it since" in said
+    assert f"process {command.pid} runs it since" in output
     assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that continues
 
     watching = process(tmp_path, "attach", folder)
-    code, said = code_and_output(bbkb(tmp_path, "verify", folder))
-    assert (code, said.splitlines()[-1]) == (0, "sound")
-    assert f"process {command.pid}" in said
+    code, output = code_and_output(bbkb(tmp_path, "verify", folder))
+    assert (code, output.splitlines()[-1]) == (0, "sound")
+    assert f"process {command.pid}" in output
     assert watching.stdout is not None
     assert "/50000 done" in watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    code, said = wait_for_end(watching)
-    assert (code, "the run continues" in said) == (130, True)
+    code, output = wait_for_end(watching)
+    assert (code, "the run continues" in output) == (130, True)
 
     watching = process(tmp_path, "attach", folder)
-    code, said = code_and_output(bbkb(tmp_path, "stop", folder))
+    code, output = code_and_output(bbkb(tmp_path, "stop", folder))
     assert code == 0
-    assert "asked" in said
-    assert "continue with" in said
+    assert "asked" in output
+    assert "continue with" in output
     assert wait_for_end(command)[0] == 130
-    code, said = wait_for_end(watching)
-    assert (code, "interrupted" in said) == (130, True)
+    code, output = wait_for_end(watching)
+    assert (code, "interrupted" in output) == (130, True)
     assert isinstance(run.events()[-1], SessionClosed)
 
-    code, said = code_and_output(bbkb(tmp_path, "stop", folder))
-    assert (code, "no process runs" in said) == (2, True)
-    code, said = code_and_output(bbkb(tmp_path, "attach", folder))  # over: how it ended
-    assert (code, "outcome" in said) == (130, True)
+    code, output = code_and_output(bbkb(tmp_path, "stop", folder))
+    assert (code, "no process runs" in output) == (2, True)
+    code, output = code_and_output(bbkb(tmp_path, "attach", folder))  # over: how it ended
+    assert (code, "outcome" in output) == (130, True)
 
 
 @pytest.mark.thorough
@@ -131,10 +131,10 @@ def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_c
     command, run = running_campaign
     command.kill()
     command.wait()
-    code, said = code_and_output(bbkb(tmp_path, "attach", str(run.folder)))
+    code, output = code_and_output(bbkb(tmp_path, "attach", str(run.folder)))
     assert code == 1
-    assert f"process {command.pid}, which did, died without recording an outcome" in said
-    assert "bbkb resume" in said
+    assert f"process {command.pid}, which did, died without recording an outcome" in output
+    assert "bbkb resume" in output
     finished = results(tmp_path)
     resumed = process(tmp_path, "resume", str(run.folder))
     try:
@@ -216,7 +216,7 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_proce
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
     )
     run = create(settings, build(settings).problem.candidates, "", None, "test", None)
-    now, said = [0.0], list[str]()
+    now, messages = [0.0], list[str]()
     with run.store() as store:
         gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number
         store.claim(run.name, "a dead actor", gone.to_text())
@@ -226,8 +226,8 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_proce
             if is_taken_up and now[0] > 5.0:
                 store.claim(run.name, "the actor, restarted", Identity.of_this_process().to_text())
 
-        why = following.reason_not_to_follow(run, store, said.append, sleep, lambda: now[0])
-    assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in said
+        why = following.reason_not_to_follow(run, store, messages.append, sleep, lambda: now[0])
+    assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in messages
     assert (why is None) == is_taken_up
     if why is not None:
         assert now[0] >= 15.0

@@ -45,8 +45,8 @@ def test_one_line_starts_a_run_and_continues_with_it(bbkb: Bbkb, folder: Path) -
     again = bbkb(folder, *ONE_LINE)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "has finished: budget spent" in again.stdout
-    more = bbkb(folder, *ONE_LINE, "--set", "budget.evaluations=11")
-    assert more.returncode == 0, more.stdout + more.stderr
+    continued = bbkb(folder, *ONE_LINE, "--set", "budget.evaluations=11")
+    assert continued.returncode == 0, continued.stdout + continued.stderr
     assert count_successes(bbkb, folder) == 11
     assert [run.name for run in (folder / "runs").iterdir()] == ["2026-first"]
 
@@ -89,9 +89,9 @@ def test_a_spent_budget_is_named_and_evaluations_rise_with_a_budget_of_steps_alo
     bbkb(folder, *ONE_LINE)
     again = bbkb(folder, "resume", "runs/2026-first")
     assert "budget of steps spent. To continue, raise budget.steps" in again.stdout
-    more = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.steps=9")
-    assert "6 trials done, 6 of 9 steps" in more.stdout
-    assert "budget.evaluations: 6 becomes 9" in more.stdout
+    continued = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.steps=9")
+    assert "6 trials done, 6 of 9 steps" in continued.stdout
+    assert "budget.evaluations: 6 becomes 9" in continued.stdout
     assert count_successes(bbkb, folder) == 9
 
 

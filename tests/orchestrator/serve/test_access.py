@@ -27,9 +27,9 @@ def test_session_of_another_server_is_refused(other: Access) -> None:
     assert not access().admits_session(other.session(NOW), NOW)
 
 
-@pytest.mark.parametrize("given", ["", TOKEN, "\udcff", "0" * 64])
-def test_what_is_no_session_is_refused(given: str) -> None:
-    assert not access().admits_session(given, NOW)
+@pytest.mark.parametrize("cookie", ["", TOKEN, "\udcff", "0" * 64])
+def test_what_is_no_session_is_refused(cookie: str) -> None:
+    assert not access().admits_session(cookie, NOW)
 
 
 def test_session_is_good_for_one_to_two_periods() -> None:
@@ -51,13 +51,13 @@ def cookies(address: str, path: str, cookie: str = "") -> tuple[int, str]:
 
 def test_cookie_of_one_server_does_not_open_another_and_holds_no_token(tmp_path: object) -> None:
     with running_server(str(tmp_path)) as one, running_server(str(tmp_path)) as other:
-        status, made = cookies(one, f"/?token={TOKEN}")
-        value = made.partition(";")[0].partition("=")[2]
+        status, cookie = cookies(one, f"/?token={TOKEN}")
+        value = cookie.partition(";")[0].partition("=")[2]
         port = other.rpartition(":")[2]
-        assert (status, TOKEN in made) == (302, False)
-        assert cookies(one, "/", made.partition(";")[0])[0] == 200
+        assert (status, TOKEN in cookie) == (302, False)
+        assert cookies(one, "/", cookie.partition(";")[0])[0] == 200
         assert cookies(other, "/", f"bbkb-{port}={value}")[0] == 401
-        assert cookies(one, "/", f"{made.partition('=')[0]}={TOKEN}")[0] == 401
+        assert cookies(one, "/", f"{cookie.partition('=')[0]}={TOKEN}")[0] == 401
         assert cookies(one, f"/?token={value}")[0] == 403
 
 
@@ -65,9 +65,9 @@ def test_cookie_of_the_period_before_is_replaced(tmp_path: object) -> None:
     with running_server(str(tmp_path)) as address:
         server, now = access(port=int(address.rpartition(":")[2])), time.time()
         assert cookies(address, "/", f"{server.cookie}={server.session(now)}") == (200, "")
-        status, made = cookies(address, "/", f"{server.cookie}={server.session(now, periods_ago=1)}")
+        status, cookie = cookies(address, "/", f"{server.cookie}={server.session(now, periods_ago=1)}")
         assert status == 200
-        assert made.startswith(f"{server.cookie}={server.session(time.time())};")
+        assert cookie.startswith(f"{server.cookie}={server.session(time.time())};")
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,17 @@ def updates(address: str, path: str, last: str = "", count: int = 1) -> list[tup
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200, answer.read()
-    found: list[tuple[int, Any]] = []
+    received: list[tuple[int, Any]] = []
     number = 0
-    while len(found) < count:
+    while len(received) < count:
         line = answer.readline().decode().strip()
         if line.startswith("id:"):
             number = int(line[3:])
         elif line.startswith("data:"):
-            found.append((number, json.loads(line[5:])))
+            received.append((number, json.loads(line[5:])))
     answer.close()
     connection.close()
-    return found
+    return received
 
 
 def first_update_with(address: str, name: str, length: int) -> Any:
@@ -196,18 +196,18 @@ def test_a_reader_continues_after_the_position_that_it_has_seen_also_at_another_
     half = len(events) // 2
     log = begin_log("one", events[:half])
     with running_server(log.url) as address:
-        seen = first_update_with(address, "one", half)
-        assert seen["results"]["from"] == 0
-        assert seen["position"] == half
+        update = first_update_with(address, "one", half)
+        assert update["results"]["from"] == 0
+        assert update["position"] == half
     log.append(events[half:])
     with running_server(log.url) as address:
         first_update_with(address, "one", len(events))
         ((position, news),) = updates(address, "/campaign/one/events", last=str(half))
     assert position == len(events)
-    known = seen["results"]["count"]
-    assert news["results"]["from"] == known
+    count = update["results"]["count"]
+    assert news["results"]["from"] == count
     values = [event.value for event in events if event.kind == "trial_succeeded"]
-    assert [point[1] for point in news["results"]["points"]] == pytest.approx(values[known:], rel=1e-5)
+    assert [point[1] for point in news["results"]["points"]] == pytest.approx(values[count:], rel=1e-5)
     assert news["status"]["succeeded"] == len(values)
     assert len(json.dumps(news)) < 50_000
 
@@ -235,8 +235,8 @@ def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(b
     with running_server(log.url) as address:
         first_update_with(address, "one", 1)
         assert status_of_refusal(address, "/campaign/one/stop", body={"now": False}) == 403
-        said = ask(address, "/campaign/one/stop", body={"now": False}, **{"X-Requested-By": "test"})
-        assert said["message"] == "asked the test to stop after its running evaluations"
+        answer = ask(address, "/campaign/one/stop", body={"now": False}, **{"X-Requested-By": "test"})
+        assert answer["message"] == "asked the test to stop after its running evaluations"
         assert log.writer.beat() == "drain"
         assert status_of_refusal(address, "/campaign/one/stop", body=[], **{"X-Requested-By": "test"}) == 400
 
@@ -247,7 +247,7 @@ def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
     with running_server(log.url) as address:
         first_update_with(address, "two", len(SyntheticLog(trials=9).events()))
         ((_, sent),) = updates(address, "/events")
-    assert {(one["name"], one["trials"]) for one in sent["campaigns"]} == {("one", "5/5"), ("two", "9/9")}
+    assert {(listed["name"], listed["trials"]) for listed in sent["campaigns"]} == {("one", "5/5"), ("two", "9/9")}
     for campaign in sent["campaigns"]:
         assert campaign["strategy"]
         assert campaign["began"]

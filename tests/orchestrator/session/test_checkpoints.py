@@ -86,8 +86,8 @@ def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) 
     result = run(tmp_path, keep_checkpoints=5)
     events = list(open_run(result.folder).events())
     removed = [trial for event in events if isinstance(event, CheckpointsRemoved) for trial in event.trials]
-    left = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
-    left.write_text("5")  # as after a kill between the event and the removal
+    leftover = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
+    leftover.write_text("5")  # as after a kill between the event and the removal
     settings = {
         "workers": {"executor": "inline"},
         "runs": str(tmp_path / "runs"),
@@ -95,7 +95,7 @@ def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) 
         "budget": {"steps": 21 * STEPS},
     }
     tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings, resume=result.folder)
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_a_continued_trial_that_begins_again_is_named_in_a_warning(tmp_path: Path) -> None:

@@ -113,5 +113,5 @@ def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_re
     (tmp_path / "undisturbed").mkdir()
     undisturbed = campaign_with_existing(tmp_path / "undisturbed", "bbkb")
     undisturbed.run(undisturbed.simulated_executor())
-    ours, theirs = (fold(one.events()) for one in (campaign, undisturbed))
+    ours, theirs = (fold(log.events()) for log in (campaign, undisturbed))
     assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]

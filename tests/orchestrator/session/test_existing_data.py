@@ -193,14 +193,14 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
         PickedTrial(trial=trial, arm=arm, parameters=grid().parameters(arm), mean=0.0, width=1.0, variance=1.0)
         for trial, arm in enumerate((4, 7, 4))
     )
-    over: dict[str, Any] = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
+    common: dict[str, Any] = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
     return [
         SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=settings),
         BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),
         TrialsDispatched(time=0.0, attempts=((0, 1), (1, 1), (2, 1))),
-        TrialSucceeded(trial=2, value=0.75, **over),
-        TrialFailed(trial=1, failure="error", message="", is_final=True, **over),
-        TrialSucceeded(trial=0, value=0.25, **over),
+        TrialSucceeded(trial=2, value=0.75, **common),
+        TrialFailed(trial=1, failure="error", message="", is_final=True, **common),
+        TrialSucceeded(trial=0, value=0.25, **common),
     ]
 
 

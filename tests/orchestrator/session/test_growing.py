@@ -92,18 +92,18 @@ def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_reti
     settings = campaign()
     events = run_session(settings).events()
     progress = begin_progress(build(settings).problem)
-    chosen: set[int] = set()
+    picked: set[int] = set()
     for event in events:
         progress = advance(build_once(settings), progress, event)
         if isinstance(event, BatchChosen):
-            chosen |= {pick.arm for pick in event.picks}
+            picked |= {pick.arm for pick in event.picks}
         if isinstance(event, CandidatesGrown):
-            assert not chosen & set(event.retired)
+            assert not picked & set(event.retired)
             live = len(progress.pool.candidates) - len(cast(SparseState, progress.model).set_aside)
             assert live <= 1100
     retired = {arm for event in growths_of(events) for arm in event.retired}
     assert retired
-    assert not chosen & retired
+    assert not picked & retired
 
 
 _BUILT: dict[str, Problem] = {}
@@ -145,7 +145,7 @@ def test_a_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
     events = run.events()
     assert len(growths_of(events)) > first
     arms = [event.first for event in growths_of(events)]
-    assert all(one < other for one, other in pairwise(arms))
+    assert all(arm < other for arm, other in pairwise(arms))
     with run.store() as store:
         assert verify(store, run.name).problems == ()
     assert replay_until(build(larger).problem, events, None, is_checked=True).differences == ()
@@ -194,10 +194,10 @@ def test_a_ray_campaign_over_shards_makes_every_choice_and_growth_that_one_proce
 
 
 def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Settings]) -> None:
-    wanted = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
-    events = run_session(campaign(enqueue=wanted)).events()
+    enqueued = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
+    events = run_session(campaign(enqueue=enqueued)).events()
     first = next(event for event in events if isinstance(event, BatchChosen))
-    assert [pick.parameters for pick in first.picks] == wanted
+    assert [pick.parameters for pick in first.picks] == enqueued
     assert [pick.trial for pick in first.picks] == [0, 1]
 
 
@@ -230,5 +230,9 @@ def test_on_a_continuous_space_only_candidates_that_do_not_grow_are_evaluated_ag
 
     assert not may_repeat()
     assert may_repeat(candidates={"size": 64})
-    known = {"callable": campaign().resolved()["objective"]["callable"], "direction": "minimize", "deterministic": True}
-    assert not may_repeat(candidates={"size": 64}, objective=known)
+    objective = {
+        "callable": campaign().resolved()["objective"]["callable"],
+        "direction": "minimize",
+        "deterministic": True,
+    }
+    assert not may_repeat(candidates={"size": 64}, objective=objective)

@@ -167,9 +167,9 @@ def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
     monkeypatch.setenv("BBKB_WEBHOOK", address)
     with caplog.at_level(logging.ERROR, "bbkb.notify"):
         send(tmp_path, [CLOSED], webhook="${BBKB_WEBHOOK}")
-    [said] = [record.getMessage() for record in caplog.records]
-    assert "notify.webhook is not an address" in said
-    assert "secret-path" not in said
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "notify.webhook is not an address" in message
+    assert "secret-path" not in message
 
 
 def test_a_campaign_continues_while_a_notification_hangs_and_its_end_waits_a_bounded_time(
@@ -210,14 +210,14 @@ def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("section", "rule"),
     [
         ({}, "notify must have a command or a webhook"),
         ({"webhook": "file:///etc/passwd"}, r"notify\.webhook"),
         ({"webhook": "https://ann:pw@host/"}, r"notify\.webhook: the address must not contain a user and password"),
     ],
 )
-def test_a_section_that_notifies_of_nothing_is_refused(given: dict[str, str], rule: str) -> None:
-    campaign = {"name": "noted", "objective": {"name": "sine"}, "budget": {"evaluations": 2}, "notify": given}
+def test_a_section_that_notifies_of_nothing_is_refused(section: dict[str, str], rule: str) -> None:
+    campaign = {"name": "noted", "objective": {"name": "sine"}, "budget": {"evaluations": 2}, "notify": section}
     with pytest.raises(ConfigError, match=rule):
         from_mapping(campaign)

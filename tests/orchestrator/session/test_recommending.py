@@ -33,8 +33,8 @@ def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: floa
     """A run that measures a quadratic of two parameters with N(0, `noise`²)."""
 
     def value(x: float, n: int, seed: int) -> float:
-        drawn = np.random.default_rng(seed).standard_normal()
-        return 100.0 + float((x - 0.4) ** 2 + 0.1 * n + noise * drawn) * (1 if direction == "minimize" else -1)
+        deviate = np.random.default_rng(seed).standard_normal()
+        return 100.0 + float((x - 0.4) ** 2 + 0.1 * n + noise * deviate) * (1 if direction == "minimize" else -1)
 
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "count": 2}}
     space: Space = {"x": Range(0.0, 1.0, step=step), "n": Choice((0, 1))}
@@ -63,38 +63,41 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
             assert (event.recommended and event.recommended.arm) == arm
             recommended += arm is not None
     assert recommended
-    found = progress.campaign.refresh.recommended
-    assert found is not None
-    values = [float(row.value or 0.0) for row in noisy_result._history.trials if row.arm == found.arm]
-    assert found.evaluations == len(values)
-    assert found.value == pytest.approx(np.mean(values))
+    in_log = progress.campaign.refresh.recommended
+    assert in_log is not None
+    values = [float(row.value or 0.0) for row in noisy_result._history.trials if row.arm == in_log.arm]
+    assert in_log.evaluations == len(values)
+    assert in_log.value == pytest.approx(np.mean(values))
 
 
 def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
-    found = noisy_result._history.campaign.refresh.recommended
-    assert found is not None
-    assert noisy_result.recommended == found.parameters
-    assert noisy_result.recommendation == found
+    recommended = noisy_result._history.campaign.refresh.recommended
+    assert recommended is not None
+    assert noisy_result.recommended == recommended.parameters
+    assert noisy_result.recommendation == recommended
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
-    assert json.loads(printed.stdout) == found.parameters
+    assert json.loads(printed.stdout) == recommended.parameters
     best = noisy_result._history.campaign.best
     assert best is not None
-    assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (best.arm != found.arm)
-    assert best.arm != found.arm
+    assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (
+        best.arm != recommended.arm
+    )
+    assert best.arm != recommended.arm
     screen = io.StringIO()
     Console(file=screen, width=300).print(render(noisy_result._history.status()))
     assert "best estimate: one best value may be noise" in screen.getvalue()
-    assert found.estimate is not None
-    assert found.deviation is not None
-    assert abs(found.estimate - found.value) < 4 * found.deviation
-    shown = f"{found.estimate:.5g} ± {found.deviation:.2g} (estimate; {count_of(found)}: {found.value:.6g})"
+    assert recommended.estimate is not None
+    assert recommended.deviation is not None
+    assert abs(recommended.estimate - recommended.value) < 4 * recommended.deviation
+    estimate = f"{recommended.estimate:.5g} ± {recommended.deviation:.2g}"
+    shown = f"{estimate} (estimate; {count_of(recommended)}: {recommended.value:.6g})"
     assert shown in screen.getvalue()
     assert f"value {shown}, minimised" in printed.stderr
     assert dict(recommended_parameters(noisy_result._history))["value"] == shown
     rows = dict(side_by_side([noisy_result._history]))
     assert rows["recommended"] == [shown]
-    assert {name: rows[name] for name in found.parameters} == {
-        name: [short_text(value)] for name, value in found.parameters.items()
+    assert {name: rows[name] for name in recommended.parameters} == {
+        name: [short_text(value)] for name, value in recommended.parameters.items()
     }
     assert "Recommended: best estimate" in page(noisy_result._history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy_result._history)) == "Fitted lengthscales"

@@ -31,9 +31,9 @@ def run(tmp_path: Path, request: Any) -> Run:
         }
     )
     parts = build(settings)
-    made = create(settings, parts.problem.candidates, parts.description, None, "test", None)
-    open_session(made, settings).run()
-    return made
+    created = create(settings, parts.problem.candidates, parts.description, None, "test", None)
+    open_session(created, settings).run()
+    return created
 
 
 def problem_of(run: Run) -> Any:

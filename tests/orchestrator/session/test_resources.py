@@ -71,9 +71,9 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
         "budget": {"evaluations": 2},
         "workers": {"count": 1, "gpus_from": {"parameter": "amount"}},
     }
-    found = build(from_mapping(tree)).problem.resources
-    assert found is not None
-    assert found.largest == Share(cpus=1.0, gpus=1.0)
+    resources = build(from_mapping(tree)).problem.resources
+    assert resources is not None
+    assert resources.largest == Share(cpus=1.0, gpus=1.0)
     with pytest.raises(UserError, match="> 0"):
         build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))
 

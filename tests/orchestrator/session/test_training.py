@@ -22,7 +22,7 @@ def reporting(x, report):
 """
 
 
-def tree(tmp_path: Path, objective: dict[str, Any], **more: Any) -> dict[str, Any]:
+def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str, Any]:
     (tmp_path / "functions.py").write_text(MODULE)
     return {
         "name": "stopped",
@@ -31,7 +31,7 @@ def tree(tmp_path: Path, objective: dict[str, Any], **more: Any) -> dict[str, An
         "budget": {"evaluations": 3},
         "early_stopping": {"rule": "median"},
         "workers": {"executor": "inline"},
-        **more,
+        **sections,
     }
 
 

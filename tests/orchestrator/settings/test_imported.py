@@ -121,7 +121,7 @@ def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp
     study = optuna.load_study(study_name="made", storage=url)
     assert [trial.value for trial in study.trials] == [row["value"] for row in first.rows()]
     assert study.best_trial.params == {
-        name: known for name, known in first.best.parameters.items() if known is not None
+        name: value for name, value in first.best.parameters.items() if value is not None
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

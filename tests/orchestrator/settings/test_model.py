@@ -76,8 +76,8 @@ def test_strategy_space_and_objective_are_built() -> None:
 
 
 def test_a_budget_of_steps_alone_bounds_the_evaluations(error_lines: ErrorLines) -> None:
-    one = from_mapping({**SMALL, "budget": {"steps": 7}})
-    assert (one.budget.steps, one.budget.evaluations) == (7, 7)
+    settings = from_mapping({**SMALL, "budget": {"steps": 7}})
+    assert (settings.budget.steps, settings.budget.evaluations) == (7, 7)
     head = "name: x\nobjective: {name: branin}\n"
     assert error_lines(head + "budget: {hours: 1}") == ["x.yaml:3: budget.evaluations is required"]
     assert error_lines(head + "budget: {steps: 0}") == ["x.yaml:3: budget.steps must be >= 1, got 0"]

@@ -73,7 +73,7 @@ def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, 
     strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
     (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
     settings = load(tmp_path / "x.yaml")
-    known = warm_start_of(settings.strategy)
-    assert isinstance(known, DataStart)
-    assert known.path == path.format(folder=tmp_path)
+    warm_start = warm_start_of(settings.strategy)
+    assert isinstance(warm_start, DataStart)
+    assert warm_start.path == path.format(folder=tmp_path)
     assert from_mapping(settings.resolved()) == settings

@@ -14,9 +14,9 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
 
 
-def settings_with(stop_when: Any, **more: Any) -> Settings:
+def settings_with(stop_when: Any, **sections: Any) -> Settings:
     budget = {"evaluations": 5, "stop_when": stop_when}
-    return from_mapping({"name": "x", "objective": {"name": "branin"}, "budget": budget, **more})
+    return from_mapping({"name": "x", "objective": {"name": "branin"}, "budget": budget, **sections})
 
 
 def test_both_rules_are_read_written_and_read_again() -> None:

@@ -97,8 +97,8 @@ class Growing(Eager):
 
 
 def test_an_own_strategy_that_never_waits_must_say_when_it_learns_results() -> None:
-    own = f"{__name__}:Eager"
-    (message,) = _errors_of({"name": own})
+    name = f"{__name__}:Eager"
+    (message,) = _errors_of({"name": name})
     assert message.startswith('name must have a field mode, "async", and a field refresh_growth, > 0')
     growing = build_strategy({"name": f"{__name__}:Growing"})
     assert refresh_growth(growing) == 0.1

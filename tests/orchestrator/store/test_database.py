@@ -32,10 +32,10 @@ def translated(error: Exception) -> StoreError:
     ],
 )
 def test_state_that_passes_is_waited_for_and_the_remedy_is_about_the_database(error: Exception, remedy: str) -> None:
-    found = translated(error)
-    assert found.is_transient
-    assert remedy in str(found)
-    assert "folder" not in str(found)
+    translation = translated(error)
+    assert translation.is_transient
+    assert remedy in str(translation)
+    assert "folder" not in str(translation)
 
 
 @pytest.mark.parametrize(

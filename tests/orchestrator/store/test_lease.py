@@ -113,13 +113,13 @@ def test_a_campaign_held_by_a_living_process_is_refused_with_who_holds_it_and_wh
 
 
 def test_a_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) -> None:
-    far, said = take(store, campaign, me=ELSEWHERE), list[str]()
+    far, messages = take(store, campaign, me=ELSEWHERE), list[str]()
     passing = Time(far.beat)
     with pytest.raises(HeldError, match="far process 1 runs it"):
-        take(store, campaign, said.append, watch=Watch(HERE, passing), sleep=passing.sleep)
+        take(store, campaign, messages.append, watch=Watch(HERE, passing), sleep=passing.sleep)
     assert passing.now < PATIENCE_SECONDS
-    assert len(said) == 1
-    assert "watching for a sign of life" in said[0]
+    assert len(messages) == 1
+    assert "watching for a sign of life" in messages[0]
 
 
 def test_a_holder_elsewhere_whose_beats_stand_still_is_dead_and_fenced_off(store: EventStore, campaign: str) -> None:

@@ -213,10 +213,10 @@ def test_run_that_becomes_readable_is_shown(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
     text = (folder / "campaign.yaml").read_text()
     (folder / "campaign.yaml").write_text("a: [")
-    found = Sources(str(tmp_path))
-    assert [source.url for source in found.find()] == [""]
+    sources = Sources(str(tmp_path))
+    assert [source.url for source in sources.find()] == [""]
     (folder / "campaign.yaml").write_text(text)
-    assert [bool(source.url) for source in found.find()] == [True]
+    assert [bool(source.url) for source in sources.find()] == [True]
 
 
 def test_call_that_takes_too_long_is_refused_and_one_in_time_is_passed_on() -> None:

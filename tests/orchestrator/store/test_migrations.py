@@ -53,11 +53,11 @@ def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path)
 def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded_run: Path, tmp_path: Path) -> None:
     run = open_run(recorded_run)
     length = len(run.events())
-    for kept in (3, length // 2, length - 1):
-        copy = Path(shutil.copytree(recorded_run, tmp_path / f"{kept}" / recorded_run.name))
+    for position in (3, length // 2, length - 1):
+        copy = Path(shutil.copytree(recorded_run, tmp_path / f"{position}" / recorded_run.name))
         change(
             copy / "campaign.sqlite",
-            f"DELETE FROM bbkb_events WHERE position >= {kept}; UPDATE bbkb_campaigns SET length = {kept}",
+            f"DELETE FROM bbkb_events WHERE position >= {position}; UPDATE bbkb_campaigns SET length = {position}",
         )
         done = CliRunner().invoke(app, ["resume", str(copy)])
         assert done.exit_code == 0, done.output

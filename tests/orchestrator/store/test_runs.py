@@ -72,13 +72,13 @@ def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
 ) -> None:
     settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
     runs.create(settings, candidates, "", None, "a test")
-    found = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
-    assert found is not None
-    assert found.folder == tmp_path / "elsewhere" / str(settings.run)
-    assert not found.folder.exists()
-    runs.make_folder(found)
-    assert found.folder.is_dir()
-    assert len(found.events()) == 1
+    run = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
+    assert run is not None
+    assert run.folder == tmp_path / "elsewhere" / str(settings.run)
+    assert not run.folder.exists()
+    runs.make_folder(run)
+    assert run.folder.is_dir()
+    assert len(run.events()) == 1
 
 
 def test_a_run_begins_in_no_folder_that_a_link_leads_to(

@@ -26,13 +26,13 @@ def log() -> list[Event]:
 
 @pytest.fixture
 def run(tmp_path: Path, log: list[Event]) -> runs.Run:
-    (created, *rest) = log
+    (created, *later) = log
     assert isinstance(created, CampaignCreated)
-    made = runs.Run(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite'}", "c")
-    with made.store() as store:
+    stored_run = runs.Run(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite'}", "c")
+    with stored_run.store() as store:
         store.create("c", [created])
-        store.claim("c", "test").append(rest)
-    return made
+        store.claim("c", "test").append(later)
+    return stored_run
 
 
 def fold(events: list[Event]) -> CampaignState:

@@ -109,8 +109,8 @@ def test_database_that_the_user_has_named_is_connected_to(
 
 
 def test_own_folder_without_variables_and_a_run_that_is_continued_need_no_permission(tmp_path: Path) -> None:
-    own = make_folder(tmp_path / "own", "postgresql://u@127.0.0.1:1/x")
-    assert runs.open_run(own).store_url == "postgresql://u@127.0.0.1:1/x"
+    folder = make_folder(tmp_path / "own", "postgresql://u@127.0.0.1:1/x")
+    assert runs.open_run(folder).store_url == "postgresql://u@127.0.0.1:1/x"
     other = make_folder(tmp_path / "other", "postgresql://u:${NOT_SET}@127.0.0.1:1/x")
     runs.open_run(other, runs_it=True)
     assert runs.open_run(other).name == "other"

@@ -110,7 +110,7 @@ def store_of(folder: Path, events: Sequence[Event]) -> EventStore:
             store.create("c", chunk)
         elif is_opening:
             for opened in chunk:
-                writer = store.claim("c", "test", seen=epoch)
+                writer = store.claim("c", "test", free_epoch=epoch)
                 writer.append([opened])
                 epoch = writer.epoch
         else:
@@ -230,8 +230,8 @@ def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sou
     store.release("c", 1)
     findings = verify(store, "c")
     store.close()
-    chosen = [pick for event in events[:place] if isinstance(event, BatchChosen) for pick in event.picks]
-    arms = {pick.trial: pick.arm for pick in chosen}
+    picks = [pick for event in events[:place] if isinstance(event, BatchChosen) for pick in event.picks]
+    arms = {pick.trial: pick.arm for pick in picks}
     assert set(findings.again) == {PendingAttempt(trial, arms[trial], attempt=2) for trial, _ in sent.attempts}
     assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
 

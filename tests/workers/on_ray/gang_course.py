@@ -43,16 +43,16 @@ def main(folder: str, *names: str) -> None:
     cluster.shutdown()
 
 
-def say(name: str, found: object) -> None:
-    print(json.dumps({name: found}), flush=True)
+def say(name: str, value: object) -> None:
+    print(json.dumps({name: value}), flush=True)
 
 
 def function(name: str) -> PythonCallable:
     return PythonCallable(f"{HERE / 'gang_objectives.py'}:{name}")
 
 
-def executor_of(objective: Objective, name: str, limits: Limits = Limits(), **more: Any) -> RayExecutor:  # noqa: B008
-    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2, **more))
+def executor_of(objective: Objective, name: str, limits: Limits = Limits(), **options: Any) -> RayExecutor:  # noqa: B008
+    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2, **options))
 
 
 def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
@@ -60,10 +60,10 @@ def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
 
 
 def outcomes(executor: RayExecutor) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    descriptions: list[dict[str, Any]] = []
     while batch := executor.next_outcomes(None):
-        found += [described(outcome) for outcome in batch]
-    return found
+        descriptions += [described(outcome) for outcome in batch]
+    return descriptions
 
 
 def described(outcome: Outcome) -> dict[str, Any]:
@@ -107,10 +107,10 @@ def sums(folder: str) -> dict[str, Any]:
     executor = executor_of(function("total"), "sums")
     executor.submit([Attempt(i, i, {"x": float(i)}, 0) for i in range(3)])
     by_trial = outcomes(executor)
-    made = groups()
+    placement_groups = groups()
     executor.close()
     wait_for(lambda: not groups())
-    return {"slots": executor.slots, "outcomes": by_trial, "groups": made}
+    return {"slots": executor.slots, "outcomes": by_trial, "groups": placement_groups}
 
 
 def evaluated(objective: Objective, name: str) -> dict[str, Any]:
@@ -184,14 +184,14 @@ def cancelled(folder: str) -> dict[str, Any]:
 
 
 def killed_rank(folder: str) -> dict[str, Any]:
-    found = {}
+    by_rank = {}
     for rank in range(2):
         name = f"killed_{rank}"
         executor = executor_of(function("wait"), name)
         executor.submit(attempts(folder, name))
         os.kill(wait_for_pids(folder, name)[rank], signal.SIGKILL)
-        found[str(rank)] = closed(executor, folder, name)
-    return found
+        by_rank[str(rank)] = closed(executor, folder, name)
+    return by_rank
 
 
 def killed_command(folder: str) -> dict[str, Any]:
@@ -231,9 +231,9 @@ def adopted(folder: str) -> dict[str, Any]:
     """A gang whose campaign's process is killed goes on, and the next session gets its result."""
     pids = abandoned(folder, "adopted")
     executor = executor_of(function("wait"), "adopted")
-    held = executor.adopt({0: 1})
+    attempts = executor.adopt({0: 1})
     Path(folder, "adopted.go").touch()
-    return {"held": sorted(held), "alive": all(map(is_alive, pids)), **closed(executor, folder, "adopted")}
+    return {"held": sorted(attempts), "alive": all(map(is_alive, pids)), **closed(executor, folder, "adopted")}
 
 
 def orphaned(folder: str) -> dict[str, Any]:
@@ -243,10 +243,10 @@ def orphaned(folder: str) -> dict[str, Any]:
     wait_for(lambda: not any(map(is_alive, pids)))
     before = groups()
     executor = executor_of(function("wait"), "orphaned")
-    held = executor.adopt({0: 1})
+    attempts = executor.adopt({0: 1})
     after = groups()
     executor.close()
-    return {"held": sorted(held), "before": before, "after": after}
+    return {"held": sorted(attempts), "before": before, "after": after}
 
 
 def train(
@@ -320,8 +320,8 @@ def mixed(folder: str) -> dict[str, Any]:
     largest = Share(cpus=3.0, gpus=0.0, machines=2)
     placement = Placement("mixed", "t", "actor", largest=largest)
     executor = RayExecutor(function("wait"), 8, Limits(), placement)
-    one = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
-    for name in list(one)[1:]:
+    needs = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
+    for name in list(needs)[1:]:
         Path(folder, f"{name}.go").touch()
     executor.submit(
         [
@@ -332,7 +332,7 @@ def mixed(folder: str) -> dict[str, Any]:
                 0,
                 share=Share(cpus=cpus, gpus=0.0, machines=2 if name == "large" else 1),
             )
-            for i, (name, cpus) in enumerate(one.items())
+            for i, (name, cpus) in enumerate(needs.items())
         ]
     )
     done: list[Outcome] = []
@@ -344,7 +344,7 @@ def mixed(folder: str) -> dict[str, Any]:
         done += batch
     executor.close()
     wait_for(lambda: not groups())
-    order = [list(one)[outcome.trial] for outcome in sorted(done, key=lambda outcome: outcome.started)]
+    order = [list(needs)[outcome.trial] for outcome in sorted(done, key=lambda outcome: outcome.started)]
     return {"before": before, "order": order, "kinds": sorted({type(outcome).__name__ for outcome in done})}
 
 
@@ -380,8 +380,8 @@ def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]
     executor.submit(attempts(folder, "lost"))
     wait_for_pids(folder, "lost")
     remove_other_node(executor, cluster, nodes)
-    found = closed(executor, folder, "lost")
-    return {**found, "slots": executor.slots}
+    ending = closed(executor, folder, "lost")
+    return {**ending, "slots": executor.slots}
 
 
 if __name__ == "__main__":

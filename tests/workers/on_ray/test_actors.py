@@ -53,17 +53,17 @@ Make = Callable[..., RayExecutor]
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    made: list[RayExecutor] = []
+    executors: list[RayExecutor] = []
 
     def build(
         kind: Kind = "actor", slots: int = 2, limits: Limits | None = None, keep_seconds: float = 600.0
     ) -> RayExecutor:
         placement = Placement(request.node.name, "t", kind, keep_seconds=keep_seconds)
-        made.append(RayExecutor(Counted(), slots, limits or Limits(), placement))
-        return made[-1]
+        executors.append(RayExecutor(Counted(), slots, limits or Limits(), placement))
+        return executors[-1]
 
     yield build
-    for executor in made:
+    for executor in executors:
         executor.close()
     assert wait_until(lambda: not workers()), "worker actors are left"
     assert _internal_kv_list(f"{request.node.name}\n", namespace=NAMESPACE) == []
@@ -343,10 +343,10 @@ def test_an_idle_worker_makes_room_for_an_attempt_that_waits_for_a_place(
     monkeypatch.setattr(ray_actors, "PLACE_SECONDS", 0.2)
     executor = make(slots=6)  # on a cluster of four places
     executor.submit([attempt(number) for number in range(6)])
-    over: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     def are_all_over() -> bool:
-        over.extend(executor.next_outcomes(0.1))
-        return len(over) == 6
+        outcomes.extend(executor.next_outcomes(0.1))
+        return len(outcomes) == 6
 
     assert wait_until(are_all_over)

@@ -95,17 +95,17 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(kind: str) -> Iterator[Callable[..., RayExecutor]]:
-    made: list[RayExecutor] = []
+    executors: list[RayExecutor] = []
 
     def build(
         objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placement: Any
     ) -> RayExecutor:
         asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, **placement}
-        made.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placement(**asked)))
-        return made[-1]
+        executors.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placement(**asked)))
+        return executors[-1]
 
     yield build
-    for executor in made:
+    for executor in executors:
         executor.close()
 
 

@@ -55,11 +55,11 @@ def run_course(folder: Path, *parts: str) -> dict[str, Any]:
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
-            found.update(json.loads(line))
-    return found
+            answers.update(json.loads(line))
+    return answers
 
 
 @pytest.fixture(scope="module")

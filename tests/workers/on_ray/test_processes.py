@@ -61,16 +61,16 @@ Make = Callable[..., RayExecutor]
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    made: list[RayExecutor] = []
+    executors: list[RayExecutor] = []
 
     def build(objective: StopsItself | None = None, slots: int = 1, timeout: float | None = 1.0) -> RayExecutor:
         cpus = ray.cluster_resources()["CPU"] / slots  # so that a process that is left would block the next attempt
         placement = Placement(request.node.name, "t", "actor", cpus=cpus, keep_seconds=600.0)
-        made.append(RayExecutor(objective or StopsItself(), slots, Limits(timeout_seconds=timeout), placement))
-        return made[-1]
+        executors.append(RayExecutor(objective or StopsItself(), slots, Limits(timeout_seconds=timeout), placement))
+        return executors[-1]
 
     yield build
-    for executor in made:
+    for executor in executors:
         executor.close()
 
 

@@ -48,16 +48,16 @@ class Store:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
-    made = Store()
+    fake_store = Store()
     for name, function in (
-        ("put", made.put),
-        ("get", made.get),
-        ("exists", made.exists),
-        ("del", made.delete),
-        ("list", made.list),
+        ("put", fake_store.put),
+        ("get", fake_store.get),
+        ("exists", fake_store.exists),
+        ("del", fake_store.delete),
+        ("list", fake_store.list),
     ):
         monkeypatch.setattr(reports, f"_internal_kv_{name}", function)
-    return made
+    return fake_store
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ class Coordinator:
 
 @contextlib.contextmanager
 def sender(trial: int = 1, attempt: int = 1, *, waits: bool) -> Iterator[ReportSender]:
-    with contextlib.closing(ReportSender("c", trial, attempt, waits)) as made:
-        yield made
+    with contextlib.closing(ReportSender("c", trial, attempt, waits)) as report_sender:
+        yield report_sender
 
 
 @pytest.mark.usefixtures("patient", "store")
@@ -161,17 +161,17 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
 def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None:
     receiver = ReportReceiver("c")
     store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
-    assert [one.reported.step for one in receiver.take()] == [1]
+    assert [report.reported.step for report in receiver.take()] == [1]
     store.put("c\nreports\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
     receiver.answer([])
     receiver._next_look = 0.0
-    assert [one.reported.step for one in receiver.take()] == [2]
+    assert [report.reported.step for report in receiver.take()] == [2]
 
 
 def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
         store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((Reported(number, 0.0),)), overwrite=True, namespace="")
-    assert [one.reported.step for one in ReportReceiver("c").take()] == [9, 10, 100]
+    assert [report.reported.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
 
 def test_what_a_session_took_and_did_not_answer_comes_to_the_next_one(store: Store) -> None:

@@ -22,19 +22,19 @@ PARTS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0.01, 1.0), m
 
 
 @given(PARTS)
-def test_parts_are_fair_and_leave_nothing_that_is_wanted(wanted: dict[str, float]) -> None:
-    parts = fair_parts(wanted)
-    assert sum(parts.values()) == pytest.approx(min(1.0, sum(wanted.values())))
+def test_parts_are_fair_and_leave_nothing_that_is_wanted(demands: dict[str, float]) -> None:
+    parts = fair_parts(demands)
+    assert sum(parts.values()) == pytest.approx(min(1.0, sum(demands.values())))
     most = max(parts.values())
     for name, part in parts.items():  # who has less than another one has all that it wants
-        assert part == pytest.approx(most) or part == wanted[name]
+        assert part == pytest.approx(most) or part == demands[name]
 
 
 @given(PARTS, st.integers(1, 50))
-def test_no_place_is_given_out_twice_and_equals_get_the_same(wanted: dict[str, float], there: int) -> None:
-    places = {name: places_of(name, there, wanted) for name in wanted}
+def test_no_place_is_given_out_twice_and_equals_get_the_same(demands: dict[str, float], there: int) -> None:
+    places = {name: places_of(name, there, demands) for name in demands}
     assert sum(places.values()) <= there
-    equal = dict.fromkeys(wanted, 1.0)
+    equal = dict.fromkeys(demands, 1.0)
     shares = [places_of(name, there, equal) for name in equal]
     assert sum(shares) == there
     assert max(shares) - min(shares) <= 1
@@ -128,8 +128,8 @@ def test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last
     workers: list[set[str]] = [set(), set()]
     # worker processes start one after the other, on a busy machine within many seconds
     while (2, 2) not in slots or min(map(len, workers)) < 2:
-        for executor, seen in zip(executors, workers, strict=True):
-            seen.update(outcome.worker for outcome in executor.next_outcomes(0.05))
+        for executor, used in zip(executors, workers, strict=True):
+            used.update(outcome.worker for outcome in executor.next_outcomes(0.05))
         slots.append(tuple(executor.slots for executor in executors))
     counts = [0, 0]
     while min(counts) < 30:

@@ -46,7 +46,7 @@ def run(strategy: Compressed, steps: int, noise: float = 0.05) -> tuple[list[Any
 
 def stored(states: list[Any], learned: list[Observation]) -> list[Observation]:
     """The pulls that entered, with one `tell` for each."""
-    return [seen for seen, after in zip(learned, states[1:], strict=True) if after.stored == (0,)]
+    return [observation for observation, after in zip(learned, states[1:], strict=True) if after.stored == (0,)]
 
 
 def entropy(strategy: Compressed, variance: float) -> float:
@@ -62,10 +62,12 @@ def test_a_pair_is_stored_exactly_when_its_entropy_passes_the_test(
     threshold = epsilon + (math.log(math.sqrt(2 * math.pi * math.e * 0.01)) if floor else 0.0)
     states, picks, learned = run(strategy, 40)
     is_stored = []
-    for before, after, pick, seen in zip(states[4:], states[5:], picks[4:], learned[4:], strict=False):
+    for before, after, pick, observation in zip(states[4:], states[5:], picks[4:], learned[4:], strict=False):
         is_stored.append(entropy(strategy, 0.01 * float(before.belief.variance[pick.arm])) > threshold)
         assert after.stored == (0,) * is_stored[-1]
-        assert after.belief == (before.belief.pull(seen.arm, seen.reward) if is_stored[-1] else before.belief)
+        assert after.belief == (
+            before.belief.pull(observation.arm, observation.reward) if is_stored[-1] else before.belief
+        )
         assert after.pulls.total == before.pulls.total + 1
     assert 0 < sum(is_stored) < len(is_stored)
 
@@ -84,11 +86,13 @@ def test_without_a_budget_nothing_is_compressed(
     assert states[-1].model_order == 30
     assert states[-1].skipped == 0
     pulls = Pulls.none(30)
-    for pick, seen in zip(picks, learned, strict=True):  # the uncompressed method, from the dense exact posterior
+    for pick, observation in zip(
+        picks, learned, strict=True
+    ):  # the uncompressed method, from the dense exact posterior
         if pulls.total >= 4:
             mean, variance = exact_posterior(RBF(0.3), ARMS, pulls, 1e-3)
             np.testing.assert_allclose([pick.mean, pick.variance], [mean[pick.arm], variance[pick.arm]], rtol=1e-6)
-        pulls = pulls.add([seen.arm], [cast(float, seen.reward)])
+        pulls = pulls.add([observation.arm], [cast(float, observation.reward)])
 
 
 def test_a_pair_with_a_variance_rounded_to_nothing_is_stored_without_a_budget() -> None:
@@ -179,8 +183,8 @@ def test_skipping_states_are_restored_from_their_records(acquisition: type[Compr
     strategy = acquisition(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
     states, _, learned = run(strategy, 40)
     restored = strategy.init(ARMS, np.random.default_rng(1))
-    for live, seen in zip(states[1:], learned, strict=True):
-        restored = strategy.restore(restored, [seen], strategy.recorded(live))
+    for live, observation in zip(states[1:], learned, strict=True):
+        restored = strategy.restore(restored, [observation], strategy.recorded(live))
         assert restored == live
         assert restored.belief.mean.tolist() == live.belief.mean.tolist()
         assert strategy.ask(restored, (), 1) == strategy.ask(live, (), 1)

@@ -81,7 +81,9 @@ def test_when_the_warm_start_failed_the_prior_decides(acquisition: type[Improvem
     state = strategy.init(ARMS, rng)
     failed = [Observation(arm, None) for arm in state.base.initial]
     (pick,) = choice(strategy.ask(strategy.tell(state, failed, rng), (), 1)).picks
-    assert pick.arm == min(set(range(40)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
+    assert pick.arm == min(set(range(40)) - {observation.arm for observation in failed}), (
+        "all are equal: the lowest index"
+    )
 
 
 @ACQUISITIONS

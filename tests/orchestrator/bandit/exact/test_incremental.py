@@ -51,9 +51,9 @@ def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls
     arms = rng.random((60, 2))
     arms[30:] = arms[:30] + 1e-9
     model = SparseModel(RBF(0.5), arms, 1e-4)
-    chosen, rewards = np.minimum(rng.geometric(0.08, size=600) - 1, 59), rng.normal(size=600)
-    belief = posterior_after(model, chosen, rewards)
-    mean, variance = exact_posterior(model.kernel, arms, Pulls.none(60).add(chosen, rewards), 1e-4)
+    pulled, rewards = np.minimum(rng.geometric(0.08, size=600) - 1, 59), rng.normal(size=600)
+    belief = posterior_after(model, pulled, rewards)
+    mean, variance = exact_posterior(model.kernel, arms, Pulls.none(60).add(pulled, rewards), 1e-4)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-6)
     np.testing.assert_allclose(belief.variance, variance, atol=1e-6)
 

@@ -76,10 +76,10 @@ def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
     evidence, layout = random_problem(5)
     units = np.array([1000.0, 0.01, 1.0, 1.0, 1.0])
     scaled = replace(layout, extents=layout.extents * [1000.0, 0.01, 1.0])
-    seen = replace(evidence, features=evidence.features * units)
-    other = fit(seen, scaled, Matern52(), prior(scaled, None), None)
-    one = fit(evidence, layout, Matern52(), prior(layout, None), None)
-    np.testing.assert_allclose(np.array(other.lengthscales) / np.array(one.lengthscales), [1000, 0.01, 1], rtol=1e-3)
+    rescaled = replace(evidence, features=evidence.features * units)
+    other = fit(rescaled, scaled, Matern52(), prior(scaled, None), None)
+    fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)
+    np.testing.assert_allclose(np.array(other.lengthscales) / np.array(fitted.lengthscales), [1000, 0.01, 1], rtol=1e-3)
 
 
 def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:

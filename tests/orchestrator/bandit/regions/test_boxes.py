@@ -68,23 +68,23 @@ def test_a_leaf_is_the_descendant_that_holds_the_arm_and_one_place_is_not_halved
 def test_a_grid_is_what_snapping_its_points_one_by_one_gives(seed: int, points: int) -> None:
     boxed = random_arms(seed)
     box = boxed.leaf(Box.unit(boxed.dimension), 0, 1)
-    held = boxed.inside(box, EVERY_ARM)
+    inside = boxed.inside(box, EVERY_ARM)
     grid = boxed.grid(box, points, EVERY_ARM)
-    if len(held) <= points:
-        assert grid.tolist() == held.tolist()
+    if len(inside) <= points:
+        assert grid.tolist() == inside.tolist()
         return
     d, edges = boxed.dimension, boxed.half_edges(box)
     even = max(n for n in range(1, points + 1) if n**d <= points)
     # the least number of axes, the longest first, that are cut once more
-    more = next(count for count in range(d + 1) if even ** (d - count) * (even + 1) ** count >= points)
-    longest = sorted(range(d), key=lambda axis: -edges[axis])[:more]
+    odd_axes = next(count for count in range(d + 1) if even ** (d - count) * (even + 1) ** count >= points)
+    longest = sorted(range(d), key=lambda axis: -edges[axis])[:odd_axes]
     cells = [even + (axis in longest) for axis in range(d)]
     low, high = np.array(box.low), np.array(box.high)
     snapped = set()
     for corner in np.ndindex(*cells):
         centre = low + (np.array(corner) + 0.5) / cells * (high - low)
-        distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in held]
-        snapped.add(int(held[np.argmin(distances)]))
+        distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in inside]
+        snapped.add(int(inside[np.argmin(distances)]))
     assert set(grid.tolist()) == snapped
 
 

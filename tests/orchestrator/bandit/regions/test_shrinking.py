@@ -39,9 +39,9 @@ def test_visits_and_states_are_equal_when_their_arrays_are() -> None:
 def test_a_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> None:
     state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
     state = state.observe([Observation(3, None)])
-    drawn = [replace(state, round=number).first_arm("random") for number in range(60)]
-    assert set(drawn) == set(range(9)) - {3}
-    assert drawn == [replace(state, round=number).first_arm("random") for number in range(60)]
+    first_arms = [replace(state, round=number).first_arm("random") for number in range(60)]
+    assert set(first_arms) == set(range(9)) - {3}
+    assert first_arms == [replace(state, round=number).first_arm("random") for number in range(60)]
 
 
 def test_the_centres_first_arm_is_the_available_one_nearest_to_it() -> None:

@@ -114,14 +114,14 @@ def test_no_more_arms_than_wanted_are_looked_at_but_those_that_are_equal() -> No
     rng = np.random.default_rng(0)
     scores = rng.random(3000)
     scored = Falling(scores, most=64)
-    queue, seen, many = LazyQueue(RemainingInArray(scores.copy()), scored), set[int](), 0
+    queue, scored_arms, many = LazyQueue(RemainingInArray(scores.copy()), scored), set[int](), 0
     for _ in range(1500):
         arm = queue.top()
         assert scores[arm] == scores.max()
         scores[arm] -= 1.0
-        seen |= set(scored.arms.tolist())
+        scored_arms |= set(scored.arms.tolist())
         many = max(many, len(scored.arms))
-    assert many <= 64 < len(seen)
+    assert many <= 64 < len(scored_arms)
     scores[:] = 0.0
     equal = Falling(scores, most=64)
     assert LazyQueue(RemainingInArray(scores.copy()), equal).top() == 0
@@ -133,14 +133,14 @@ def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed: int, le
     rng = np.random.default_rng(seed)
     bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
     bounds[rng.random(len(bounds)) < 0.2] = -np.inf
-    rest, left = RemainingInArray(bounds.astype(np.float64)), bounds.copy()
-    while rest.top > -np.inf:
-        best = float(rng.choice([rest.top, rest.top - 2, -np.inf]))
-        arms, values, top = rest.take(best, least)
+    remaining, untaken = RemainingInArray(bounds.astype(np.float64)), bounds.copy()
+    while remaining.top > -np.inf:
+        best = float(rng.choice([remaining.top, remaining.top - 2, -np.inf]))
+        arms, values, top = remaining.take(best, least)
         assert np.isfinite(values).all()
-        np.testing.assert_array_equal(values, left[arms])  # none of them was taken before
-        left[arms] = -np.inf
-        assert top == rest.top == left.max()
+        np.testing.assert_array_equal(values, untaken[arms])  # none of them was taken before
+        untaken[arms] = -np.inf
+        assert top == remaining.top == untaken.max()
         assert top < best or best == -np.inf
         assert len(arms) >= 1
         assert values.min() >= top

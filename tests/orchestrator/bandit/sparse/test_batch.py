@@ -65,10 +65,10 @@ def test_arms_that_left_come_back_with_the_same_numbers_and_pulled_ones_stay(
         staying.append(arm)
         leaving.append(arm)
         arms = leaving.arms
-        left = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
-        assert sorted(left) == np.setdiff1d(arms, leaving.arms).tolist()
+        removed = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
+        assert sorted(removed) == np.setdiff1d(arms, leaving.arms).tolist()
         assert np.isin(problem.batch[: number + 1], leaving.arms).all()
-        leaving.enter(left[rng.random(len(left)) < 0.5])
+        leaving.enter(removed[rng.random(len(removed)) < 0.5])
     leaving.enter(np.setdiff1d(staying.arms, leaving.arms))
     for moment in ("arms", "mean", "start_variance", "variance", "rows"):
         np.testing.assert_array_equal(getattr(leaving, moment), getattr(staying, moment))
@@ -149,12 +149,12 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
     problem = make_problem(seed)
     updated = batch_with_all_arms(problem.posterior)
     old = updated.start_variance
-    known = old > 1e-6  # below that a ratio is one of rounding errors
+    is_measurable = old > 1e-6  # below that a ratio is one of rounding errors
     bound = 1.0
     for arm in problem.batch:
         updated.append(arm)
         bound += old[arm]
-        ratio = old[known] / updated.variance[known]
+        ratio = old[is_measurable] / updated.variance[is_measurable]
         assert (ratio <= bound * (1 + 1e-6)).all()
 
 

@@ -34,8 +34,8 @@ def points(*arms: int) -> Points:
     return Points(np.array(arms, np.intp), FEATURES[np.array(arms, np.intp)])
 
 
-def columns_with_room_for(kept: int, kernel: AnyKernel = KERNEL) -> KernelColumns:
-    return KernelColumns(kernel, FEATURES, max_bytes=kept * 8 * len(FEATURES))
+def columns_with_room_for(count: int, kernel: AnyKernel = KERNEL) -> KernelColumns:
+    return KernelColumns(kernel, FEATURES, max_bytes=count * 8 * len(FEATURES))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 7, 100])
@@ -46,14 +46,14 @@ def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept: int) -> None:
     earlier = [points()]  # the same object may be asked for again after its columns had to go
     for _ in range(200):
         earlier.append(points(*rng.integers(50, size=rng.integers(0, 6))))
-        wanted = earlier[-1 - int(rng.integers(min(len(earlier), 4)))]
+        columns_asked = earlier[-1 - int(rng.integers(min(len(earlier), 4)))]
         asked = slice(10, 31) if rng.random() < 0.5 else rng.integers(50, size=7)
-        rows = columns.rows(asked, wanted)
-        np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], wanted.features))
+        rows = columns.rows(asked, columns_asked)
+        np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], columns_asked.features))
         assert rows.flags.c_contiguous
         assert len(columns._slots) <= kept
         assert sum(panel.shape[1] for panel in columns._panels) <= kept
-        distinct = points(*np.unique(wanted.arms))  # as in a dictionary
+        distinct = points(*np.unique(columns_asked.arms))  # as in a dictionary
         weights, positions = rng.normal(size=len(distinct.arms)), EVERY[asked]
         expected = KERNEL.cross(FEATURES[asked], distinct.features) @ weights
         np.testing.assert_allclose(columns.dot(positions, distinct, weights), expected, atol=1e-13)
@@ -76,17 +76,17 @@ def test_columns_kept_stay_as_panels_are_added() -> None:
 def test_a_kept_column_is_not_computed_again() -> None:
     counting = Counting()
     columns = KernelColumns(counting, FEATURES)
-    for wanted in (points(3, 8), points(8, 3), points(3), points(3, 8)):
-        columns.rows(slice(0, 50), wanted)
-        columns.dot(EVERY, wanted, np.ones(len(wanted.arms)))
+    for asked in (points(3, 8), points(8, 3), points(3), points(3, 8)):
+        columns.rows(slice(0, 50), asked)
+        columns.dot(EVERY, asked, np.ones(len(asked.arms)))
     assert counting.computed == 2 * 50
 
 
 def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
     counting = Counting()
     columns = columns_with_room_for(3, cast(Any, counting))
-    for wanted in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
-        columns.rows(EVERY, wanted)
+    for asked in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
+        columns.rows(EVERY, asked)
     assert counting.computed == 4 * 50
     columns.rows(EVERY, points(1, 3, 4))
     assert counting.computed == 4 * 50

@@ -24,15 +24,15 @@ def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) ->
     rng = np.random.default_rng(0)
     features = rng.random((30, 2))
     model = SparseModel(Matern52(0.3), features, 0.05)
-    known, pending = np.arange(10), [25, 12, 25, 3]
-    batch = ConditionedPosterior(model.fit(Pulls.none(30).add(known, rng.normal(size=10)), known))
+    rewarded, pending = np.arange(10), [25, 12, 25, 3]
+    batch = ConditionedPosterior(model.fit(Pulls.none(30).add(rewarded, rng.normal(size=10)), rewarded))
     if is_together:
         batch.extend(pending)  # two of them are of one arm
     else:
         for arm in pending:
             batch.append(arm)
     batch.enter(np.setdiff1d(np.arange(30), batch.arms))
-    pulled = [*known.tolist(), *pending]
+    pulled = [*rewarded.tolist(), *pending]
     gram, cross = model.kernel.cross(features[pulled], features[pulled]), model.kernel.cross(features, features[pulled])
     explained = np.einsum("ap,pa->a", cross, np.linalg.solve(gram + 0.05 * np.eye(len(pulled)), cross.T))
     at = batch.positions(np.arange(30))
@@ -79,10 +79,10 @@ def test_arms_that_left_come_back_with_the_same_variance_and_pulled_ones_stay(
         staying.append(arm)
         leaving.append(arm)
         arms = leaving.arms.copy()
-        left = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
-        assert sorted(left) == np.setdiff1d(arms, leaving.arms).tolist()
+        removed = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
+        assert sorted(removed) == np.setdiff1d(arms, leaving.arms).tolist()
         assert np.isin(problem.batch[: number + 1], leaving.arms).all()
-        leaving.enter(left[rng.random(len(left)) < 0.5])
+        leaving.enter(removed[rng.random(len(removed)) < 0.5])
     leaving.enter(np.setdiff1d(every, leaving.arms))
     for posterior in (staying, leaving):
         posterior.refresh(every)

@@ -45,20 +45,20 @@ def observation(arm: int, goals: Goals) -> Observation:
 
 
 def play(
-    chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0
+    bbkb: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0
 ) -> Iterator[tuple[Any, tuple[int, ...], list[int]]]:
     """States and picks of a search in which `tell` gets half of the pending pulls each round."""
-    state = chosen.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
+    state = bbkb.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
     pending: list[int] = []
     for number in range(rounds):
-        decision = chosen.ask(state, pending, batch)
+        decision = bbkb.ask(state, pending, batch)
         assert isinstance(decision, Choose)
         picks = [pick.arm for pick in decision.picks]
         yield state, tuple(pending), picks
         pending += picks
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
         rng = np.random.default_rng([seed, number])
-        state = chosen.tell(state, [observation(arm, goals) for arm in finished], rng)
+        state = bbkb.tell(state, [observation(arm, goals) for arm in finished], rng)
 
 
 def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.ndarray:
@@ -72,18 +72,23 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     posterior = (kernel - nystrom) / noise + to_dictionary @ np.linalg.pinv(inner, hermitian=True) @ to_dictionary.T
     means, observed, limits = [], [], []
     feasible = np.ones(len(state.pulls.arms), bool)
-    for output, one in enumerate(state.pulls.outputs):
-        scale = Scale(mean_rewards(one), model.outputs)
+    for output, pulls_of_output in enumerate(state.pulls.outputs):
+        scale = Scale(mean_rewards(pulls_of_output), model.outputs)
         scores = np.zeros(len(POINTS))
-        scores[one.arms] = scale.scores(one.reward_sums[one.arms] / one.counts[one.arms])
-        shared = np.linalg.pinv(nystrom[np.ix_(one.arms, one.arms)] + noise * np.diag(1 / one.counts[one.arms]))
-        offset = (shared @ scores[one.arms]).sum() / (shared.sum() + 1.0)
+        scores[pulls_of_output.arms] = scale.scores(
+            pulls_of_output.reward_sums[pulls_of_output.arms] / pulls_of_output.counts[pulls_of_output.arms]
+        )
+        shared = np.linalg.pinv(
+            nystrom[np.ix_(pulls_of_output.arms, pulls_of_output.arms)]
+            + noise * np.diag(1 / pulls_of_output.counts[pulls_of_output.arms])
+        )
+        offset = (shared @ scores[pulls_of_output.arms]).sum() / (shared.sum() + 1.0)
         weights = np.linalg.pinv(inner, hermitian=True) @ to_dictionary.T @ (counts * (scores - offset))
         means.append(to_dictionary @ weights + offset)
         if output < state.goals.objectives:
-            observed.append(scores[one.arms])
+            observed.append(scores[pulls_of_output.arms])
         else:
-            feasible &= one.reward_sums[one.arms] >= 0
+            feasible &= pulls_of_output.reward_sums[pulls_of_output.arms] >= 0
             limits.append(scale.scores(np.zeros(1))[0])
     if pulls:
         cross = posterior[:, pulls]
@@ -117,13 +122,13 @@ def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed: int, goals: G
 
 @pytest.mark.parametrize("goals", [Goals(2), Goals(1, 1), Goals(2, 1), Goals(3, 1)])
 def test_picks_are_those_of_dense_matrices(goals: Goals) -> None:
-    chosen = strategy(model=Model(noise=0.05))
-    for state, pending, picks in play(chosen, goals, 8, 6):
+    bbkb = strategy(model=Model(noise=0.05))
+    for state, pending, picks in play(bbkb, goals, 8, 6):
         if state.pulls.total < 16:
             continue
         for place, arm in enumerate(picks):
             pulls = [*pending, *picks[:place]]
-            scores = slow_scores(state, pulls, state.pulls.total + len(pulls), chosen.width_at(state))
+            scores = slow_scores(state, pulls, state.pulls.total + len(pulls), bbkb.width_at(state))
             assert scores[arm] >= scores.max() - 1e-6 * abs(scores.max())
 
 
@@ -139,39 +144,39 @@ def test_choosing_one_by_one_is_choosing_a_batch() -> None:
 
 
 def test_a_state_is_restored_from_its_record() -> None:
-    goals, chosen = Goals(2, 1), strategy()
-    before = chosen.init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
+    goals, bbkb = Goals(2, 1), strategy()
+    before = bbkb.init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
     finished = [observation(arm, goals) for arm in before.initial]
-    after = chosen.tell(before, finished, np.random.default_rng(1))
-    assert chosen.restore(before, finished, chosen.recorded(after)) == after
+    after = bbkb.tell(before, finished, np.random.default_rng(1))
+    assert bbkb.restore(before, finished, bbkb.recorded(after)) == after
 
 
 def test_the_scale_of_an_objective_does_not_matter() -> None:
     def picks(factor: float, shift: float) -> list[list[int]]:
-        chosen, found = strategy(), []
-        state = chosen.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
+        bbkb, batches = strategy(), []
+        state = bbkb.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
         for number in range(4):
-            decision = chosen.ask(state, (), 8)
+            decision = bbkb.ask(state, (), 8)
             assert isinstance(decision, Choose)
             arms = [pick.arm for pick in decision.picks]
-            found.append(arms)
+            batches.append(arms)
             finished = []
             for arm in arms:
                 first, second = outputs(arm, Goals(2))
                 finished.append(Observation(arm, first, (factor * second + shift,)))
-            state = chosen.tell(state, finished, np.random.default_rng(number))
-        return found
+            state = bbkb.tell(state, finished, np.random.default_rng(number))
+        return batches
 
     assert picks(1.0, 0.0) == picks(1000.0, -5e5)
 
 
 def test_pulls_gather_where_the_constraint_holds() -> None:
     goals = Goals(1, 1)
-    found = [arm for _, _, picks in play(strategy(), goals, 14, 6) for arm in picks]
-    late = [outputs(arm, goals)[1] >= 0 for arm in found[40:]]
+    pulled = [arm for _, _, picks in play(strategy(), goals, 14, 6) for arm in picks]
+    late = [outputs(arm, goals)[1] >= 0 for arm in pulled[40:]]
     assert np.mean(late) > 0.8
     best = max(outputs(arm, goals)[0] for arm in range(160) if outputs(arm, goals)[1] >= 0)
-    assert max(outputs(arm, goals)[0] for arm in found if outputs(arm, goals)[1] >= 0) == best
+    assert max(outputs(arm, goals)[0] for arm in pulled if outputs(arm, goals)[1] >= 0) == best
 
 
 def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objective() -> None:
@@ -204,10 +209,10 @@ def test_an_arm_that_satisfies_the_constraints_comes_before_one_that_misses_them
 
 def test_directions_cover_the_positive_part_of_the_sphere_evenly() -> None:
     for objectives in (2, 3):
-        found = np.array([direction(number, objectives) for number in range(400)])
-        assert (found > 0).all()
-        assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
-        assert np.allclose(found.mean(axis=0), found.mean(), atol=0.02)
+        directions = np.array([direction(number, objectives) for number in range(400)])
+        assert (directions > 0).all()
+        assert np.allclose(np.linalg.norm(directions, axis=1), 1.0)
+        assert np.allclose(directions.mean(axis=0), directions.mean(), atol=0.02)
     angles = np.sort(np.arctan2(*np.array([direction(number, 2) for number in range(200)]).T)) / (np.pi / 2)
     assert np.abs(angles - (np.arange(200) + 0.5) / 200).max() < 0.04
     assert direction(7, 1).tolist() == [1.0]
@@ -243,14 +248,14 @@ class InBlocks:
 
 
 def test_arms_in_several_blocks_give_the_same_picks() -> None:
-    goals, chosen = Goals(2, 1), strategy()
-    known = Arms.of(POINTS)
-    placed = Arms(InBlocks(POINTS, 3), known.layout, goals)
-    state, pending = chosen.init(placed, np.random.default_rng(0)), list[int]()
-    for number, (_, _, picks) in enumerate(play(chosen, goals, 6, 8)):
-        decision = chosen.ask(state, pending, 8)
+    goals, bbkb = Goals(2, 1), strategy()
+    whole = Arms.of(POINTS)
+    placed = Arms(InBlocks(POINTS, 3), whole.layout, goals)
+    state, pending = bbkb.init(placed, np.random.default_rng(0)), list[int]()
+    for number, (_, _, picks) in enumerate(play(bbkb, goals, 6, 8)):
+        decision = bbkb.ask(state, pending, 8)
         assert isinstance(decision, Choose)
         assert [pick.arm for pick in decision.picks] == picks
         pending = [*pending, *picks]
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
-        state = chosen.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))
+        state = bbkb.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))

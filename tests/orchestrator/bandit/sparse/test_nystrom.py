@@ -18,18 +18,18 @@ def test_the_factor_restores_the_whole_matrix_also_when_it_is_singular(seed: int
     points = np.vstack((points, points[rng.integers(8, size=5)], points[:3] + 1e-10))  # duplicates, near-duplicates
     for kernel in (RBF(5.0), Linear()):  # numerical rank below 16; rank 2
         gram = kernel.cross(points, points)
-        kept, factor = pivoted_cholesky(gram)
-        np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(kept, kept)], atol=1e-13)
-        embedded = np.linalg.solve(factor, gram[kept])
+        pivots, factor = pivoted_cholesky(gram)
+        np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(pivots, pivots)], atol=1e-13)
+        embedded = np.linalg.solve(factor, gram[pivots])
         np.testing.assert_allclose(embedded.T @ embedded, gram, atol=1e-6)
-        assert len(set(kept.tolist())) == len(kept) < len(gram)
+        assert len(set(pivots.tolist())) == len(pivots) < len(gram)
         assert (np.diagonal(factor) > 0).all()
 
 
 def test_a_well_conditioned_matrix_keeps_every_row() -> None:
     points = np.arange(10.0)[:, None]
-    kept, _ = pivoted_cholesky(RBF(0.5).cross(points, points))
-    assert sorted(kept.tolist()) == list(range(10))
+    pivots, _ = pivoted_cholesky(RBF(0.5).cross(points, points))
+    assert sorted(pivots.tolist()) == list(range(10))
 
 
 def test_nothing_is_kept_of_nothing() -> None:

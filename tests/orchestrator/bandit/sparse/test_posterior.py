@@ -92,11 +92,11 @@ def test_local_sums_are_those_of_the_printed_covariances(
     pulled = Pulled(problem.model.points(arms), counts, problem.posterior.moments(arms)[2])
     square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
     variance = full.diagonal()
-    known = variance > 1e-6  # below that a ratio is one of rounding errors
-    expected = (square[:, arms] @ counts)[known] / variance[known]
+    is_measurable = variance > 1e-6  # below that a ratio is one of rounding errors
+    expected = (square[:, arms] @ counts)[is_measurable] / variance[is_measurable]
     sums = problem.posterior.local_sums(None, pulled, covariance)
-    np.testing.assert_allclose(sums[known], expected, rtol=1e-3, atol=1e-9)
-    some = np.flatnonzero(known)[::-2]
+    np.testing.assert_allclose(sums[is_measurable], expected, rtol=1e-3, atol=1e-9)
+    some = np.flatnonzero(is_measurable)[::-2]
     np.testing.assert_allclose(problem.posterior.local_sums(some, pulled, covariance), sums[some], rtol=1e-5)
 
 

@@ -23,7 +23,7 @@ from orchestrator.bandit.sparse.termination import (
     ProductDrift,
     Verdict,
     _spectral_radius,
-    _weighted,
+    _weight_by_counts,
 )
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
@@ -59,14 +59,14 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
         "product": ProductDrift(threshold),
         "local": EagerDrift(updated, threshold, "embedded"),
     }
-    known = updated.start_variance > 1e-6  # below that a ratio is one of rounding errors
+    is_measurable = updated.start_variance > 1e-6  # below that a ratio is one of rounding errors
     for arm in problem.batch:
         before = float(updated.variance[updated.position(arm)])
         updated.append(arm)
         for rule in rules.values():
             rule.append(arm, before)
             rule.decide()
-        ratios = updated.start_variance[known] / updated.variance[known]
+        ratios = updated.start_variance[is_measurable] / updated.variance[is_measurable]
         yield {name: rule.bound for name, rule in rules.items()}, ratios
 
 
@@ -88,9 +88,9 @@ def test_the_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], 
         updated.append(arm)
     full, embedded = dense_covariances(problem, problem.batch)
     old = updated.start_variance
-    known = old > 1e-6
-    bound = 1 + np.maximum(full**2, embedded**2).sum(axis=1)[known] / old[known]
-    assert (old[known] / updated.variance[known] <= bound * (1 + 1e-6)).all()
+    is_measurable = old > 1e-6
+    bound = 1 + np.maximum(full**2, embedded**2).sum(axis=1)[is_measurable] / old[is_measurable]
+    assert (old[is_measurable] / updated.variance[is_measurable] <= bound * (1 + 1e-6)).all()
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES), threshold=st.floats(1.0, 6.0))
@@ -128,26 +128,26 @@ class Sweeps:
 
 @pytest.fixture
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
-    seen, sums = Sweeps(), SparsePosterior.local_sums
+    counted, sums = Sweeps(), SparsePosterior.local_sums
 
     def count_and_sum(
         self: SparsePosterior, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance
     ) -> Floats:
         if arms is None:
-            seen.whole += 1
+            counted.whole += 1
         else:
-            seen.partial = (*seen.partial, len(arms))
+            counted.partial = (*counted.partial, len(arms))
         return sums(self, arms, pulled, covariance)
 
     monkeypatch.setattr(SparsePosterior, "local_sums", count_and_sum)
-    return seen
+    return counted
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_partly(
     covariance: LocalCovariance, sweeps: Any
 ) -> None:
-    lengths, seen = [], Sweeps()
+    lengths, total = [], Sweeps()
     for seed in range(12):
         posterior = posterior_of_many_pulls(seed, (0.15, 0.3, 0.08)[seed % 3])
         threshold = (2.0, 3.0, 4.5)[seed % 3]
@@ -159,8 +159,8 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
                 rule.append(arm, np.nan)
             before = Sweeps(sweeps.whole, sweeps.partial)
             verdict = lazy.decide()
-            seen.whole += sweeps.whole - before.whole
-            seen.partial += sweeps.partial[len(before.partial) :]
+            total.whole += sweeps.whole - before.whole
+            total.partial += sweeps.partial[len(before.partial) :]
             assert verdict is eager.decide()
             assert eager.bound <= lazy.bound * (1 + 1e-9)
             assert lazy.decide() is verdict  # asked again
@@ -168,16 +168,16 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
                 lengths.append(number)
                 break
     assert np.median(lengths) > 15
-    assert seen.whole >= 3
-    assert len(seen.partial) >= 3
-    assert max(seen.partial) <= 400 // 4
+    assert total.whole >= 3
+    assert len(total.partial) >= 3
+    assert max(total.partial) <= 400 // 4
 
 
 def bounds_from_pulls(rule: LocalDrift) -> tuple[float, float]:
     """The two bounds on the maximum that need no other arm than those pulled."""
     pulled = rule._pulled()
     magnitudes, sums = rule._among_pulls(pulled)
-    radius = _spectral_radius(_weighted(magnitudes, pulled.counts), sums)
+    radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)
     return rule._from_pulls(sums).lower, rule._from_spectral_radius(radius).upper
 
 
@@ -196,9 +196,9 @@ def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(
         full, embedded = dense_covariances(problem, problem.batch[: number + 1])
         square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
         variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
-        known = variance > 1e-6
-        exact = 1 + (square.sum(axis=1)[known] / variance[known]).max(initial=0.0)
-        pulled = np.intersect1d(problem.batch[: number + 1], np.flatnonzero(known))
+        is_measurable = variance > 1e-6
+        exact = 1 + (square.sum(axis=1)[is_measurable] / variance[is_measurable]).max(initial=0.0)
+        pulled = np.intersect1d(problem.batch[: number + 1], np.flatnonzero(is_measurable))
         among = 1 + (square.sum(axis=1)[pulled] / variance[pulled]).max(initial=0.0)
         assert least == pytest.approx(among, rel=2e-3)
         assert least <= exact * (1 + 2e-3)
@@ -293,8 +293,8 @@ def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as
             for arm in problem.batch:
                 rule.append(arm, np.nan)
             rule.decide()
-            known = variance > 1e-7
-            expected = 1 + (square.sum(axis=1)[known] / variance[known]).max()
+            is_measurable = variance > 1e-7
+            expected = 1 + (square.sum(axis=1)[is_measurable] / variance[is_measurable]).max()
             assert rule.bound == pytest.approx(expected, rel=1e-5)
             bounds[name] = rule.bound
         assert bounds["paper"] <= bounds["embedded"]

@@ -29,15 +29,15 @@ RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged",
 @pytest.fixture
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry a sweep over the arms that made a reference."""
-    seen: list[int] = []
+    counts: list[int] = []
     refer = Block._refer
 
     def count_and_refer(self: Block, *arguments: Any) -> Any:
-        seen.append(1)
+        counts.append(1)
         return refer(self, *arguments)
 
     monkeypatch.setattr(Block, "_refer", count_and_refer)
-    return seen
+    return counts
 
 
 def awkward_model(rng: np.random.Generator) -> SparseModel:

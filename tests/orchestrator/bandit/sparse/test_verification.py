@@ -107,9 +107,9 @@ def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None
     for place, arm in enumerate(estimates.arms.tolist()):
         count = int(state.pulls.counts[arm])
         mean = float(state.posterior.mean[arm])
-        own = float(scale.scores(np.array([state.pulls.reward_sums[arm] / count]))[0])
+        own_mean = float(scale.scores(np.array([state.pulls.reward_sums[arm] / count]))[0])
         precision = OWN_PULLS / noise + count / noise  # of the effect, N(0, noise / OWN_PULLS), after `count` residuals
-        assert estimates.means[place] == pytest.approx(mean + count / noise * (own - mean) / precision, abs=1e-9)
+        assert estimates.means[place] == pytest.approx(mean + count / noise * (own_mean - mean) / precision, abs=1e-9)
 
 
 def test_the_shown_estimate_has_the_noise_of_the_repeats_and_the_models_errors_at_the_best() -> None:
@@ -123,18 +123,18 @@ def test_the_shown_estimate_has_the_noise_of_the_repeats_and_the_models_errors_a
     means, variances = exact(kernel, counts, scores, low)
     errors = []
     for best in np.argsort(-means)[: max(8, len(arms) // 4)].tolist():
-        rest = np.delete(np.arange(len(arms)), best)
-        inverse = np.linalg.inv(kernel[np.ix_(rest, rest)] + np.diag(low / counts[rest]))
-        offset = inverse.sum(axis=0) @ scores[rest] / (inverse.sum() + 1.0)
-        left_out = offset + kernel[best, rest] @ inverse @ (scores[rest] - offset)
-        variance = 1.0 - kernel[best, rest] @ inverse @ kernel[rest, best] + low / counts[best]
+        others = np.delete(np.arange(len(arms)), best)
+        inverse = np.linalg.inv(kernel[np.ix_(others, others)] + np.diag(low / counts[others]))
+        offset = inverse.sum(axis=0) @ scores[others] / (inverse.sum() + 1.0)
+        left_out = offset + kernel[best, others] @ inverse @ (scores[others] - offset)
+        variance = 1.0 - kernel[best, others] @ inverse @ kernel[others, best] + low / counts[best]
         errors.append((scores[best] - left_out) ** 2 / variance)
     means, variances = exact(kernel, counts, scores, noise)
     for place in np.argsort(-means)[:5].tolist():
         weight = counts[place] / (counts[place] + RECOMMENDED_OWN_PULLS)
         mean = means[place] + weight * (scores[place] - means[place])
-        own = noise / (counts[place] + RECOMMENDED_OWN_PULLS)
-        deviation = np.sqrt(max(1.0, np.mean(errors)) * (own + (1.0 - weight) ** 2 * variances[place]))
+        own_variance = noise / (counts[place] + RECOMMENDED_OWN_PULLS)
+        deviation = np.sqrt(max(1.0, np.mean(errors)) * (own_variance + (1.0 - weight) ** 2 * variances[place]))
         ends = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0]))
         assert estimate(state, int(arms[place])) == pytest.approx((ends[1], (ends[2] - ends[0]) / 2), rel=0.05)
 
@@ -244,7 +244,7 @@ def test_an_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(
 
 @pytest.mark.parametrize("log_prior", [None, -np.arange(len(GRID)) / 100.0])
 def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | None) -> None:
-    seen = Counter[str]()
+    reasons = Counter[str]()
     of_pulled = 0
     for count in range(20, 60, 4):
         state, picks = search(strategy(), count, 0.5, Arms.of(GRID, log_prior=log_prior))
@@ -256,9 +256,9 @@ def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | N
             assert decision.prospect is not None
             assert plain.prospect is not None
             assert decision.prospect.gain == pytest.approx(plain.prospect.gain, abs=1e-6)
-            seen[decision.picks[0].reason] += 1
+            reasons[decision.picks[0].reason] += 1
             of_pulled += plain.picks[0].arm in {*state.pulls.arms.tolist(), *pending}
-    assert set(seen) == {"", "verification"}
+    assert set(reasons) == {"", "verification"}
     assert of_pulled
 
 
@@ -277,14 +277,14 @@ def test_an_arm_that_was_set_aside_promises_no_gain() -> None:
 def test_retired_arms_are_neither_chosen_nor_left() -> None:
     chooser = strategy()
     state, _ = search(chooser, 40, 0.3)
-    chosen = len(state.pulls.arms)
-    assert places_left(state, ()) == len(GRID) // 2 - chosen
+    pulled = len(state.pulls.arms)
+    assert places_left(state, ()) == len(GRID) // 2 - pulled
     never = np.setdiff1d(np.arange(len(GRID)), state.pulls.arms).tolist()
     retired = chooser.extend(state, GRID[:300] / 2.0, never[:250])
-    assert places_left(retired, ()) == (len(GRID) + 300 - 250) // 2 - chosen
+    assert places_left(retired, ()) == (len(GRID) + 300 - 250) // 2 - pulled
     told = [Observation(never[300], None), Observation(int(state.pulls.arms[0]), None)]
     failed = chooser.tell(retired, told, np.random.default_rng(0))
-    assert places_left(failed, [never[301], never[300]]) == (len(GRID) + 300 - 250) // 2 - chosen - 2
+    assert places_left(failed, [never[301], never[300]]) == (len(GRID) + 300 - 250) // 2 - pulled - 2
 
 
 def test_a_long_search_leaves_repeats_to_the_model() -> None:

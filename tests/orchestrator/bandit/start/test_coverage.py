@@ -63,10 +63,10 @@ def test_a_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
 def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
     arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
     by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
-    seen = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
-    lacking = LEVELS.lacking(seen, nothing, np.setdiff1d(arms, seen))
+    pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
+    lacking = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
     assert set(KINDS[lacking].tolist()) == {"c"}
-    assert not np.isin(lacking, seen).any()
+    assert not np.isin(lacking, pulled).any()
     enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
     assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
 
@@ -74,10 +74,10 @@ def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
 def test_a_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
     failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
     others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
-    seen = np.concatenate((failing, others))
-    eligible = np.setdiff1d(np.arange(len(KINDS)), seen)
-    assert not len(LEVELS.lacking(seen, failing, eligible))
-    assert set(KINDS[LEVELS.lacking(seen, failing[1:], eligible)].tolist()) == {"b"}
+    pulled = np.concatenate((failing, others))
+    eligible = np.setdiff1d(np.arange(len(KINDS)), pulled)
+    assert not len(LEVELS.lacking(pulled, failing, eligible))
+    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)].tolist()) == {"b"}
 
 
 def test_a_share_of_the_picks_is_for_coverage_and_half_of_them_on_a_plateau() -> None:
@@ -115,9 +115,9 @@ def test_the_pick_is_the_best_bound_of_its_level() -> None:
     open_pulls = [pick.arm for pick in picks[24:]]
     arms = np.flatnonzero((KINDS == "c") & (state.pulls.counts == 0))
     width = chooser.width_at(state)
-    chosen = LevelPicker(state, width).best_bound(arms, open_pulls)
-    alone = [LevelPicker(state, width).best_bound(np.array([chosen, arm]), open_pulls) for arm in arms if arm != chosen]
-    assert set(alone) == {chosen}
+    best = LevelPicker(state, width).best_bound(arms, open_pulls)
+    alone = [LevelPicker(state, width).best_bound(np.array([best, arm]), open_pulls) for arm in arms if arm != best]
+    assert set(alone) == {best}
 
 
 def test_a_picker_that_follows_the_open_pulls_picks_as_a_new_one() -> None:
@@ -148,7 +148,7 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
 
 def test_a_choice_for_coverage_alone_promises_what_the_model_promises() -> None:
     """Else the patience of `expected_gain_below` would begin again at each one."""
-    chooser, seen = strategy(), 0
+    chooser, coverage_picks = strategy(), 0
     for count in range(20, 44, 4):
         state, _ = search(chooser, count)
         for open_arms in ([], [int(state.available[7])], state.available[:6].tolist()):
@@ -158,5 +158,5 @@ def test_a_choice_for_coverage_alone_promises_what_the_model_promises() -> None:
             assert decision.prospect is not None
             assert plain.prospect is not None
             assert decision.prospect.gain == pytest.approx(plain.prospect.gain, abs=1e-6)
-            seen += decision.picks[0].reason == "coverage"
-    assert seen
+            coverage_picks += decision.picks[0].reason == "coverage"
+    assert coverage_picks

@@ -96,15 +96,15 @@ def test_the_information_gain_of_existing_pulls_bounds_the_log_determinant_and_i
 @pytest.mark.parametrize(("pulls", "least", "most"), [(1, 1, 20), (1000, 60, 100)])
 def test_an_arm_known_from_many_pulls_has_more_leverage(pulls: int, least: int, most: int) -> None:
     apart = SparseModel(RBF(0.01), np.linspace(0, 10, 100)[:, None], 100.0)  # ℓ = n/(n + λ), alone as they are
-    known = [Observation(arm, 0.0) for arm in range(100)] * pulls
-    dictionary = begin_sparse(initial_state(apart, ()), known, np.random.default_rng(0)).dictionary
+    observations = [Observation(arm, 0.0) for arm in range(100)] * pulls
+    dictionary = begin_sparse(initial_state(apart, ()), observations, np.random.default_rng(0)).dictionary
     assert least <= len(dictionary) <= most
 
 
 def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_pulled() -> None:
     many = SparseModel(RBF(1.0), np.random.default_rng(0).random((2000, 2)), 0.1)
-    known = [Observation(arm, 0.0) for arm in range(0, 2000, 2)]
-    state = begin_sparse(initial_state(many, ()), known, np.random.default_rng(0))
+    observations = [Observation(arm, 0.0) for arm in range(0, 2000, 2)]
+    state = begin_sparse(initial_state(many, ()), observations, np.random.default_rng(0))
     assert len(state.dictionary) < 150
     assert (state.dictionary % 2 == 0).all()
     assert state.initial == ()

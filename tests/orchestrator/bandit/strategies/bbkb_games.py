@@ -52,11 +52,11 @@ def play(
         decision = strategy.ask(state, (), limit)
         assert isinstance(decision, Choose)
         yield state, decision
-        chosen = [pick.arm for pick in decision.picks]
-        rewards = true[chosen] + 0.05 * noisy.standard_normal(len(chosen))
-        observations = [Observation(arm, float(reward)) for arm, reward in zip(chosen, rewards, strict=True)]
+        picked = [pick.arm for pick in decision.picks]
+        rewards = true[picked] + 0.05 * noisy.standard_normal(len(picked))
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(picked, rewards, strict=True)]
         state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
-        pulls -= len(chosen)
+        pulls -= len(picked)
         if pulls <= 0:
             return
 

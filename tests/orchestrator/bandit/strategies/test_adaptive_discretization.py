@@ -63,10 +63,10 @@ def parent_box(state: CellState, cell: TreeCell) -> Box:
 
 
 def index(strategy: AdaptiveDiscretization, state: CellState, cell: TreeCell, upper: np.ndarray) -> float:
-    own = variation(strategy, cell.box)
+    cell_bound = variation(strategy, cell.box)
     if cell.parent is None:
-        return float(upper[cell.arm] + own)
-    return float(min(upper[cell.arm], upper[cell.parent] + variation(strategy, parent_box(state, cell))) + own)
+        return float(upper[cell.arm] + cell_bound)
+    return float(min(upper[cell.arm], upper[cell.parent] + variation(strategy, parent_box(state, cell))) + cell_bound)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -77,10 +77,10 @@ def test_every_pick_is_the_cell_that_brute_force_over_the_formula_chooses(kernel
         upper, half_width = bounds(strategy, state)
         scores = [index(strategy, state, cell, upper) for cell in state.cells]
         np.testing.assert_allclose(strategy.indices(state), scores, atol=1e-8)
-        chosen = state.cells[int(np.argmax(strategy.indices(state)))]
-        assert pick.arm == chosen.arm
-        assert max(scores) == pytest.approx(index(strategy, state, chosen, upper))
-        assert half_width[pick.arm] > variation(strategy, chosen.box) - 1e-9, "it would have been split"
+        best = state.cells[int(np.argmax(strategy.indices(state)))]
+        assert pick.arm == best.arm
+        assert max(scores) == pytest.approx(index(strategy, state, best, upper))
+        assert half_width[pick.arm] > variation(strategy, best.box) - 1e-9, "it would have been split"
         assert pick.width * math.sqrt(pick.variance) == pytest.approx(half_width[pick.arm])
 
 
@@ -124,8 +124,8 @@ def test_the_cells_partition_the_domain_and_hold_their_arms(seed: int, failing: 
     every = np.arange(50)
     *_, (_, _, state) = play(NOISY, 40, seed, failing)
     available = np.setdiff1d(every, state.set_aside)
-    held = [arm for cell in state.cells for arm in state.boxed.inside(cell.box, available).tolist()]
-    assert sorted(held) == available.tolist()
+    arms_of_cells = [arm for cell in state.cells for arm in state.boxed.inside(cell.box, available).tolist()]
+    assert sorted(arms_of_cells) == available.tolist()
     points = np.random.default_rng(seed).random((200, 2))
     assert (sum(cell.box.contains(points).astype(int) for cell in state.cells) <= 1).all()
     for cell in state.cells:

@@ -23,8 +23,8 @@ WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_b
 
 
 def observed(arms: ArrayLike) -> list[Observation]:
-    chosen = np.asarray(arms, np.intp)
-    return [Observation(int(arm), float(reward)) for arm, reward in zip(chosen, value(ARMS[chosen]), strict=True)]
+    pulled = np.asarray(arms, np.intp)
+    return [Observation(int(arm), float(reward)) for arm, reward in zip(pulled, value(ARMS[pulled]), strict=True)]
 
 
 def sparse_state(strategy: AsyncTS = WILD, seed: int = 0) -> Any:

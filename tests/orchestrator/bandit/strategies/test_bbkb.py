@@ -91,12 +91,12 @@ def test_a_ratio_threshold_of_one_gives_batches_of_one() -> None:
 def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed: int) -> None:
     arms = np.random.default_rng(seed).random((40, 2))
     for state, _ in list(play(SMOOTH, arms, 12, seed=seed))[1::4]:
-        chosen = {}
+        batches = {}
         for rule in ("product", "global", "global_then_local"):
             decision = replace(SMOOTH, termination=rule).ask(state, (), 10_000)
-            chosen[rule] = [pick.arm for pick in choice(decision).picks]
-        assert chosen["global"][: len(chosen["product"])] == chosen["product"]
-        assert chosen["global_then_local"][: len(chosen["global"])] == chosen["global"]
+            batches[rule] = [pick.arm for pick in choice(decision).picks]
+        assert batches["global"][: len(batches["product"])] == batches["product"]
+        assert batches["global_then_local"][: len(batches["global"])] == batches["global"]
 
 
 def test_the_local_rule_makes_longer_batches() -> None:
@@ -122,8 +122,8 @@ def test_pending_pulls_spend_the_drift_budget() -> None:
     assert len(full.picks) > 2
     picks = [pick.arm for pick in full.picks]
     for cut in range(len(picks)):
-        rest = choice(SMOOTH.ask(state, picks[:cut], 10_000))
-        assert rest.picks == full.picks[cut:]
+        remaining = choice(SMOOTH.ask(state, picks[:cut], 10_000))
+        assert remaining.picks == full.picks[cut:]
     spent = SMOOTH.ask(state, picks, 10_000)
     assert isinstance(spent, Wait)
     assert "drift budget" in spent.reason

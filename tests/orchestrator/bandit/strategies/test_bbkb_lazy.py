@@ -99,8 +99,8 @@ def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int
         if isinstance(decision, Choose):
             pending += [pick.arm for pick in decision.picks]
         rng.shuffle(pending)
-        done, left = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
-        pending = left.tolist()
+        done, still_pending = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
+        pending = still_pending.tolist()
         rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
         observations = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
         state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
@@ -122,9 +122,9 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
         state = strategy.init(arms, np.random.default_rng(0))
         games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
     assert games[0] == games[1]  # widths, means and variances too, bit for bit
-    chosen = [decision for decision in games[0] if decision.reason != "warm start" and isinstance(decision, Choose)]
-    assert max(len(decision.picks) for decision in chosen) > 1
-    work.check_little_work(len(arms), len(chosen))
+    decisions = [decision for decision in games[0] if decision.reason != "warm start" and isinstance(decision, Choose)]
+    assert max(len(decision.picks) for decision in decisions) > 1
+    work.check_little_work(len(arms), len(decisions))
 
 
 @given(seed=st.integers(0, 10**6))
@@ -152,8 +152,8 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
         ):
             patch.setattr(module, name, number)
         games: list[Any] = []
-        for one in (strategy, eager(strategy)):
-            played = play(one, arms, 12, seed=seed, limit=20)
+        for played_strategy in (strategy, eager(strategy)):
+            played = play(played_strategy, arms, 12, seed=seed, limit=20)
             games.append([decision for _, decision in played])
     assert games[0] == games[1]
 
@@ -179,11 +179,11 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
         termination=termination,
     )
     games: list[Any] = []
-    for one in (strategy, eager(strategy)):
+    for played_strategy in (strategy, eager(strategy)):
         work.sweeps = work.count_looks = 0
-        game = play(one, arms, len(games[0]) if games else 300, true=true, pulls=300)
+        game = play(played_strategy, arms, len(games[0]) if games else 300, true=true, pulls=300)
         games.append([decision for _, decision in game])
-        if one is strategy:
+        if played_strategy is strategy:
             work.check_little_work(len(arms), len(games[0]) - 1)
     assert games[0] == games[1]
     assert sum(len(decision.picks) for decision in games[0]) >= 300

@@ -23,15 +23,15 @@ def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) 
     """The state after so many results, and the arms chosen, one at a time; the best arm is at
     (.2, .2)."""
     rewards = -((GRID - 0.2) ** 2).sum(axis=1)
-    arms, chosen = Arms.of(GRID, repeats=False, log_prior=log_prior), list[int]()
+    arms, pulled = Arms.of(GRID, repeats=False, log_prior=log_prior), list[int]()
     state = chooser.init(arms, np.random.default_rng(0))
     for number in range(results):
         decision = chooser.ask(state, [], 1)
         assert isinstance(decision, Choose)
-        chosen.append(decision.picks[0].arm)
-        told = [Observation(chosen[-1], float(rewards[chosen[-1]]))]
+        pulled.append(decision.picks[0].arm)
+        told = [Observation(pulled[-1], float(rewards[pulled[-1]]))]
         state = chooser.tell(state, told, np.random.default_rng([1, number]))
-    return state, chosen
+    return state, pulled
 
 
 def test_each_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
@@ -66,8 +66,8 @@ def test_the_belief_about_rewards_is_the_one_without_a_prior() -> None:
 
 
 def test_a_wrong_prior_is_overcome() -> None:
-    _, chosen = search(CHOOSER, EXPECTED, 60)
-    late = GRID[chosen[40:]]
+    _, pulled = search(CHOOSER, EXPECTED, 60)
+    late = GRID[pulled[40:]]
     assert np.median(np.abs(late - 0.2).max(axis=1)) < 0.3
 
 

@@ -56,13 +56,13 @@ def test_on_real_tables_it_beats_uniform(name: str) -> None:
     state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
     regret, count, half = 0.0, 0, 0.0
     while count < 500:
-        chosen = [pick.arm for pick in choice(strategy.ask(state, (), 500 - count)).picks]
-        regret += float((true.max() - true[chosen]).sum())
-        count += len(chosen)
+        picked = [pick.arm for pick in choice(strategy.ask(state, (), 500 - count)).picks]
+        regret += float((true.max() - true[picked]).sum())
+        count += len(picked)
         half = half or (regret / count if count >= 250 else 0.0)
-        rewards = true[chosen] + 0.01 * noise.standard_normal(len(chosen))
+        rewards = true[picked] + 0.01 * noise.standard_normal(len(picked))
         state = strategy.tell(
-            state, list(map(Observation, chosen, rewards.tolist())), np.random.default_rng([0, count])
+            state, list(map(Observation, picked, rewards.tolist())), np.random.default_rng([0, count])
         )
     assert regret / 500 < 0.6 * (true.max() - true.mean())
     assert regret / 500 < half

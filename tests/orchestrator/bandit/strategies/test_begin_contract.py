@@ -23,9 +23,9 @@ pytestmark = pytest.mark.parametrize("name", STARTING)
 
 
 def build(name: str) -> Strategy[Any]:
-    known = {field.name for field in fields(STRATEGIES[name])}
+    names = {field.name for field in fields(STRATEGIES[name])}
     options: dict[str, Any] = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart("table.csv")}
-    result: Strategy[Any] = STRATEGIES[name](**{key: value for key, value in options.items() if key in known})
+    result: Strategy[Any] = STRATEGIES[name](**{key: value for key, value in options.items() if key in names})
     return result
 
 

@@ -181,10 +181,10 @@ def test_telling_nothing_is_a_round_like_any_other(name: str) -> None:
 
 
 def test_a_run_is_reproducible_from_its_seed(name: str) -> None:
-    _, one, first = game(name)
+    _, state, first = game(name)
     _, other, second = campaign(name)
     assert first == second
-    assert one == other
+    assert state == other
 
 
 def test_states_restored_from_json_records_equal_the_live_ones(name: str) -> None:

@@ -113,9 +113,9 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
     *_, (state, decision) = play(NOISY, 12)
     arms = tuple(pick.arm for pick in decision.picks)
     assert len(arms) > 2
-    rest = NOISY.ask(state, arms[:2], 10_000)
-    assert isinstance(rest, Choose)
-    assert rest.picks == decision.picks[2:]
+    remaining = NOISY.ask(state, arms[:2], 10_000)
+    assert isinstance(remaining, Choose)
+    assert remaining.picks == decision.picks[2:]
     assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
 
 

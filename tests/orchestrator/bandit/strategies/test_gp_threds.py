@@ -99,8 +99,8 @@ def test_without_noise_an_epoch_finds_the_leaves_that_brute_force_finds() -> Non
                 peaks = {leaf: values[before.boxed.inside(leaf, np.arange(40))].max() for leaf in leaves}
                 tau, margin = before.epoch.threshold, strategy.margin(before.epoch)
                 surely = {leaf for leaf, peak in peaks.items() if peak > tau - margin}
-                found = set(state_after.epoch.roots) if state_after.epoch.height > before.epoch.height else set()
-                assert found == surely == {leaf for leaf, peak in peaks.items() if peak >= tau}
+                roots = set(state_after.epoch.roots) if state_after.epoch.height > before.epoch.height else set()
+                assert roots == surely == {leaf for leaf, peak in peaks.items() if peak >= tau}
                 ended += 1
     assert ended > 8
 
@@ -124,7 +124,7 @@ def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Generator[int, tu
     side = 1.0
     while True:
         tau = (low + high) / 2
-        found: dict[tuple[float, ...], Any] = {}
+        leaves: dict[tuple[float, ...], Any] = {}
         for root, corner in zip(roots, corners, strict=True):
             grid, since = [int(arm) for arm in root], 0
             pulled: list[int] = []
@@ -149,14 +149,14 @@ def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Generator[int, tu
                         mine = [
                             a for a in root if all(int(unit[a, j] >= corner[j] + side / 2) == child[j] for j in (0, 1))
                         ]
-                        found[place], since = np.array(mine), 0
+                        leaves[place], since = np.array(mine), 0
                         grid = [a for a in grid if a not in mine]
                     else:
                         break
                 if grid:
                     arm, reward = yield grid[int(np.argmax(upper))]
-        if found:
-            low, roots, corners = tau - 2 * strategy.c * 2.0**-height, list(found.values()), list(found)
+        if leaves:
+            low, roots, corners = tau - 2 * strategy.c * 2.0**-height, list(leaves.values()), list(leaves)
             height, side = height + 1, side / 2
         else:
             shift = (high - low) / 2

@@ -79,7 +79,9 @@ def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     state = strategy.tell(state, failed, np.random.default_rng(0))
     (pick,) = choice(strategy.ask(state, (), 1)).picks
     assert pick.variance == pytest.approx(100.0)
-    assert pick.arm == min(set(range(50)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
+    assert pick.arm == min(set(range(50)) - {observation.arm for observation in failed}), (
+        "all are equal: the lowest index"
+    )
 
 
 def test_a_large_width_explores_and_none_at_all_exploits() -> None:

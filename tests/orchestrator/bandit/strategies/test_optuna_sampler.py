@@ -21,16 +21,16 @@ NOTED = ("CmaEsSampler", "NSGAIISampler", "QMCSampler")
 
 def play(strategy: OptunaSampler, arms: Arms, pulls: int, at_once: int = 1) -> tuple[OptunaState, list[int]]:
     """The state after `pulls` pulls of −(x − 0.7)², and the arms pulled."""
-    state, chosen = strategy.init(arms, np.random.default_rng(1)), list[int]()
-    while len(chosen) < pulls:
+    state, pulled = strategy.init(arms, np.random.default_rng(1)), list[int]()
+    while len(pulled) < pulls:
         decision = strategy.ask(state, (), at_once)
         assert isinstance(decision, Choose)
         picks = [pick.arm for pick in decision.picks]
         rewards = [-float((arms.features[arm, 0] - 0.7) ** 2) for arm in picks]
         observations = [Observation(arm, reward) for arm, reward in zip(picks, rewards, strict=True)]
-        state = strategy.tell(state, observations, np.random.default_rng(len(chosen)))
-        chosen += picks
-    return state, chosen
+        state = strategy.tell(state, observations, np.random.default_rng(len(pulled)))
+        pulled += picks
+    return state, pulled
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def play(strategy: OptunaSampler, arms: Arms, pulls: int, at_once: int = 1) -> t
     [("TPESampler", {}), ("CmaEsSampler", {"popsize": 6}), ("NSGAIISampler", {"population_size": 8})],
 )
 def test_a_sampler_moves_to_the_best_part_of_a_square(sampler: str, options: dict[str, Any]) -> None:
-    _, chosen = play(OptunaSampler(sampler, options), SQUARE, 60)
-    assert distances(chosen[-20:]) < 0.6 * distances(list(range(len(SQUARE))))
+    _, pulled = play(OptunaSampler(sampler, options), SQUARE, 60)
+    assert distances(pulled[-20:]) < 0.6 * distances(list(range(len(SQUARE))))
 
 
-def distances(chosen: list[int]) -> float:
+def distances(pulled: list[int]) -> float:
     """Mean distance from 0.7 in the first feature."""
-    return float(np.abs(SQUARE.features[chosen, 0] - 0.7).mean())
+    return float(np.abs(SQUARE.features[pulled, 0] - 0.7).mean())
 
 
 def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
@@ -77,8 +77,8 @@ def test_a_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
 
 
 def test_qmc_does_not_begin_its_sequence_again() -> None:
-    _, chosen = play(OptunaSampler("QMCSampler"), Arms.of(LINE), 30)
-    assert len(set(chosen)) > 25
+    _, pulled = play(OptunaSampler("QMCSampler"), Arms.of(LINE), 30)
+    assert len(set(pulled)) > 25
 
 
 def test_running_pulls_change_the_suggestion() -> None:
@@ -106,14 +106,14 @@ def test_a_continuous_parameter_is_a_number_and_one_of_few_values_its_rank() -> 
 def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
     arms = Arms.of(np.linspace(0, 1, 9)[:, None], repeats=False)
     strategy = OptunaSampler()
-    state, chosen = play(strategy, arms, 9)
-    assert sorted(chosen) == list(range(9))
+    state, pulled = play(strategy, arms, 9)
+    assert sorted(pulled) == list(range(9))
     decision = strategy.ask(state, (), 1)
     assert isinstance(decision, Wait)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"sampler": "TPSampler"}, r"strategy.sampler must be one of .*TPESampler.*, got 'TPSampler'"),
         ({"options": {"seed": 3}}, r"strategy.options must not hold seed"),
@@ -123,6 +123,6 @@ def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
         ({"refresh_growth": 0.0}, r"strategy.refresh_growth must be > 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OptunaSampler(**given)
+        OptunaSampler(**settings)

@@ -40,9 +40,9 @@ def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: in
         decision = strategy.ask(state, (), 10_000)
         assert isinstance(decision, Choose)
         yield state, decision
-        chosen = [pick.arm for pick in decision.picks]
-        rewards = value(arms[chosen]) + 0.1 * rng.standard_normal(len(chosen))
-        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(chosen, rewards, strict=True)], rng)
+        picked = [pick.arm for pick in decision.picks]
+        rewards = value(arms[picked]) + 0.1 * rng.standard_normal(len(picked))
+        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(picked, rewards, strict=True)], rng)
 
 
 def dense_drift_budget(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:

@@ -81,8 +81,8 @@ def test_an_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
     with pytest.raises(UserError, match=f"--container must be an image that every node sees.* got {folder}/bbkb.sif"):
         bbkb("slurm", "campaign.yaml", "--container", "bbkb.sif")
     (folder / "bbkb.sif").touch()
-    for given, written in (("bbkb.sif", f"{folder}/bbkb.sif"), ("docker://example/bbkb:1", "docker://example/bbkb:1")):
-        bbkb("slurm", "campaign.yaml", "--container", given)
+    for image, written in (("bbkb.sif", f"{folder}/bbkb.sif"), ("docker://example/bbkb:1", "docker://example/bbkb:1")):
+        bbkb("slurm", "campaign.yaml", "--container", image)
         assert f'--bind "$tmp" {written})' in (folder / "sine.sbatch").read_text()
 
 
@@ -102,7 +102,7 @@ def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_prin
     text = bbkb("kuberay", "campaign.yaml", "--image", "registry.example/bbkb:1", "--run", "first")
     file = folder / "first.kuberay.yaml"
     assert file.stat().st_mode & 0o777 == 0o600
-    secret = next(one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Secret")
+    secret = next(document for document in yaml.safe_load_all(file.read_text()) if document["kind"] == "Secret")
     assert len(secret["stringData"]["auth_token"]) == 64
     assert secret["stringData"]["auth_token"] not in text
 

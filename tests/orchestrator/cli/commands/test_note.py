@@ -49,24 +49,24 @@ def test_runs_are_found_by_the_tags_of_their_file_and_those_added_later(tmp_path
 
 
 def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path) -> None:
-    made = run(tmp_path, "one", note="is <b>lr</b> enough?")
-    output_of("note", made.folder, "looks noisy")
-    output_of("note", made.folder, "look at its log", "--trial", 1, "--tag", "odd")
-    printed = output_of("note", made.folder)
+    noted = run(tmp_path, "one", note="is <b>lr</b> enough?")
+    output_of("note", noted.folder, "looks noisy")
+    output_of("note", noted.folder, "look at its log", "--trial", 1, "--tag", "odd")
+    printed = output_of("note", noted.folder)
     assert "looks noisy" in printed
     assert "[odd] trial 1: look at its log" in printed
-    assert "looks noisy" not in output_of("note", made.folder, "--trial", 1)
-    page = render(load(made.folder)._history, "one")
+    assert "looks noisy" not in output_of("note", noted.folder, "--trial", 1)
+    page = render(load(noted.folder)._history, "one")
     for part in ("is &lt;b&gt;lr&lt;/b&gt; enough?", "looks noisy", "trial 1", "look at its log"):
         assert part in page
-    rows = list(csv.DictReader(io.StringIO(output_of("export", made.folder))))
+    rows = list(csv.DictReader(io.StringIO(output_of("export", noted.folder))))
     assert [(row["trial.tags"], row["trial.note"]) for row in rows] == [("", ""), ("odd", "look at its log"), ("", "")]
 
 
 def test_a_note_on_a_trial_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    made = run(tmp_path, "one")
+    noted = run(tmp_path, "one")
     with pytest.raises(UserError, match="one of the 3 trials"):
-        CliRunner().invoke(app, ["note", str(made.folder), "x", "--trial", "3"], catch_exceptions=False)
+        CliRunner().invoke(app, ["note", str(noted.folder), "x", "--trial", "3"], catch_exceptions=False)
 
 
 def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:

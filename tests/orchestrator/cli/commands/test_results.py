@@ -38,9 +38,9 @@ def output_of(*arguments: str, columns: int = 200) -> str:
 
 
 def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> None:
-    made = run(tmp_path, "one")
-    expected = dict(made.best.parameters)
-    folder = str(made.folder)
+    result = run(tmp_path, "one")
+    expected = dict(result.best.parameters)
+    folder = str(result.folder)
     assert yaml.safe_load(output_of("best", folder)) == expected
     assert json.loads(output_of("best", folder, "--format", "json")) == expected
     words = shlex.split(output_of("best", folder, "--format", "args"))
@@ -85,22 +85,22 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 
 def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
-    made = [run(tmp_path, "one"), run(tmp_path, "two")]
-    folders = [str(one.folder) for one in made]
+    results = [run(tmp_path, "one"), run(tmp_path, "two")]
+    folders = [str(result.folder) for result in results]
     output = output_of("compare", *folders)
-    assert all(f"{one.best.value:.6g}" in output for one in made)
+    assert all(f"{result.best.value:.6g}" in output for result in results)
     assert "…" not in output_of("compare", *folders, columns=50)
     assert "uniform" in output
     assert "it's" in output or "a model" in output
 
 
 def test_compared_runs_are_found_by_their_names_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run(tmp_path, "one")
+    result = run(tmp_path, "one")
     runs = tmp_path / "elsewhere" / "runs"
     runs.mkdir(parents=True)
-    (runs / made.folder.name).symlink_to(made.folder)
+    (runs / result.folder.name).symlink_to(result.folder)
     monkeypatch.chdir(runs.parent)
-    assert f"{made.best.value:.6g}" in output_of("compare", made.folder.name)
+    assert f"{result.best.value:.6g}" in output_of("compare", result.folder.name)
 
 
 @pytest.mark.parametrize("ending", [".html", ".png", ".svg"])
@@ -119,22 +119,22 @@ def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
 
 
 def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
-    made = run(tmp_path, "one")
+    result = run(tmp_path, "one")
     with pytest.raises(UserError, match=r"must end with \.html or one of \.png"):
-        CliRunner().invoke(app, ["compare", str(made.folder), "--picture", "x.gif"], catch_exceptions=False)
+        CliRunner().invoke(app, ["compare", str(result.folder), "--picture", "x.gif"], catch_exceptions=False)
 
 
 def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(tmp_path: Path) -> None:
-    made = run(tmp_path, "one")
-    places, values = best_steps(made._history)
+    result = run(tmp_path, "one")
+    places, values = best_steps(result._history)
     assert values == sorted(values)
-    assert values[-1] == made.best.value
+    assert values[-1] == result.best.value
     assert places[-1] == 5
 
 
 def test_a_list_of_runs_fits_into_80_columns(tmp_path: Path) -> None:
     goals = [{"metric": "value", "direction": "maximize"}, {"metric": "size", "direction": "minimize"}]
-    made = run(tmp_path, "classifier")
+    result = run(tmp_path, "classifier")
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     several = tune(
         lambda x: {"value": x, "size": x},
@@ -147,6 +147,6 @@ def test_a_list_of_runs_fits_into_80_columns(tmp_path: Path) -> None:
     )
     lines = output_of("list", str(tmp_path / "runs"), columns=80).splitlines()
     assert len(lines) == 3
-    assert made.folder.name in lines[1]
+    assert result.folder.name in lines[1]
     assert several.folder.name in lines[2]
     assert lines[2].rstrip().endswith("front of 5")

@@ -43,8 +43,8 @@ def test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_sto
     training(continued, None)
     for again, reported in zip(continued.points(), whole.points()[3:], strict=True):
         np.testing.assert_allclose(again[:2], reported[:2], rtol=1e-5)
-    kept = [path for path in (tmp_path / "stopped").iterdir() if path.name != "trainer"]
-    assert [path.name.partition(".")[0] for path in kept] == [f"step-{STEPS}"]
+    checkpoints = [path for path in (tmp_path / "stopped").iterdir() if path.name != "trainer"]
+    assert [path.name.partition(".")[0] for path in checkpoints] == [f"step-{STEPS}"]
 
 
 def test_without_a_report_the_same_training_prints_the_lines_of_a_command(

@@ -91,8 +91,8 @@ def run(tmp_path: Path, script: str, command: Sequence[str], *arguments: str) ->
 
 def check(printed: str, folder: Path) -> None:
     assert [int(step) for step in re.findall(r"^BBKB_REPORT (\d+) ", printed, re.MULTILINE)] == ALL
-    kept = [path.name.partition(".")[0] for path in folder.iterdir() if path.name != "trainer"]
-    assert kept == [f"step-{STEPS}"]
+    checkpoints = [path.name.partition(".")[0] for path in folder.iterdir() if path.name != "trainer"]
+    assert checkpoints == [f"step-{STEPS}"]
 
 
 @pytest.mark.thorough

@@ -67,8 +67,8 @@ def test_the_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_
         trial.save(writes(str(step)), step, ".json")
     (tmp_path / "draft-11.json").write_text("incomplete")
     (tmp_path / "output-1.txt").write_text("printed")
-    found = Trial(folder=tmp_path)
-    assert (found.checkpoint, found.step) == (tmp_path / "step-10.json", 10)
+    reopened = Trial(folder=tmp_path)
+    assert (reopened.checkpoint, reopened.step) == (tmp_path / "step-10.json", 10)
     assert (tmp_path / "step-10.json").read_text() == "10"
     assert {path.name for path in tmp_path.iterdir()} == {"step-10.json", "draft-11.json", "output-1.txt"}
 

@@ -24,7 +24,7 @@ from orchestrator.running.coordinator.remote import RemoteSession
 from orchestrator.running.coordinator.starting import (
     SESSIONS_WITHOUT_PROGRESS,
     check_progress,
-    ended_since,
+    ending_since,
     has_stop_request,
 )
 from orchestrator.session.assemble import build
@@ -71,9 +71,9 @@ CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="int
 
 def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own() -> None:
     log: list[Event] = [session_event(), CLOSED]
-    assert ended_since(log, 2) is None
-    assert ended_since([*log, session_event()], 2) is None
-    assert ended_since([*log, session_event(), CLOSED], 2) == ("interrupted", "interrupted")
+    assert ending_since(log, 2) is None
+    assert ending_since([*log, session_event()], 2) is None
+    assert ending_since([*log, session_event(), CLOSED], 2) == ("interrupted", "interrupted")
 
 
 def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evaluated() -> None:
@@ -98,14 +98,14 @@ def make(
     """Makes a run whose objective notes its executions; removes what is left of it on the
     cluster."""
     monkeypatch.chdir(tmp_path)
-    made: list[Run] = []
+    created: list[Run] = []
 
     def build_run(evaluations: int, seconds: float, kind: str = "actor") -> Run:
         write_campaign(tmp_path, evaluations, seconds, kind)
         settings = load(tmp_path / "campaign.yaml")
         parts = build(settings)
-        made.append(runs.create(settings, parts.problem.candidates, parts.description, None, "a test"))
-        return made[-1]
+        created.append(runs.create(settings, parts.problem.candidates, parts.description, None, "a test"))
+        return created[-1]
 
     yield build_run
     for named in ray.util.list_named_actors(all_namespaces=True):
@@ -143,14 +143,14 @@ def central_process() -> list[int]:
     """The central actor's process: the one of this test's cluster, whose token no other process
     has."""
     token = f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode()
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"ray::Orchestrator"):
-                found += [int(entry.name)] * (token in (entry / "environ").read_bytes())
+                processes += [int(entry.name)] * (token in (entry / "environ").read_bytes())
         except OSError:  # it ended meanwhile
             continue
-    return found
+    return processes
 
 
 def is_there(run: Run) -> bool:
@@ -270,8 +270,8 @@ def test_a_campaign_continues_when_its_driver_is_killed(
     write_campaign(tmp_path, 12, 0.5, kind)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--address", ray_cluster]
-    with (tmp_path / "said").open("wb") as said:
-        driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
+    with (tmp_path / "said").open("wb") as output:
+        driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
     try:
         wait_until(lambda: executions(tmp_path).total() >= 2)
     finally:

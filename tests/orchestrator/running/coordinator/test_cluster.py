@@ -83,10 +83,10 @@ disconnect(cluster)
 
 def run(script: str, *arguments: str, **environment: str) -> list[str]:
     """The lines `script` prints. Whatever else shows, on either stream, is a failure."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     result = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env={**kept, "PYTHONPATH": str(REPOSITORY), **environment},
+        env={**inherited, "PYTHONPATH": str(REPOSITORY), **environment},
         capture_output=True,
         text=True,
         timeout=240,
@@ -129,11 +129,11 @@ def test_the_settings_shipped_for_other_nodes_are_those_of_a_cluster_started_her
 
 @pytest.mark.thorough
 def test_the_users_environment_wins_over_ours_and_what_workers_print_is_bounded(short_folder: str) -> None:
-    said = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
-    lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **said)
+    settings = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
+    lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **settings)
     assert lines == ["1048576 1", "1234 5000 20000"]
-    kept = sum(file.stat().st_size for file in Path(short_folder).glob("**/worker-*.out*"))
-    assert 2**20 <= kept <= 4 * 2**20  # of 20 MiB that were printed
+    written_bytes = sum(file.stat().st_size for file in Path(short_folder).glob("**/worker-*.out*"))
+    assert 2**20 <= written_bytes <= 4 * 2**20  # of 20 MiB that were printed
 
 
 def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_cluster: str) -> None:

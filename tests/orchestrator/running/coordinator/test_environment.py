@@ -27,9 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def token_of_a_killed_process(folder: Path) -> Path:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     done = subprocess.run(
-        [sys.executable, "-c", MAKE], env={**kept, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MAKE], env={**inherited, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
     )
     return Path(done.stdout.strip())
 
@@ -37,10 +37,10 @@ def token_of_a_killed_process(folder: Path) -> Path:
 def test_the_token_of_a_process_that_was_killed_is_removed_by_the_next_one(folder: Path) -> None:
     token = token_of_a_killed_process(folder)
     assert token.is_file()
-    made = _token_file.__wrapped__()
+    new_token = _token_file.__wrapped__()
     assert not token.parent.exists()
-    assert made.is_file()
-    assert made.parent.stat().st_mode & 0o777 == 0o700
+    assert new_token.is_file()
+    assert new_token.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_token_that_a_running_process_names_is_kept(folder: Path) -> None:
