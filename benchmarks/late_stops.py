@@ -26,6 +26,7 @@ from orchestrator.campaign.state import CampaignState, is_running, stop_cause
 from orchestrator.campaign.training import StopCause
 from orchestrator.campaign.transitions import apply
 from orchestrator.session.assemble import build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 
@@ -90,7 +91,7 @@ def measure(folder: Path, rule: str, kind: str, seconds: float, workers: int, st
         }
     )
     parts = build(settings)
-    run = runs.create(settings, parts.problem.candidates, parts.description, None, "a benchmark")
+    run = runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "a benchmark")
     session = open_session(run, settings)
     session.run()
     events = list(run.events())

@@ -37,6 +37,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.session.assemble import build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -78,7 +79,8 @@ def measure(folder: Path, seconds: float, steady: int) -> Course:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         settings = _settings(folder, seconds)
         parts = build(settings)
-        run = runs.create(settings, parts.problem.candidates, parts.description, None, "a benchmark")
+        events = first_events(settings, parts.problem.candidates, parts.description)
+        run = runs.create(settings, events, "a benchmark")
         session = open_session(run, settings)
         thread = threading.Thread(target=session.run)
         thread.start()

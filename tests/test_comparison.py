@@ -114,7 +114,7 @@ SHOWN_BY = {
         "test_a_writer_that_was_fenced_off_stops_without_writing",
     ),
     "Retries by the kind of failure": (
-        "orchestrator/campaign/test_retries.py",
+        "orchestrator/campaign/test_rules.py",
         "test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so",
     ),
     "The search avoids a region whose evaluations fail": (

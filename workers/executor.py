@@ -1,6 +1,6 @@
 """The interface between decisions and evaluations. No type of Ray crosses it.
 
-Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
+Contract (`tests/workers/test_executor.py` runs it on every executor):
 
 * `submit` returns at once; every submitted attempt gets exactly one outcome from `next_outcomes`,
   whatever happens to the worker, the objective or the node. Submitting more than `slots` attempts

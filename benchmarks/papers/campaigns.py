@@ -8,8 +8,6 @@ again in another folder.
 
 import io
 import multiprocessing
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -25,7 +23,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.errors import CampaignError, RunError
 from orchestrator.running.launch import launch
-from orchestrator.session.assemble import build, existing
+from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.changes import differences
 from orchestrator.settings.file import read
 from orchestrator.settings.loading import from_mapping
@@ -188,11 +186,7 @@ def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Eve
         run = None
     if run is None:
         parts = build(settings)
-        optimum = parts.optimum(settings.objective.direction == "maximize")
-        existing_results, began = existing(settings, parts), shlex.join(sys.argv)
-        run = runs.create(
-            settings, parts.problem.candidates, parts.description, optimum, began, existing_results, parts.enqueued
-        )
+        run = create_run(settings, parts, existing(settings, parts))
     if not _is_finished(events):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":

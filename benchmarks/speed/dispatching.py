@@ -18,6 +18,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -47,7 +48,8 @@ def _settings(folder: Path, strategy: Answer, evaluations: int, workers: Mapping
 
 def _new_run(settings: Settings) -> runs.Run:
     parts = build(settings)
-    return runs.create(settings, parts.problem.candidates, parts.description, None, "benchmark", None)
+    events = first_events(settings, parts.problem.candidates, parts.description)
+    return runs.create(settings, events, "benchmark")
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.ask_tell.strategy import StrategyChoice
-from orchestrator.settings.strategies import dump_strategy, own_strategy, strategy_name
+from orchestrator.bandit.checks import check_class
+from orchestrator.settings.strategies import dump_strategy, strategy_name
 
 
 def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[str, object]:
@@ -30,10 +31,7 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
 def _reference(cls: type) -> str:
     """Name a strategy's class so that other processes can import it. Raises ValueError when they
     cannot, or it is none."""
-    try:
-        own_strategy(cls)
-    except ValueError as error:
-        raise ValueError(f"the strategy {cls.__qualname__} {error}") from error
+    check_class(cls, f"the strategy {cls.__qualname__} ")
     place = f"{cls.__module__}:{cls.__qualname__}"
     if "." in cls.__qualname__:
         raise ValueError(f"strategy must be a class of a module's top level, got {place}: move it there")

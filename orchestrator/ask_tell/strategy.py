@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
+from objectives.objective import ObjectiveError
+from objectives.reference import import_reference
 from orchestrator.ask_tell.checks import build_part, construct, look_up
+from orchestrator.bandit.checks import check_class
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import excerpt
@@ -12,7 +15,6 @@ from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.settings.strategies import own_strategy
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 
@@ -51,11 +53,12 @@ def _strategy_class(choice: str | type[Any]) -> type[Any]:
     ValueError when there is none."""
     if isinstance(choice, str) and ":" not in choice:
         return look_up(STRATEGIES, choice, "strategy")
+    if isinstance(choice, type):
+        return check_class(choice, f"the strategy {choice.__qualname__} ")
     try:
-        return own_strategy(choice)
-    except ValueError as error:
-        name = repr(choice) if isinstance(choice, str) else choice.__qualname__
-        raise ValueError(f"the strategy {name} {error}") from error
+        return check_class(import_reference(choice), f"the strategy {choice} ")
+    except ObjectiveError as error:
+        raise ValueError(f"strategy {error}") from error
 
 
 def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:

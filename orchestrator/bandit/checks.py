@@ -1,13 +1,16 @@
-"""Rules that strategies share: the ranges of their hyper-parameters, and when nothing may be
-chosen."""
+"""Rules that strategies share: the ranges of their hyper-parameters, the methods of a class, and when
+nothing may be chosen."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import is_dataclass
+from typing import Any, Protocol
 
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Wait
+
+METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")  # of a strategy
 
 
 class HasArms(Protocol):
@@ -26,6 +29,22 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
     """Raise ValueError, naming the field `name` and its value, unless the rule is met."""
     if not is_met:
         raise ValueError(f"strategy.{name} must be {rule}, got {excerpt(getattr(strategy, name))}")
+
+
+def check_class(value: object, prefix: str = "") -> type[Any]:
+    """Return `value`, a user's class of a strategy.
+
+    Raises ValueError, whose message begins with `prefix`, when it is no class, or no dataclass with
+    the methods of a strategy.
+    """
+    if not isinstance(value, type):
+        raise ValueError(f"{prefix}must name a class, it names {excerpt(value)}")
+    lacking = [method for method in METHODS if not callable(getattr(value, method, None))]
+    if lacking:
+        raise ValueError(f"{prefix}must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}")
+    if not is_dataclass(value):
+        raise ValueError(f"{prefix}must be a dataclass, whose fields are its options; add @dataclass to it")
+    return value
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:

@@ -15,11 +15,11 @@ from orchestrator.credentials import has_password, redact
 from orchestrator.display.live import assignments
 from orchestrator.display.terminal import say
 from orchestrator.session.assemble import Parts
+from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import BudgetSettings
-from orchestrator.store import runs
 from orchestrator.wording import duration, plural
 
 _SHOWN = 5  # number of configurations that are printed
@@ -142,13 +142,8 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
     """Return the arms that a run would evaluate first, at most one per worker, as it would."""
     problem = parts.problem
-    events = runs.first_events(
-        settings=settings,
-        candidates=problem.candidates,
-        objective=parts.description,
-        optimum=None,
-        existing=existing_results,
-        enqueued=parts.enqueued,
+    events = first_events(
+        settings, problem.candidates, parts.description, existing=existing_results, enqueued=parts.enqueued
     )
     progress = replay(problem, events)
     model, existing = progress.model, progress.campaign.existing_observations

@@ -35,6 +35,7 @@ from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
+from orchestrator.session.first_events import digest, first_events
 from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
@@ -44,7 +45,7 @@ from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import Heartbeat, Identity, take
-from orchestrator.store.runs import Run, digest, write_settings
+from orchestrator.store.runs import Run, write_settings
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -149,15 +150,10 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
-    return runs.create(
-        settings=settings,
-        candidates=parts.problem.candidates,
-        objective=parts.description,
-        optimum=parts.optimum(settings.objective.direction == "maximize"),
-        began=shlex.join(sys.argv),
-        existing=existing_results,
-        enqueued=parts.enqueued,
-    )
+    optimum = parts.optimum(settings.objective.direction == "maximize")
+    candidates, about = parts.problem.candidates, parts.description
+    events = first_events(settings, candidates, about, optimum, existing_results, parts.enqueued)
+    return runs.create(settings, events, began=shlex.join(sys.argv))
 
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:

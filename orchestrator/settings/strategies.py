@@ -8,6 +8,7 @@ from pathlib import Path
 
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
+from orchestrator.bandit.checks import check_class
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -18,7 +19,6 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
-METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")
 # methods that are not strategies here, or have another name → what to write
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
@@ -57,24 +57,15 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     return strategy
 
 
-def own_strategy(choice: str | type) -> type:
-    """Return the class of a user's own strategy: the class itself, or what `module:Name` names.
+def own_strategy(name: str) -> type:
+    """Return the class of a user's own strategy, which `module:Name` names.
 
-    Raises ValueError, whose message follows the strategy's name, when it cannot be imported or is no
-    dataclass with the methods of a strategy.
+    Raises ValueError, whose message follows the name, when it cannot be imported or is no strategy.
     """
     try:
-        cls = import_reference(choice) if isinstance(choice, str) else choice
+        return check_class(import_reference(name))
     except ObjectiveError as error:
         raise ValueError(f"cannot be imported: {error}") from error
-    if not isinstance(cls, type):
-        raise ValueError(f"must name a class, it names {excerpt(cls)}")
-    lacking = [method for method in METHODS if not callable(getattr(cls, method, None))]
-    if lacking:
-        raise ValueError(f"must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}")
-    if not dataclasses.is_dataclass(cls):
-        raise ValueError("must be a dataclass, whose fields are its options; add @dataclass to it")
-    return cls
 
 
 def strategy_name(cls: type) -> str:

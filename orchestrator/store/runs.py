@@ -13,7 +13,6 @@ The folder and its files are readable by their owner only, and hold no password.
 renamed.
 """
 
-import hashlib
 import json
 import os
 import platform
@@ -31,9 +30,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from objectives.objective import Candidates
 from orchestrator import credentials, files
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, Event, SessionOpened
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.file import Tree
@@ -120,22 +118,12 @@ class Run:
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
 
 
-def create(
-    settings: "Settings",
-    candidates: Candidates,
-    objective: str,
-    optimum: float | None,
-    began: str,
-    existing: ExistingTaken | None = None,
-    enqueued: Sequence[int] = (),
-) -> Run:
-    """Make the folder and the first events: the campaign's creation, what was known before it, and
-    its first trials.
+def create(settings: "Settings", first_events: Sequence[Event], began: str) -> Run:
+    """Make the folder of a new run, with the `first_events` of its log; `began`: the command line.
 
-    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms
-    that are evaluated first. Raises RunError or StoreError when log or files cannot be written, or
-    the run that `run` names exists already; nothing is left of a new folder then. A folder of that
-    name in which a process died before the first event was stored is used again.
+    Raises RunError or StoreError when log or files cannot be written, or the run that `run` names
+    exists already; nothing is left of a new folder then. A folder of that name in which a process
+    died before the first event was stored is used again.
     """
     if settings.run:
         folder, link = _folder_of(settings), Path(settings.runs, settings.run)
@@ -148,9 +136,7 @@ def create(
     run = Run(folder, _store_url(settings.store, folder))
     try:
         with run.store() as store:  # first: of two processes that begin the same run, the log decides
-            store.create(
-                run.name, first_events(settings, candidates, objective, optimum, existing=existing, enqueued=enqueued)
-            )
+            store.create(run.name, first_events)
         write_settings(run, settings)
         _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
     except BaseException:
@@ -158,29 +144,6 @@ def create(
             shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
         raise
     return run
-
-
-def first_events(
-    settings: "Settings",
-    candidates: Candidates,
-    objective: str,
-    optimum: float | None,
-    existing: ExistingTaken | None = None,
-    enqueued: Sequence[int] = (),
-) -> list[Event]:
-    """Return the first events of a new campaign; the arguments are those of `create`."""
-    created = CampaignCreated(
-        time=time.time(),
-        name=settings.name,
-        seed=settings.seed,
-        arms=len(candidates),
-        candidates_digest=digest(candidates),
-        objective=objective,
-        optimum=optimum,
-        settings=settings.resolved(),
-    )
-    before = [] if existing is None else [existing]
-    return [created, *before, *_choice_of_enqueued(created.time, candidates, enqueued)]
 
 
 def find(settings: "Settings") -> Run | None:
@@ -218,16 +181,6 @@ def check_writable(settings: "Settings") -> None:
         raise RunError(f"runs must be a folder that can be made and written, got {root}: {there} cannot be written")
     if settings.store != "sqlite":
         EventStore(settings.store).close()
-
-
-def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
-    """Return the choice of the enqueued `arms`; none without any."""
-    picks = tuple(
-        PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
-    )
-    reason, limit = "enqueued in the campaign file", len(picks)
-    event = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)
-    return [event] if picks else []
 
 
 def open_run(folder: Path, *, runs_it: bool = False) -> Run:
@@ -302,15 +255,6 @@ def _name_in_store(folder: Path) -> str:
     except (ValueError, AttributeError):
         return folder.name
     return name if isinstance(name, str) and name else folder.name
-
-
-def digest(candidates: Candidates) -> str:
-    """Return sha256 of features and parameters: equal for equal sets of candidates."""
-    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # not a copy as large as the candidates
-    for name, column in candidates.columns.items():
-        sha.update(name.encode())
-        sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())
-    return sha.hexdigest()
 
 
 def _folder_of(settings: "Settings") -> Path:

@@ -16,6 +16,7 @@ from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import OpenSession, build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.store import runs
 
 UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
@@ -57,7 +58,8 @@ def test_an_interrupted_run_continues_in_its_folder_to_the_same_end(request_: Re
     one_seed = replace(request_, seeds=1)
     settings = campaign(COMPARISON, GREEDY, 0, one_seed)
     parts = build(settings)
-    run = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
+    events = first_events(settings, parts.problem.candidates, parts.description, 1.0)
+    run = runs.create(settings, events, "test")
     sessions: list[OpenSession] = []
 
     def stop_after_two(status: Status) -> None:
@@ -116,7 +118,8 @@ def test_the_values_are_the_tables(request_: Request) -> None:
 def test_a_run_whose_course_in_time_matters_is_begun_anew_when_it_was_interrupted(request_: Request) -> None:
     settings = campaign(COMPARISON, GREEDY, 0, request_)
     parts = build(settings)
-    half = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
+    first = first_events(settings, parts.problem.candidates, parts.description, 1.0)
+    half = runs.create(settings, first, "test")
     events = finish_and_read(settings, is_resumed=False)
     assert len(half.events()) == 1
     assert [event.epoch for event in events if isinstance(event, SessionOpened)] == [1]

@@ -107,9 +107,9 @@ def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
 ) -> None:
     (tmp_path / "eager_search.py").write_text(
         "from dataclasses import dataclass\n"
-        "from bbkb.strategy import ModelFree, ModelFreeState\n"
+        "from orchestrator.bandit.strategies.uniform import Uniform\n"
         "@dataclass(frozen=True)\n"
-        "class Eager(ModelFree[ModelFreeState]):\n"
+        "class Eager(Uniform):\n"
         "    mode: str = 'async'\n"
         "    refresh_growth: float = 0.0\n"
     )

@@ -20,6 +20,7 @@ from orchestrator.errors import BbkbError
 from orchestrator.running import follow as following
 from orchestrator.running.follow import SessionEnd, follow
 from orchestrator.session.assemble import build
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.lease import Identity, take
 from orchestrator.store.runs import Run, create, open_run
@@ -215,7 +216,7 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_proce
     settings = from_mapping(
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
     )
-    run = create(settings, build(settings).problem.candidates, "", None, "test", None)
+    run = create(settings, first_events(settings, build(settings).problem.candidates, ""), "test")
     now, messages = [0.0], list[str]()
     with run.store() as store:
         gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number

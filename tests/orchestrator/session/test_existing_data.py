@@ -29,6 +29,7 @@ from orchestrator.campaign.events import (
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.existing_data import read
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 
@@ -182,7 +183,7 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
             "budget": {"evaluations": 3},
         }
     )
-    new_run = runs.create(settings, grid(), "", None, "")
+    new_run = runs.create(settings, first_events(settings, grid(), ""), "")
     with new_run.store() as store:
         store.claim(new_run.name, "test").append(evaluations(settings.resolved()) if events is None else events)
     return new_run

@@ -17,6 +17,7 @@ from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import Problem, Progress, advance, begin_progress
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping, load
@@ -59,7 +60,9 @@ def campaign(tmp_path: Path) -> Callable[..., Settings]:
 def run_session(settings: Settings) -> Run:
     """The run after one session."""
     parts = build(settings)
-    run = runs.create(settings, parts.problem.candidates, parts.description, None, "a test", None, parts.enqueued)
+    run = runs.create(
+        settings, first_events(settings, parts.problem.candidates, parts.description, enqueued=parts.enqueued), "a test"
+    )
     assert open_session(run, settings).run().outcome == "finished"
     return run
 

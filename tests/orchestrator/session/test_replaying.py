@@ -11,6 +11,7 @@ from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, Mo
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run, create
@@ -31,7 +32,7 @@ def run(tmp_path: Path, request: Any) -> Run:
         }
     )
     parts = build(settings)
-    created = create(settings, parts.problem.candidates, parts.description, None, "test", None)
+    created = create(settings, first_events(settings, parts.problem.candidates, parts.description), "test")
     open_session(created, settings).run()
     return created
 

@@ -11,6 +11,7 @@ import pytest
 from objectives.objective import Candidates
 from orchestrator.errors import RunError
 from orchestrator.session.assemble import build
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -41,21 +42,25 @@ def candidates(settings: Settings) -> Candidates:
     return build(settings).problem.candidates
 
 
+def start(settings: Settings, candidates: Candidates, began: str = "a test") -> runs.Run:
+    return runs.create(settings, first_events(settings, candidates, ""), began)
+
+
 def test_a_named_run_is_found_once_it_has_begun(settings: Settings, candidates: Candidates) -> None:
     assert runs.find(settings) is None
-    begun = runs.create(settings, candidates, "", None, "a test")
+    begun = start(settings, candidates)
     assert begun.folder == Path(settings.runs).resolve() / str(settings.run)
     assert runs.find(settings) == begun == runs.open_run(begun.folder)
     assert runs.find(change(settings, run=None)) is None
 
 
 def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidates) -> None:
-    runs.create(settings, candidates, "", None, "a test")
+    start(settings, candidates)
     begun = runs.find(settings)
     assert begun is not None
     before = begun.settings_file.read_bytes()
     with pytest.raises(RunError, match=r"is in .* already"):
-        runs.create(change(settings, seed=7), candidates, "", None, "a test")
+        start(change(settings, seed=7), candidates)
     assert begun.settings_file.read_bytes() == before
 
 
@@ -64,14 +69,14 @@ def test_a_folder_that_a_dead_process_left_without_a_log_is_used_again(
 ) -> None:
     (Path(settings.runs) / str(settings.run)).mkdir(parents=True)
     assert runs.find(settings) is None
-    assert len(runs.create(settings, candidates, "", None, "a test").events()) == 1
+    assert len(start(settings, candidates).events()) == 1
 
 
 def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
     settings: Settings, candidates: Candidates, tmp_path: Path, database_url: str
 ) -> None:
     settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
-    runs.create(settings, candidates, "", None, "a test")
+    start(settings, candidates)
     run = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
     assert run is not None
     assert run.folder == tmp_path / "elsewhere" / str(settings.run)
@@ -89,11 +94,11 @@ def test_a_run_begins_in_no_folder_that_a_link_leads_to(
     root.mkdir(exist_ok=True)
     (root / "one").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="one must not be a link"):
-        runs.create(named, candidates, "", None, "a test")
+        start(named, candidates)
     assert not list((tmp_path / "elsewhere").iterdir())
     (root / "two").symlink_to(root / "two")
     with pytest.raises(RunError, match="is a link to itself"):
-        runs.create(change(settings, run="two"), candidates, "", None, "a test")
+        start(change(settings, run="two"), candidates)
     with pytest.raises(RunError, match="is a link to itself"):
         runs.open_run(root / "two")
 
@@ -103,13 +108,13 @@ def test_a_folder_that_cannot_be_made_is_a_users_mistake(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot be made .*: set `runs:`"):
-        runs.create(change(settings, runs=str(tmp_path / "file")), candidates, "", None, "a test")
+        start(change(settings, runs=str(tmp_path / "file")), candidates)
 
 
 def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_made(
     settings: Settings, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = runs.create(change(settings, run=None), candidates, "", None, "a test")
+    begun = start(change(settings, run=None), candidates)
     assert stat.S_IMODE(begun.folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in begun.folder.iterdir()} == {0o600}
 
@@ -118,12 +123,12 @@ def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_m
 
     monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(RunError, match=r"cannot be written: No space left on device; free some space"):
-        runs.create(change(settings, run=None, name="other"), candidates, "", None, "a test")
+        start(change(settings, run=None, name="other"), candidates)
     assert [path.name for path in Path(settings.runs).iterdir()] == [begun.folder.name]
 
 
 def test_a_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
-    begun = runs.create(change(settings, run=None), candidates, "", None, "a test")
+    begun = start(change(settings, run=None), candidates)
     renamed = runs.open_run(begun.folder.rename(tmp_path / "renamed"))
     assert renamed.name == begun.name
     assert len(renamed.events()) == 1
@@ -133,7 +138,7 @@ def test_no_password_is_written_or_shown(settings: Settings, candidates: Candida
     complete = database_url.replace("postgresql://tester@", "postgresql://tester:hunter2@")
     with_password = change(settings, store=complete)
     begun = "bbkb run x.yaml --set store=postgresql://tester:hunter2@db/results"
-    run = runs.create(with_password, candidates, "", None, begun)
+    run = start(with_password, candidates, begun)
     written = [path.read_bytes() for path in run.folder.iterdir()]
     with run.store() as store:
         written += [row.body.encode() for row in store.rows(run.name, 0)]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from objectives.objective import Candidates
 from orchestrator.campaign.clock import Clock
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
 from orchestrator.session.assemble import open_session
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs, snapshots
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -106,8 +106,7 @@ def test_a_session_leaves_a_snapshot_of_its_end(tmp_path: Path) -> None:
     from orchestrator.session.assemble import build
 
     parts = build(settings)
-    candidates: Candidates = parts.problem.candidates
-    new_run = runs.create(settings, candidates, parts.description, None, "test", None)
+    new_run = runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "test")
     open_session(new_run, settings).run()
     events = new_run.events()
     with new_run.store() as store:

@@ -13,7 +13,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
 from orchestrator.bandit.start.coverage import ON_PLATEAU, PLATEAU, LevelPicker, is_coverage_due
-from orchestrator.bandit.start.levels import EACH, MOST_FAILED, NO_LEVEL, Levels
+from orchestrator.bandit.start.levels import EACH
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
@@ -27,7 +27,6 @@ SPACE: Space = {
 CANDIDATES = make_candidates(SPACE, 300)
 ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
 KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]
-LEVELS = Levels.of(ARMS.features, ARMS.layout)
 
 
 def strategy(**options: Any) -> BBKB:
@@ -47,37 +46,6 @@ def search(chooser: BBKB, count: int, open_pulls: int = 3) -> tuple[Any, list[Pi
         reward = None if KINDS[arm] == "b" else float(KINDS[arm] == "a") + float(CANDIDATES.columns["x"][arm]) / 10
         state = chooser.tell(state, [Observation(arm, reward)], rng)
     return state, picks
-
-
-def test_levels_are_those_of_the_choices_and_none_where_a_choice_does_not_exist() -> None:
-    assert KINDS.tolist() == [("a", "b", "c")[level] for level in LEVELS.of_arms[:, 0]]
-    expected = [NO_LEVEL if way is None else ("up", "down").index(way) for way in WAYS]
-    assert LEVELS.of_arms[:, 1].tolist() == expected
-
-
-def test_a_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
-    assert LEVELS.quotas[0].tolist() == [2 * EACH, 3 * EACH, 2 * EACH]
-    assert LEVELS.quotas[1].tolist() == [3 * EACH, 3 * EACH]
-
-
-def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
-    arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
-    by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
-    pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
-    lacking = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
-    assert set(KINDS[lacking].tolist()) == {"c"}
-    assert not np.isin(lacking, pulled).any()
-    enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
-    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
-
-
-def test_a_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
-    failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
-    others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
-    pulled = np.concatenate((failing, others))
-    eligible = np.setdiff1d(np.arange(len(KINDS)), pulled)
-    assert not len(LEVELS.lacking(pulled, failing, eligible))
-    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)].tolist()) == {"b"}
 
 
 def test_a_share_of_the_picks_is_for_coverage_and_half_of_them_on_a_plateau() -> None:

@@ -28,6 +28,7 @@ from orchestrator.running.coordinator.starting import (
     has_stop_request,
 )
 from orchestrator.session.assemble import build
+from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -104,7 +105,9 @@ def make(
         write_campaign(tmp_path, evaluations, seconds, kind)
         settings = load(tmp_path / "campaign.yaml")
         parts = build(settings)
-        created.append(runs.create(settings, parts.problem.candidates, parts.description, None, "a test"))
+        created.append(
+            runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "a test")
+        )
         return created[-1]
 
     yield build_run

@@ -1,0 +1,50 @@
+"""Levels of choices: their quotas, and which of them lack evaluations."""
+
+import numpy as np
+
+from objectives.parameters import Choice, Range, Space
+from objectives.sampling import make_candidates
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.start.levels import EACH, MOST_FAILED, NO_LEVEL, Levels
+
+SPACE: Space = {
+    "kind": Choice(("a", "b", "c")),
+    "x": Range(0.0, 1.0),
+    "b_y": Range(0.0, 1.0, when={"kind": "b"}),
+    "b_way": Choice(("up", "down"), when={"kind": "b"}),
+}
+CANDIDATES = make_candidates(SPACE, 300)
+ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
+KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]
+LEVELS = Levels.of(ARMS.features, ARMS.layout)
+
+
+def test_levels_are_those_of_the_choices_and_none_where_a_choice_does_not_exist() -> None:
+    assert KINDS.tolist() == [("a", "b", "c")[level] for level in LEVELS.of_arms[:, 0]]
+    expected = [NO_LEVEL if way is None else ("up", "down").index(way) for way in WAYS]
+    assert LEVELS.of_arms[:, 1].tolist() == expected
+
+
+def test_a_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
+    assert LEVELS.quotas[0].tolist() == [2 * EACH, 3 * EACH, 2 * EACH]
+    assert LEVELS.quotas[1].tolist() == [3 * EACH, 3 * EACH]
+
+
+def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
+    arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
+    by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
+    pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
+    lacking = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
+    assert set(KINDS[lacking].tolist()) == {"c"}
+    assert not np.isin(lacking, pulled).any()
+    enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
+    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
+
+
+def test_a_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
+    failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
+    others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
+    pulled = np.concatenate((failing, others))
+    eligible = np.setdiff1d(np.arange(len(KINDS)), pulled)
+    assert not len(LEVELS.lacking(pulled, failing, eligible))
+    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)].tolist()) == {"b"}

@@ -1,0 +1,107 @@
+"""Pictures of the landscape: importance, slices and contours of the model."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from objectives.parameters import Choice, Parameter, Range
+from orchestrator.api import tune
+from orchestrator.campaign.state import Totals
+from orchestrator.report.landscape import contours, landscape, slices
+from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_parameter() -> None:
+    pictures = {figure.name: figure for figure in landscape(fit_surrogate(SyntheticLog().history()), True)}
+    assert list(pictures) == ["importance", "slices", "contours"]
+    assert sorted(pictures["importance"].traces[0]["y"]) == ["activation", "batch_size", "dropout", "learning_rate"]
+    assert len({trace["xaxis"] for trace in pictures["slices"].traces}) == 4
+    assert "total Sobol index" in pictures["importance"].caption
+
+
+def test_nothing_is_drawn_between_values_without_an_order() -> None:
+    history = SyntheticLog(trials=120, failure_share=0.0).history()
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    choices = [place for place, dimension in enumerate(surrogate.dimensions) if dimension.is_choice]
+    assert [surrogate.dimensions[place].name for place in choices] == ["activation"]
+    order = [*choices, *(place for place in range(4) if place not in choices)]
+    panel = [trace for trace in slices(surrogate, order, True).traces if trace["xaxis"] == "x"]
+    assert [trace["mode"] for trace in panel] == ["markers", "markers"]
+    assert panel[1]["x"] == [0.0, 1.0, 2.0]
+    assert len(panel[1]["error_y"]["array"]) == 3
+    figure = contours(surrogate, order, True)
+    assert figure is not None
+    kinds = [trace["type"] for trace in figure.traces if "z" in trace]
+    assert kinds == ["heatmap", "heatmap", "contour"]  # the first two pairs have the choice
+
+
+def test_parameters_that_the_best_configuration_does_not_have_are_left_out(tmp_path: Path) -> None:
+    def value(kernel: str, c: float, gamma: float | None = None) -> float:
+        return c + (1.0 if gamma is None else gamma / 2.0)
+
+    space: dict[str, Parameter] = {
+        "kernel": Choice(("linear", "rbf")),
+        "gamma": Range(0.0, 1.0, when={"kernel": "rbf"}),
+        "c": Range(0.0, 1.0),
+    }
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    result = tune(value, space, evaluations=30, direction="maximize", progress=False, settings=settings)
+    surrogate = fit_surrogate(result._history)
+    assert surrogate is not None
+    assert surrogate.absent == ("gamma",)
+    pictures = {figure.name: figure for figure in landscape(surrogate, True)}
+    assert "gamma" in pictures["importance"].traces[0]["y"]
+    titles = [axis["title"]["text"] for name, axis in pictures["slices"].layout.items() if name.startswith("xaxis")]
+    assert sorted(titles) == ["c", "kernel"]
+    assert "The best configuration has no gamma." in pictures["slices"].caption
+    assert len([trace for trace in pictures["contours"].traces if "z" in trace]) == 1
+
+
+def test_slices_go_through_the_best_feasible_configuration() -> None:
+    history = SyntheticLog(trials=60, failure_share=0.0).history()
+    best = max(history.succeeded, key=history.worth)
+    best.is_feasible = False
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    place = history.succeeded.index(max(history.succeeded, key=history.worth))
+    assert surrogate.best.tolist() == surrogate.positions[place].tolist()
+    assert history.succeeded[place] is not best
+
+
+@pytest.mark.parametrize("trials", [60, MOST_RESULTS + 100])
+def test_slices_go_through_the_best_value_where_no_result_is_feasible(trials: int) -> None:
+    history = SyntheticLog(trials=trials, workers=16, failure_share=0.0, direction="minimize").history()
+    feasible = landscape(fit_surrogate(history), False)
+    for row in history.succeeded:
+        row.is_feasible = False
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    assert surrogate.values.min() == min(row.value or 0.0 for row in history.succeeded)
+    assert surrogate.best.tolist() == surrogate.positions[int(surrogate.values.argmin())].tolist()
+    text = "No result satisfies all constraints: the best configuration is the one with the best value."
+    pictures = {figure.name: figure.caption for figure in landscape(surrogate, False)}
+    assert text in pictures["slices"]
+    assert text in pictures["contours"]
+    assert not any(text in figure.caption for figure in feasible)
+
+
+def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
+    log = SyntheticLog(trials=60, failure_share=0.0)
+    history = log.history()
+    history.succeeded[10].value = -1e6
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    figure = slices(surrogate, [0, 1], is_maximized=True)
+    low, high = figure.layout["yaxis"]["range"]
+    assert -10 < low < high < 10
+    assert "Outlying values lie outside" in figure.caption
+
+
+def test_the_caption_says_that_stopped_trials_are_left_out() -> None:
+    history = SyntheticLog(trials=60, failure_share=0.0).history()
+    history.campaign = dataclasses.replace(history.campaign, totals=Totals(stopped=3))
+    pictures = {figure.name: figure for figure in landscape(fit_surrogate(history), True)}
+    assert "fitted to 60 results, without 3 trials that stopped early." in pictures["importance"].caption
