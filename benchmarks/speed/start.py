@@ -13,7 +13,7 @@ from benchmarks.speed.rows import Answer
 from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.store.runs import open_run
 
-_RAY_IS_UP = "evaluating on a local Ray"  # in a line that `bbkb run` prints
+RAY_IS_UP = "evaluating on a local Ray"  # in a line that `bbkb run` prints
 _OBJECTIVE = "import time\ndef wait(x):\n    time.sleep(5.0)\n    return x\n"  # longer than the others need to start
 _NEEDED = ["workers.on_ray.worker_actor", "objectives.external"]
 
@@ -54,23 +54,34 @@ def _actors(workers: int, modules: list[str]) -> list[float]:
 def _campaign(workers: int) -> list[float]:
     """The times (s) at which the first evaluations of a campaign began."""
     with TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {
-            "name": "start",
-            "objective": {"callable": f"{folder}/objective.py:wait"},
-            "space": {"x": {"low": 0.0, "high": 1.0}},
-            "strategy": {"name": "bbkb"},
-            "budget": {"evaluations": workers},
-            "workers": {"count": workers},
-            "runs": folder,
-            "run": "start",
-        }
-        (Path(folder) / "objective.py").write_text(_OBJECTIVE, encoding="utf-8")
-        file = Path(folder) / "campaign.yaml"
-        file.write_text(json.dumps(settings), encoding="utf-8")
-        command = [sys.executable, "-u", "-m", "orchestrator", "run", str(file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with begin_campaign(Path(folder), workers) as process:
             assert process.stdout is not None
-            is_up = next(time.time() for line in process.stdout if line.startswith(_RAY_IS_UP))
+            is_up = next(time.time() for line in process.stdout if line.startswith(RAY_IS_UP))
             process.stdout.read()
-        events = open_run(Path(folder) / "start").events()
-        return sorted(event.started - is_up for event in events if isinstance(event, TrialSucceeded))
+        return [start - is_up for start in begun_attempts(Path(folder))]
+
+
+def begin_campaign(folder: Path, workers: int) -> "subprocess.Popen[str]":
+    """Start `bbkb run` in `folder`, with an evaluation of five seconds for each worker."""
+    settings: dict[str, Any] = {
+        "name": "start",
+        "objective": {"callable": f"{folder}/objective.py:wait"},
+        "space": {"x": {"low": 0.0, "high": 1.0}},
+        "strategy": {"name": "bbkb"},
+        "budget": {"evaluations": workers},
+        "workers": {"count": workers},
+        "runs": str(folder),
+        "run": "start",
+    }
+    (folder / "objective.py").write_text(_OBJECTIVE, encoding="utf-8")
+    file = folder / "campaign.yaml"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-u", "-m", "orchestrator", "run", str(file)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def begun_attempts(folder: Path) -> list[float]:
+    """Return when each evaluation of the campaign in `folder` began, ascending, in seconds of the
+    clock."""
+    events = open_run(folder / "start").events()
+    return sorted(event.started for event in events if isinstance(event, TrialSucceeded))

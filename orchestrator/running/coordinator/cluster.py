@@ -31,6 +31,9 @@ from workers.on_ray.ray_settings import RAY_SETTINGS
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
+# Processes that Ray starts at the same time, for each core. With Ray's own 1, most workers start after the coordinator,
+# and take its processor time: a process that starts has a higher priority than Ray gives it later.
+_STARTS_PER_CORE = 4
 _KEPT: list["Cluster"] = []  # at most one: the local cluster that the last campaign of this process left
 _PACKAGES = ("objectives", "workers", "orchestrator")
 # Ray's settings, in the environment of this process and of what it starts, unless the user set
@@ -119,6 +122,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     cores = _cores()
     logical_cpus = _logical_cpus(workers, cpus)
     token = require_token()
+    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
     try:
         # None: with the dashboard, unless a busy machine is too slow for it
         context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)

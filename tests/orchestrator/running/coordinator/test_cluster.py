@@ -242,6 +242,22 @@ def test_a_dashboard_that_does_not_start_keeps_no_campaign_from_running(monkeypa
     assert any("dashboard did not start" in note for note in started.notes)
 
 
+@pytest.mark.parametrize(("said", "used"), [("", str(4 * cluster._cores())), ("1", "1")])
+@pytest.mark.usefixtures("without_connection")
+def test_processes_start_beside_each_other_unless_the_user_says_how_many(
+    said: str, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "RAY_worker_maximum_startup_concurrency"
+    monkeypatch.setenv(name, said)
+    if not said:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(cluster, "_init", lambda _name, **_options: None)
+    monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
+    monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
+    connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+    assert os.environ[name] == used
+
+
 @pytest.mark.usefixtures("without_connection")
 def test_a_mistake_of_our_own_while_ray_starts_is_none_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_name: str, **_: Any) -> None:
