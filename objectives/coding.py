@@ -222,8 +222,8 @@ def _digits(number: float) -> int:
 
 
 def _list_allowed(allowed: Sequence[Scalar]) -> str:
-    shown = ", ".join(map(repr, allowed[:8]))
-    return f"one of {shown}{', …' if len(allowed) > 8 else ''}"
+    first_values = ", ".join(map(repr, allowed[:8]))
+    return f"one of {first_values}{', …' if len(allowed) > 8 else ''}"
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:

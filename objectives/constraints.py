@@ -115,12 +115,12 @@ def order_parameters(space: Space) -> list[str]:
         space: parameters whose conditions name parameters of the space only.
     """
     names, place = list(space), {name: index for index, name in enumerate(space)}
-    needs = [{place[other] for other in names_in(conditions(parameter))} for parameter in space.values()]
+    needs = [{place[needed] for needed in names_in(conditions(parameter))} for parameter in space.values()]
     needed_by: dict[int, list[int]] = defaultdict(list)
-    for index, needed in enumerate(needs):
-        for other in needed:
-            needed_by[other].append(index)
-    missing = [len(needed) for needed in needs]
+    for index, needs_of_parameter in enumerate(needs):
+        for needed in needs_of_parameter:
+            needed_by[needed].append(index)
+    missing = [len(needs_of_parameter) for needs_of_parameter in needs]
     ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
     ordered: list[str] = []
     while ready:

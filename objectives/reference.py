@@ -125,8 +125,10 @@ def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
     top = name.partition(".")[0]
     imported = sys.modules.get(top)
     for folder in folders:
-        written = Path(folder, *name.split("."))
-        file = next((path for path in (written.with_suffix(".py"), written / "__init__.py") if path.is_file()), None)
+        module_path = Path(folder, *name.split("."))
+        file = next(
+            (path for path in (module_path.with_suffix(".py"), module_path / "__init__.py") if path.is_file()), None
+        )
         if imported is not None and file is not None and not _is_at(imported, Path(folder) / top):
             raise ObjectiveError(
                 f"{reference!r}: {top!r} in {Path(folder).resolve()} is hidden by another module of that name "

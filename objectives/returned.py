@@ -63,8 +63,8 @@ def as_number(value: object, origin: str) -> float:
     """Convert what `origin` returned to a float; raises InvalidValueError when it is no number."""
     number = number_of(value)
     if number is None:
-        got = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
-        raise InvalidValueError(f"{origin} must return a number, got {got}")
+        shown_value = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
+        raise InvalidValueError(f"{origin} must return a number, got {shown_value}")
     return number
 
 

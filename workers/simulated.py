@@ -154,13 +154,13 @@ class SimulatedExecutor:
         """Return the outcomes at this instant; reports that are due are delivered on the way."""
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
-            done = heapq.heappop(self._running)
-            report = self._next_report(done)
+            ending = heapq.heappop(self._running)
+            report = self._next_report(ending)
             if report is not None:
-                self._deliver(done, report)
+                self._deliver(ending, report)
             else:
-                heapq.heappush(self._idle, done.worker)
-                outcomes.append(done.outcome)
+                heapq.heappush(self._idle, ending.worker)
+                outcomes.append(ending.outcome)
         return outcomes
 
     def _next_report(self, entry: _VirtualAttempt) -> Reported | None:

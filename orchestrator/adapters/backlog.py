@@ -79,8 +79,8 @@ class Backlog:
                 self._optimizer.stop(result.configuration)
 
     def _propose(self) -> Configuration | None:
-        asked = self._optimizer.ask(1)
-        return asked[0] if asked else None
+        configurations = self._optimizer.ask(1)
+        return configurations[0] if configurations else None
 
     def _work(self) -> None:
         """Start the thread unless it is running."""

@@ -83,11 +83,11 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             optimizer = self._take_in(_whole(study), trial, search_space)
             if search_space.keys() & trial.system_attrs.get("fixed_params", {}).keys():
                 return {}  # an enqueued trial, which has its own values: taken in when they are known
-            asked = optimizer.ask(1, skip=self._choosing)
-            if not asked:  # the strategy waits for results, but a worker of Optuna cannot wait
+            configurations = optimizer.ask(1, skip=self._choosing)
+            if not configurations:  # the strategy waits for results, but a worker of Optuna cannot wait
                 return {}
-            self._open[trial.number] = asked[0]
-            return to_optuna(self._space, asked[0])  # in the order the optimizer knows
+            self._open[trial.number] = configurations[0]
+            return to_optuna(self._space, configurations[0])  # in the order the optimizer knows
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -46,9 +46,9 @@ def _is_fixed(array: NDArray[D]) -> bool:
         return False
 
 
-def same(one: "DataclassInstance", other: object) -> bool:
+def same(first: "DataclassInstance", second: object) -> bool:
     """Return whether two dataclass instances have the same type and equal fields and arrays."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    pairs = ((getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.compare)
+    pairs = ((getattr(first, f.name), getattr(second, f.name)) for f in fields(first) if f.compare)
     return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)

@@ -16,6 +16,7 @@ from orchestrator.history.rows import TrialRow
 from orchestrator.settings.imported import open_storage
 
 _TRIAL = "bbkb.trial"
+_ENDED = ("succeeded", "failed", "stopped")
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
@@ -39,14 +40,11 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
         )
     exported = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
     distributions = _distributions(history)
-    new = [row for row in history.trials if row.finished is not None and _is_over(row) and row.trial not in exported]
+    ended = [row for row in history.trials if row.finished is not None and row.status in _ENDED]
+    new = [row for row in ended if row.trial not in exported]
     metrics = [objective.metric for objective in history.goals.objectives]
     study.add_trials([_frozen(row, distributions, metrics) for row in new])
     return len(new)
-
-
-def _is_over(row: TrialRow) -> bool:
-    return row.status in ("succeeded", "failed", "stopped")
 
 
 def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> object:

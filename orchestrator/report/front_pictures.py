@@ -25,8 +25,8 @@ def fronts(history: History) -> list[Figure]:
 
 def _front(history: History, pair: tuple[int, int]) -> Figure:
     goals, members = history.goals, {member.trial for member in history.campaign.front.members}
-    shown = history.succeeded[-MANY_POINTS:]
-    dominated = [row for row in shown if row.trial not in members]
+    rows = history.succeeded[-MANY_POINTS:]
+    dominated = [row for row in rows if row.trial not in members]
     inside = [row for row in dominated if row.is_feasible is not False]
     outside = [row for row in dominated if row.is_feasible is False]
     traces = [_points(history, inside, pair, "evaluations", {"color": "--point", "size": 6, "opacity": 0.6})]
@@ -39,8 +39,8 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
     first, second = (goals.objectives[number] for number in pair)
     caption = f"{plural(len(members), 'result')} that no other result dominates"
     caption += " and that satisfy all constraints." if goals.constraints else "."
-    if len(history.succeeded) > len(shown):
-        caption += f" Of the others, the newest {len(shown):,} are drawn."
+    if len(history.succeeded) > len(rows):
+        caption += f" Of the others, the newest {len(rows):,} are drawn."
     return Figure(
         name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
         title=f"Front: {first.metric} and {second.metric}",

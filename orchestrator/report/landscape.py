@@ -64,19 +64,19 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
 
 def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure:
     """Return a panel for each parameter: results, and the model through the best configuration."""
-    shown = list(order[:_MOST_SLICES])
-    columns = min(3, len(shown))
-    lines = math.ceil(len(shown) / columns)
+    places = list(order[:_MOST_SLICES])
+    columns = min(3, len(places))
+    lines = math.ceil(len(places) / columns)
     traces: list[Spec] = []
     visible = visible_range(surrogate.values, surrogate.is_feasible, is_maximized)
     frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
-    for number, place in enumerate(shown):
+    for number, place in enumerate(places):
         traces += _slice(surrogate, place, number + 1)
         frame |= _panel(number, columns, lines, surrogate.dimensions[place])
         frame[f"yaxis{_suffix(number + 1)}"] |= {"title": None} if number % columns else {}
         frame[f"yaxis{_suffix(number + 1)}"] |= {} if visible is None else {"range": list(visible)}
     outside = "" if visible is None else " Outlying values lie outside: double-click to see all."
-    remark = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
+    remark = f" The {_MOST_SLICES} most important parameters." if len(order) > len(places) else ""
     if surrogate.absent:
         remark += f" The best configuration has no {', '.join(surrogate.absent)}."
     return Figure(

@@ -37,10 +37,10 @@ def importance_plot(history: History) -> "plotly.graph_objects.Figure":
     return _plotly_figure(history, importance(surrogate, shares, order), "")
 
 
-def _plotly_figure(history: History, figure: Figure | None, needed: str) -> "plotly.graph_objects.Figure":
+def _plotly_figure(history: History, figure: Figure | None, requirement: str) -> "plotly.graph_objects.Figure":
     """Convert a picture of the report, its colours those of the light scheme."""
     if figure is None:
-        raise RunError(f"this picture of {history.created.name} needs {needed}; there is none yet")
+        raise RunError(f"this picture of {history.created.name} needs {requirement}; there is none yet")
     import plotly.graph_objects  # it takes a quarter of a second
 
     title = {"title": {"text": figure.title}}

@@ -146,11 +146,11 @@ def trial_table(history: History) -> Spec:
     workers = history.settings.workers
     shares = [workers.share_of(row.parameters) for row in rows]
     least = {"machines": 1, "GPUs": 0}
-    taken: dict[str, list[float]] = {
+    amounts_of: dict[str, list[float]] = {
         "machines": [share.machines for share in shares],
         "GPUs": [share.machines * share.gpus for share in shares],
     }
-    amounts = {name: numbers for name, numbers in taken.items() if any(number > least[name] for number in numbers)}
+    amounts = {name: numbers for name, numbers in amounts_of.items() if any(number > least[name] for number in numbers)}
     after = [*amounts, "batch", "attempts", "started (s)", "seconds"]
     columns = [
         *({"name": printable(name), "kind": kind} for name, kind in before),

@@ -145,9 +145,9 @@ def simple_regret(history: History) -> Figure | None:
     )
     if regret[-1] == 0:
         caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
-    shown = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
-    yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(shown) > 2 else "D2")
-    return step_figure("simple-regret", "Simple regret", caption, shown, yaxis)
+    positive = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
+    yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(positive) > 2 else "D2")
+    return step_figure("simple-regret", "Simple regret", caption, positive, yaxis)
 
 
 def cumulative_regret(history: History) -> Figure | None:
@@ -176,12 +176,12 @@ def _decades(values: NDArray[np.float64]) -> float:
 
 def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
     """Return a step line of `values` (n,), one for each evaluation."""
-    shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
+    places = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",
         "mode": "lines" if len(values) > 1 else "markers",
-        "x": (shown + 1).tolist(),
-        "y": round_values(values[shown]),
+        "x": (places + 1).tolist(),
+        "y": round_values(values[places]),
         "hovertemplate": "after %{x} evaluations: <b>%{y}</b><extra></extra>",
         "line": {"color": "--accent", "width": 2, "shape": "hv"},
         "marker": {"color": "--accent"},

@@ -105,7 +105,7 @@ class Surrogate:
 
     def _predict_scores(self, positions: Floats) -> tuple[Floats, Floats]:
         """Return the mean (m,) at `positions` (m, p) in spreads, and kernel columns (n, m)."""
-        columns = self._kernel.cross(self._features, self._encode(positions))
+        columns = self._kernel.cross(self._features, _encode_positions(self.dimensions, positions))
         mean: Floats = self._mean + columns.T @ self._weights
         return mean, columns
 
@@ -133,9 +133,6 @@ class Surrogate:
 
     def _locate(self, shares: Floats) -> Floats:
         return np.stack([dimension.at(shares[:, place]) for place, dimension in enumerate(self.dimensions)], axis=1)
-
-    def _encode(self, positions: Floats) -> Floats:
-        return _encode_positions(self.dimensions, positions)
 
 
 def _latin_hypercube(points: int, dimensions: int) -> Floats:

@@ -75,23 +75,23 @@ def prepare(
     with old.store() as store:
         created, state = snapshots.current(old, store)
         now = status_of(created.name, state)
-        done = now.done
+        trials_done = now.done
         recorded = read_recorded(old.recorded_settings(store)).plain
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
-        check_budget(done, settings)
+        check_budget(trials_done, settings)
         find_free(store, old.name, say)  # before the workers are started
     if retried:
         build(settings)
         count, state = reopen(old, settings, retried)
-        done -= count
+        trials_done -= count
         say(f"failed trials to be evaluated again: {count}")
     ended = end_of(state, settings)
     if ended is not None:
         say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
         return ended
     parts = build(settings)  # raises its errors before anything starts
-    say(f"resuming {old.folder}: {_progress(done, now.steps, settings)}")
+    say(f"resuming {old.folder}: {_progress(trials_done, now.steps, settings)}")
     return settings, parts
 
 

@@ -182,8 +182,8 @@ def _short(value: object) -> object:
 
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     """Return results since `cursor`, or the thinned trace of all: `from` 0 replaces the page's."""
-    shown = 0 if cursor is None else feed.results_after(cursor)
-    new = history.succeeded[shown:] if len(history.succeeded) - shown <= MOST_NEW_POINTS else None
+    known_results = 0 if cursor is None else feed.results_after(cursor)
+    new = history.succeeded[known_results:] if len(history.succeeded) - known_results <= MOST_NEW_POINTS else None
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
     visible = visible_values(history)
     whole = {
@@ -192,9 +192,9 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
         "range": visible,
         "caption": best_caption(history, visible),
     }
-    if shown and new is not None:
-        points = [_point(shown + place, row) for place, row in enumerate(new, start=1)]
-        return {"from": shown, "points": points, **whole}
+    if known_results and new is not None:
+        points = [_point(known_results + place, row) for place, row in enumerate(new, start=1)]
+        return {"from": known_results, "points": points, **whole}
     points = [_point(point.place, point.item) for point in history.trace.points()]
     if len(points) > 1000:
         points = points[:: math.ceil(len(points) / 1000)]
@@ -269,13 +269,13 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
         listed = [row for _, row in ordered] + [row for cell, row in cells if cell is None]
     else:
         listed = rows[::-1] if is_descending else rows
-    shown = listed[page * _PAGE : last_row]
+    page_rows = listed[page * _PAGE : last_row]
     return {
         "total": len(rows),
         "page": page,
         "pages": math.ceil(len(rows) / _PAGE),
         "parameters": parameters,
-        "rows": [_table_row(history, row) for row in shown],
+        "rows": [_table_row(history, row) for row in page_rows],
     }
 
 

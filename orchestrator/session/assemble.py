@@ -151,8 +151,14 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
     Raises RunError or StoreError as `store.runs.create` does.
     """
     optimum = parts.optimum(settings.objective.direction == "maximize")
-    candidates, about = parts.problem.candidates, parts.description
-    events = first_events(settings, candidates, about, optimum, existing_results, parts.enqueued)
+    events = first_events(
+        settings,
+        parts.problem.candidates,
+        objective=parts.description,
+        optimum=optimum,
+        existing=existing_results,
+        enqueued=parts.enqueued,
+    )
     return runs.create(settings, events, began=shlex.join(sys.argv))
 
 

@@ -109,12 +109,12 @@ def _take(results: _Results, candidates: Candidates, direction: str, time: float
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
             f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
         )
-    taken = arms >= 0
+    is_candidate = arms >= 0
     event = ExistingTaken(
         time=time,
         source=results.source,
-        arms=tuple(arms[taken].tolist()),
-        values=tuple(results.values[taken].tolist()),
+        arms=tuple(arms[is_candidate].tolist()),
+        values=tuple(results.values[is_candidate].tolist()),
         unmatched=len(left_out),
         first_unmatched=results.wording(int(left_out[0])) if len(left_out) else "",
     )

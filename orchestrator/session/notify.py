@@ -100,7 +100,8 @@ class Notifier:
                 self._report_stall()
                 continue
             if event is None:
-                return self._report_end()
+                text = f"ended without an outcome, see run.log; {_summary(self._status())}"
+                return self._send(NotificationReason.ENDED, text)
             progressed = time.monotonic()
             self._note(event)
 
@@ -117,9 +118,6 @@ class Notifier:
         if self._stalls <= _MOST_STALLS:
             waited = duration(self._stall_seconds)
             self._send(NotificationReason.STALLED, f"no evaluation has ended for {waited}; {_summary(self._status())}")
-
-    def _report_end(self) -> None:
-        self._send(NotificationReason.ENDED, f"ended without an outcome, see run.log; {_summary(self._status())}")
 
     def _send(self, reason: NotificationReason, text: str) -> None:
         if reason in self._sent:

@@ -87,8 +87,8 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
     if campaign.existing_observations:
         model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
     else:
-        told = with_told_curves(problem, progress.model, campaign)
-        model = strategy.tell(told, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
+        with_curves = with_told_curves(problem, progress.model, campaign)
+        model = strategy.tell(with_curves, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
     ours = strategy.recorded(model)
     different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
     return f"{', '.join(different)} of the refreshed model differ" if different else ""

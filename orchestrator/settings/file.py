@@ -59,8 +59,8 @@ def read(path: Path) -> Document:
     origin = str(path)
     tree, places = _parse(_text(path), lambda line: f"{origin}:{line}")
     if not isinstance(tree, dict):
-        got = "nothing" if tree is None else f"a {_kind(tree)}"
-        raise ConfigError(f"{origin}: a campaign file must be a mapping (`key: value` lines), got {got}")
+        kind = "nothing" if tree is None else f"a {_kind(tree)}"
+        raise ConfigError(f"{origin}: a campaign file must be a mapping (`key: value` lines), got {kind}")
     return Document(tree, places, origin)
 
 
@@ -79,8 +79,8 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
         place = f"--set {one_line(redact(override), _OVERRIDE_SHOWN)}"
         keys, value, inner = _assignment(override, place)
         _assign(tree, keys, value, place)
-        for written in [written for written in places if written[: len(keys)] == keys]:
-            del places[written]
+        for keys_below in [keys_below for keys_below in places if keys_below[: len(keys)] == keys]:
+            del places[keys_below]
         places.update({keys[:length]: place for length in range(1, len(keys) + 1) if keys[:length] not in places})
         places.update({keys + below: place for below in inner})
     return Document(tree, places, document.origin)

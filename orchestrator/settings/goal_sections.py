@@ -129,9 +129,9 @@ def goal_problems(
 
 def _that_take_goals() -> list[str]:
     """Return the strategies that take goals with their default options."""
-    built = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
+    by_name = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
     return [
         name
-        for name, strategy_class in built.items()
+        for name, strategy_class in by_name.items()
         if isinstance(strategy_class, Multiobjective) and strategy_class.takes_goals
     ]

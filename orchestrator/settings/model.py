@@ -88,10 +88,6 @@ def _strategy(options: object, info: ValidationInfo) -> AnyStrategy:
     return build_strategy(options, folder_of(info))
 
 
-def _default_strategy() -> AnyStrategy:
-    return build_strategy({})
-
-
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     """Return the plain values with `space`'s ConfigSpace file read into `space` and `forbid`."""
     file = tree.get("space") if isinstance(tree, Mapping) else None
@@ -161,7 +157,7 @@ class Settings(Section):
         "objective may be another one: no value of theirs is learned.",
     )
     strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
-        default_factory=_default_strategy, description="The algorithm that chooses, with its options."
+        default_factory=lambda: build_strategy({}), description="The algorithm that chooses, with its options."
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")

@@ -79,7 +79,7 @@ def build(cls: type, options: Tree) -> Any:
         except ValidationError as error:
             problems += [problem.below(key) for problem in describe(error, options[key])]
     try:
-        built = whole.validate_python(values)
+        instance = whole.validate_python(values)
     except ValidationError as error:
         # a part that could not be built is missing here, and reported already
         named = set(options) - set(values)
@@ -90,7 +90,7 @@ def build(cls: type, options: Tree) -> Any:
         raise ValueError(str(error)) from error
     if problems:
         raise failure(problems)
-    return built
+    return instance
 
 
 def find_options(name: str) -> type[ObjectiveOptions]:

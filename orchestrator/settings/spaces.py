@@ -41,15 +41,15 @@ def build_space(space: object) -> dict[str, Parameter]:
     parameters: dict[str, Parameter] = {}
     keys: dict[str, str] = {}  # name of a parameter → its key in the space, which differs where a block is repeated
     problems: list[Refusal] = []
-    written = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
-    for name, options in written.items():
+    entries = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
+    for name, options in entries.items():
         if not _NAME.match(name):
             problems.append(
                 Refusal((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
             )
         try:
             if isinstance(options, Mapping) and REPEAT in options:
-                added = _repeat_block(name, options, written)
+                added = _repeat_block(name, options, entries)
             else:
                 added = {name: _build_parameter(options)}
         except ValidationError as error:

@@ -93,7 +93,8 @@ class EventStore:
             bring_up_to_date(connection)  # a database of an older version lacks some
             connection.execute(HOLDERS.delete().where(HOLDERS.c.campaign == campaign))
             holding = Holding(row.epoch, holder, identity, now, now)
-            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **_columns(holding)})
+            columns = {name: getattr(holding, name) for name in Holding.__slots__}
+            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **columns})
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def holding(self, campaign: str) -> Holding:
@@ -421,7 +422,3 @@ class Writer:
     def release(self) -> None:
         """Release the claim, so the next session need not check on this one. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)
-
-
-def _columns(holding: Holding) -> dict[str, object]:
-    return {name: getattr(holding, name) for name in Holding.__slots__}

@@ -218,19 +218,19 @@ class Heartbeat:
     def _live(self) -> None:
         while not self._is_over.wait(self._period_seconds):
             try:
-                asked = self._writer.beat()
+                stop = self._writer.beat()
             except FencedError:
                 self._request_stop("now")
                 return
             except StoreError:
                 continue  # the loop uses the same store, and decides whether to wait for it
-            self._request_stop(asked)
+            self._request_stop(stop)
 
-    def _request_stop(self, asked: Stop) -> None:
+    def _request_stop(self, stop: Stop) -> None:
         with self._lock:
-            if asked and asked != self._asked:
-                self._asked = asked
-                self._stop(asked == "now")
+            if stop and stop != self._asked:
+                self._asked = stop
+                self._stop(stop == "now")
 
 
 def _stat(pid: int) -> tuple[str, str]:

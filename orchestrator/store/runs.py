@@ -246,8 +246,8 @@ def _write(path: Path, text: str) -> None:
 def _name_in_store(folder: Path) -> str:
     """Return the campaign's name, which a renamed folder keeps; older runs: the folder's."""
     try:
-        written = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
-        name = json.loads(written).get("campaign")
+        provenance = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
+        name = json.loads(provenance).get("campaign")
     except FileNotFoundError:
         return folder.name
     except OSError as error:
@@ -330,5 +330,5 @@ def _git_commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+    process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return process.stdout.strip()

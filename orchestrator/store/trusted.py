@@ -54,16 +54,16 @@ def refusal(url: str, folder: Path) -> str:
     """
     if is_trusted(url):
         return ""
-    shown = credentials.redact(url)
+    redacted = credentials.redact(url)
     remedy = f"if you know this database, allow it by `bbkb store trust {folder}`"
     if credentials.has_variables(url):
         return (
-            f"the campaign file in {folder} names the store {shown}, which you have not used, and reading it would "
+            f"the campaign file in {folder} names the store {redacted}, which you have not used, and reading it would "
             f"send environment variables there: {remedy}"
         )
     if not is_own(folder):
         return (
-            f"{folder} is another user's, and its campaign file names the store {shown}, which you have not used: "
+            f"{folder} is another user's, and its campaign file names the store {redacted}, which you have not used: "
             f"{remedy}"
         )
     return ""

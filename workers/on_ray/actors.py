@@ -245,10 +245,10 @@ class WorkerPool:
         return self._make_worker(memory, share)
 
     def _make_worker(self, memory: int | None, share: Share) -> _Worker:
-        used = {worker.name for worker in (*self._busy.values(), *self._idle)}
+        names = {worker.name for worker in (*self._busy.values(), *self._idle)}
         for number in itertools.count(1):
             name = f"{title_of(self._placing.campaign)}{number}"
-            if name in used:
+            if name in names:
                 continue
             group = None
             try:

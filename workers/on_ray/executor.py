@@ -291,9 +291,9 @@ class RayExecutor:
             self._start()
         elif isinstance(result, RayError):
             self._nodes.look_next_time()  # its node may be lost, with its places
-            written = self._written_outcome(attempt, result)
+            outcome = self._written_outcome(attempt, result)
             self._leave(reference, is_well=False)
-            self._end_attempt(reference, written or self._loss(attempt, result))
+            self._end_attempt(reference, outcome or self._loss(attempt, result))
         elif result is None:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:

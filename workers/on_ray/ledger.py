@@ -47,10 +47,10 @@ class Ledger:
 
     def read(self, trial: int, attempt: int) -> HeldAttempt | RefusedAttempt | Outcome | None:
         """Return what is written of this attempt."""
-        written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
-        if written is None:
+        stored = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
+        if stored is None:
             return None
-        entry: HeldAttempt | RefusedAttempt | Outcome = pickle.loads(written)
+        entry: HeldAttempt | RefusedAttempt | Outcome = pickle.loads(stored)
         return entry
 
     def forget(self, trial: int, attempt: int) -> None:

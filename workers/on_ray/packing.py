@@ -108,12 +108,12 @@ def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
 def _put(rooms: list[_Room], need: Need) -> bool:
     """Put all parts of an evaluation, and tell whether they fitted."""
     part = replace(need, machines=1)
-    used: list[_Room] = []
+    filled: list[_Room] = []
     for _ in range(need.machines):
         free = [
             room
             for room in rooms
-            if room.copies(part) > 0 and not (need.is_spread and any(room is taken for taken in used))
+            if room.copies(part) > 0 and not (need.is_spread and any(room is room_before for room_before in filled))
         ]
         if not free:
             return False
@@ -121,7 +121,7 @@ def _put(rooms: list[_Room], need: Need) -> bool:
         # number of nodes
         room = max(free, key=lambda node: node.copies(part)) if need.machines > 1 else free[0]
         room.take(part)
-        used.append(room)
+        filled.append(room)
     return True
 
 

@@ -163,8 +163,8 @@ class ReportReceiver:
         self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
         values: list[IntermediateValue] = []
         for key in sorted(self._taken, key=_numbers):
-            written, (trial, attempt, _) = _internal_kv_get(key, namespace=NAMESPACE), _numbers(key)
-            points: tuple[Reported, ...] = () if written is None else pickle.loads(written)
+            stored, (trial, attempt, _) = _internal_kv_get(key, namespace=NAMESPACE), _numbers(key)
+            points: tuple[Reported, ...] = () if stored is None else pickle.loads(stored)
             values += [IntermediateValue(trial, attempt, reported) for reported in points]
         if values:
             self._last_entry = self._began

@@ -119,8 +119,8 @@ def chosen_for_fit(scores: Floats) -> Indices:
         return np.arange(len(scores))
     descending = np.argsort(-scores, kind="stable")
     best = MOST_ARMS // 4
-    others = np.linspace(best, len(scores) - 1, MOST_ARMS - best).astype(np.intp)
-    return np.sort(descending[np.concatenate((np.arange(best), others))])
+    rest_evenly = np.linspace(best, len(scores) - 1, MOST_ARMS - best).astype(np.intp)
+    return np.sort(descending[np.concatenate((np.arange(best), rest_evenly))])
 
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:

@@ -180,7 +180,7 @@ class LazyQueue:
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._remaining = scored, remaining
-        self._excluded = _scored_but_blocked(scored, blocked)
+        self._excluded = np.intersect1d(scored.arms, blocked)  # their scores are known all the same
         self._pending = scored.arms  # looked at before
         self._near = BoundedSet()
 
@@ -249,11 +249,6 @@ def largest(bounds: Floats, count: int) -> Indices:
     """Return positions of the `count` largest bounds, as far as they are not −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
     return order[bounds[order] > -np.inf]
-
-
-def _scored_but_blocked(scored: ScoredArms, blocked: Indices) -> Indices:
-    """Return the blocked arms whose scores are known all the same."""
-    return np.intersect1d(scored.arms, blocked)
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:

@@ -153,10 +153,10 @@ class KernelColumns:
                 self._panels[number][part, place[of_panel]] = cross
 
     def _free_slot(self) -> int:
-        used = len(self._slots)
-        if used == self.capacity:
+        count = len(self._slots)
+        if count == self.capacity:
             self._recent = []  # they may lie there no longer
             return self._slots.pop(next(iter(self._slots)))
-        if used == WIDTH * len(self._panels):  # zeros: `dot` reads columns that are not filled yet
-            self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - used))))
-        return used
+        if count == WIDTH * len(self._panels):  # zeros: `dot` reads columns that are not filled yet
+            self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - count))))
+        return count

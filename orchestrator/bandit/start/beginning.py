@@ -22,8 +22,8 @@ def features_and_layout(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | P
     """Return features and layout of `arms`. Raises ValueError on an array that is not allowed."""
     if isinstance(arms, PlacedArms):
         return arms, None
-    both = arms if isinstance(arms, Arms) else Arms.of(arms)
-    return both.features, both.layout
+    checked = arms if isinstance(arms, Arms) else Arms.of(arms)
+    return checked.features, checked.layout
 
 
 def begin_state(

@@ -149,8 +149,8 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
     order = np.random.default_rng(seed).permutation(len(state.model.arms))
     if layout is not None and layout.is_sequence:
         order = np.arange(len(order))
-    used = np.concatenate((state.blocked_arms(pending), np.array(pending, np.intp)))
-    unused: list[int] = order[~np.isin(order, used)][:count].tolist()
+    blocked = np.concatenate((state.blocked_arms(pending), np.array(pending, np.intp)))
+    unused: list[int] = order[~np.isin(order, blocked)][:count].tolist()
     return unused
 
 

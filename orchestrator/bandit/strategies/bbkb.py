@@ -193,20 +193,20 @@ class BBKB(SparseStrategy[SparseState]):
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         places = places_left(state, pending) if self.verify else 0
-        workspace, left = self._workspace(state, pending, explores_places=places > 0), state.picks_left(pending, limit)
+        workspace, count = self._workspace(state, pending, explores_places=places > 0), state.picks_left(pending, limit)
         verdict = workspace.drift.decide()
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
         prospect: Prospect | None = None
         paused = self._paused_trials(state, pending)
-        while len(picks) < left and verdict is Verdict.OPEN:
+        while len(picks) < count and verdict is Verdict.OPEN:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            other, reason = self._other_arm(state, workspace)
-            top = workspace.queue.top() if other is None else other
+            other_arm, reason = self._other_arm(state, workspace)
+            top = workspace.queue.top() if other_arm is None else other_arm
             continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
             if prospect is None and continued is None and state.has_prospect:
-                prospect = self._prospect(state, workspace, top if other is None else workspace.queue.top())
+                prospect = self._prospect(state, workspace, top if other_arm is None else workspace.queue.top())
             pick = workspace.append(top if continued is None else continued.arm)
             if continued is not None:
                 pick = replace(pick, trial=continued.trial)
@@ -220,11 +220,14 @@ class BBKB(SparseStrategy[SparseState]):
             if workspace.explores_places and not places:
                 break
         self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.explores_places), workspace)
-        chosen = Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
-        if verdict is not Verdict.OPEN or len(picks) == left:
-            return chosen
-        rest = self._choose(state, (*pending, *(pick.arm for pick in picks)), left - len(picks))  # by the model alone
-        return replace(rest, picks=(*picks, *rest.picks), prospect=prospect) if isinstance(rest, Choose) else chosen
+        decision = Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
+        if verdict is not Verdict.OPEN or len(picks) == count:
+            return decision
+        # the others by the model alone
+        further = self._choose(state, (*pending, *(pick.arm for pick in picks)), count - len(picks))
+        if not isinstance(further, Choose):
+            return decision
+        return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
     def _other_arm(self, state: SparseState, workspace: "_Workspace") -> tuple[int | None, str]:
         """Return the arm that the next pick takes in place of that of the largest bound, and the

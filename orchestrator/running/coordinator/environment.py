@@ -39,13 +39,13 @@ def require_token() -> Path | None:
 
 def _remove_leftovers() -> None:
     """Remove the folders of processes that were killed, and whose Ray has ended, too."""
-    here, used = Identity.of_this_process().space, _named_tokens()
+    here, named = Identity.of_this_process().space, _named_tokens()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))
         except OSError:  # another user's, or one that is being made
             continue
-        if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in used:
+        if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in named:
             shutil.rmtree(folder, ignore_errors=True)
 
 

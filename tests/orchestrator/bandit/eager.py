@@ -22,7 +22,7 @@ class EagerQueue:
     """Evaluates every arm from the start; those `blocked` are never returned."""
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
-        self._scored, self._excluded = scored, argmax_queue._scored_but_blocked(scored, blocked)
+        self._scored, self._excluded = scored, np.intersect1d(scored.arms, blocked)
         while remaining.top > -np.inf:
             arms, _, _ = remaining.take(-np.inf, FIRST_NEAR)
             scored.enter(arms[np.isin(arms, scored.arms, invert=True)])
