@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.curves.network import NETWORK, NETWORK_SPACE, NetworkTrainings
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.early_stopping.curves import EPOCHS, TRAININGS, load_curves
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
@@ -133,10 +134,14 @@ def load_cells(source: DataSource) -> CurveProblem:
 
 
 def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProblem:
-    """The curves of `benchmarks.early_stopping`, stored in `folder`; those that are missing are
-    trained first."""
-    training, curves = TRAININGS[name](), load_curves(name, folder, say)
-    space: Space = dict(training.grid)
+    """The curves of `benchmarks.early_stopping`, or those of `network`, stored in `folder`; those that
+    are missing are trained first."""
+    if name == NETWORK:
+        curves = load_curves(name, folder, say, NetworkTrainings())
+        space: Space = dict(NETWORK_SPACE)
+    else:
+        curves = load_curves(name, folder, say)
+        space = dict(TRAININGS[name]().grid)
     columns: dict[str, Any] = {column: np.array([curve.configuration[column] for curve in curves]) for column in space}
     values = np.array([curve.accuracies for curve in curves])
     seconds = np.repeat([[curve.seconds / EPOCHS] for curve in curves], EPOCHS, axis=1)

@@ -34,6 +34,15 @@ class Options(Protocol):
     def load(self, source: DataSource) -> Objective: ...
 
 
+class Trainings(Protocol):
+    """Configurations, and the objective that trains them."""
+
+    @property
+    def options(self) -> Options: ...
+
+    def configurations(self) -> list[Configuration]: ...
+
+
 @dataclass(frozen=True)
 class Training:
     """A grid of configurations, and the objective that trains them."""
@@ -89,13 +98,15 @@ def cnn() -> Training:
 TRAININGS: Mapping[str, Callable[[], Training]] = {"softmax": softmax, "cnn": cnn}
 
 
-def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[LearningCurve]:
-    """The curves of TRAININGS[name], in the order of its grid; those that are missing in `folder`
-    are trained first.
+def load_curves(
+    name: str, folder: Path, say: Callable[[str], None], training: Trainings | None = None
+) -> list[LearningCurve]:
+    """The curves of `training`, or else of TRAININGS[name], in the order of its configurations; those
+    that are missing in the file `name` in `folder` are trained first.
 
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """
-    training, path = TRAININGS[name](), folder / f"{name}.jsonl"
+    training, path = training or TRAININGS[name](), folder / f"{name}.jsonl"
     by_key = {key_of(curve.configuration): curve for curve in _read(path)}
     configurations = training.configurations()
     missing = [(number, trained) for number, trained in enumerate(configurations) if key_of(trained) not in by_key]

@@ -2,6 +2,7 @@
 all its outputs."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from objectives.objective import Report
 from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
 from orchestrator.campaign.event_json import body_of
@@ -43,10 +45,19 @@ def train(x: float, y: float) -> dict[str, float]:
     return {"accuracy": 1 - (x - 0.7) ** 2 - (y - 0.3) ** 2, "size": x + y, "memory": 2 * x}
 
 
-def run_campaign(folder: Path, evaluations: int = 40, **goals: Any) -> Result:
+def train_and_report(x: float, y: float, report: Report) -> dict[str, float]:
+    metrics = train(x, y)
+    for step in (1, 2, 4):
+        report(metrics["accuracy"] * step / 4, step=step)
+    return metrics
+
+
+def run_campaign(
+    folder: Path, evaluations: int = 40, function: Callable[..., dict[str, float]] = train, **goals: Any
+) -> Result:
     settings = {"runs": str(folder), "workers": {"executor": "simulated"}, "seed": 3}
     return tune(
-        train,
+        function,
         SPACE,
         evaluations=evaluations,
         workers=4,
@@ -204,6 +215,13 @@ def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
     assert "metrics" not in json.loads(body_of(succeeded))
     assert result._history.status().goals is None
     assert result.front == [result.best]
+
+
+def test_reports_of_the_first_objective_are_shown_and_change_no_pick(result: Result, tmp_path: Path) -> None:
+    reported = run_campaign(tmp_path, function=train_and_report, objectives=OBJECTIVES, constraints=CONSTRAINTS)
+    assert [(row["x"], row["y"]) for row in reported.rows()] == [(row["x"], row["y"]) for row in result.rows()]
+    ends = [row["value"] for row in reported.rows(reports=True) if row["step"] == 4]
+    assert ends == [row["value"] for row in reported.rows()]
 
 
 def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_best(tmp_path: Path) -> None:
