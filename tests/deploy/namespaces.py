@@ -70,10 +70,10 @@ class Machines:
         binds = "".join(f"mount --bind {at} {to}; " for at, to in pairs)
         # bash stays the first process there: it waits for orphans, which some daemons do not
         script = f"hostname {name}; {binds}{command} & wait $!"
-        own = ["unshare", "-u", "-m", "-p", "-f", "--kill-child", "--mount-proc", "bash", "-c", script]
+        unshared = ["unshare", "-u", "-m", "-p", "-f", "--kill-child", "--mount-proc", "bash", "-c", script]
         with (self._folder / f"{name}.out").open("ab") as output:
             process = subprocess.Popen(
-                [*self.inside(name), *own],
+                [*self.inside(name), *unshared],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

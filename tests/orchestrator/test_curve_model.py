@@ -59,14 +59,14 @@ SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
 
 
 def run(tmp_path: Path, **sections: Any) -> Result:
-    made = {
+    settings = {
         "workers": {"executor": "inline"},
         "runs": str(tmp_path / "runs"),
         "early_stopping": RULE,
         "budget": {"steps": 20 * STEPS},
         **sections,
     }
-    return tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=made)
+    return tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
 
 
 def problem_of(opened: Run) -> Problem:
@@ -140,9 +140,9 @@ def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path)
     for event in open_run(result.folder).events():
         if isinstance(event, ModelRefreshed):
             forecasts.update({forecast.trial: forecast for forecast in event.forecasts})
-    known = [(one, final[trial]) for trial, one in forecasts.items() if trial in final]
-    inside = [one.low <= value <= one.high for one, value in known]
-    assert not known or sum(inside) >= 0.8 * len(inside)
+    ended = [(one, final[trial]) for trial, one in forecasts.items() if trial in final]
+    inside = [one.low <= value <= one.high for one, value in ended]
+    assert not ended or sum(inside) >= 0.8 * len(inside)
 
 
 @pytest.mark.parametrize("continues", [False, None])
@@ -154,8 +154,8 @@ def test_without_a_folder_a_stopped_trial_begins_anew_or_is_over(tmp_path: Path,
         return -0.5 * distance
 
     rule = {**RULE, "continue": continues}
-    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
-    result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=made)
+    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
+    result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=settings)
     events = list(open_run(result.folder).events())
     assert any(isinstance(event, TrialStopped) for event in events)
     reasons = {event.reason for event in events if isinstance(event, TrialsContinued)}

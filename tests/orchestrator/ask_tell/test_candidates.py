@@ -50,8 +50,8 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
         run: list[list[int]] = []
         for _ in range(5):
             batch = search.ask(piece)
-            while piece and (more := search.ask(piece)).size:
-                batch = np.concatenate((batch, more))
+            while piece and (next_arms := search.ask(piece)).size:
+                batch = np.concatenate((batch, next_arms))
             run.append(batch.tolist())
             search.tell(batch, target(batch))
         runs.append(run)
@@ -226,8 +226,8 @@ def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path:
     for _ in range(3):
         asked = search.ask(3)
         assert loaded.ask(3).tolist() == asked.tolist()
-        for one in (search, loaded):
-            one.tell(asked, target(asked))
+        for optimizer in (search, loaded):
+            optimizer.tell(asked, target(asked))
 
 
 def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tmp_path: Path) -> None:
@@ -293,15 +293,15 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
     if by_tell:
         search.tell(arms, rewards)
     search.save(tmp_path / "search.json")
-    for one in (search, CandidateOptimizer.load(tmp_path / "search.json")):
-        one.ask(1)
-        assert one._state.pulls.counts[3] == 3
-        assert not one._state.pulls.looks_deterministic
+    for optimizer in (search, CandidateOptimizer.load(tmp_path / "search.json")):
+        optimizer.ask(1)
+        assert optimizer._state.pulls.counts[3] == 3
+        assert not optimizer._state.pulls.looks_deterministic
         for _ in range(3):
-            one.expect([3])
-            one.tell([3], [0.5])
-        one.ask(1)
-        assert one._state.pulls.looks_deterministic
+            optimizer.expect([3])
+            optimizer.tell([3], [0.5])
+        optimizer.ask(1)
+        assert optimizer._state.pulls.looks_deterministic
 
 
 @pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])

@@ -16,8 +16,8 @@ X = np.random.default_rng(0).random((120, 2))
 
 
 def reward(arms: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.sin(5 * X[arms, 0]) + X[arms, 1] ** 2
-    return found
+    rewards: np.ndarray = np.sin(5 * X[arms, 0]) + X[arms, 1] ** 2
+    return rewards
 
 
 def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOptimizer]:
@@ -57,8 +57,8 @@ def test_what_is_shown_contains_every_result() -> None:
     first = optimizer.ask(20)
     optimizer.tell(first, reward(first))
     optimizer.ask(1)
-    one = int(np.setdiff1d(np.arange(len(X)), first)[0])
-    optimizer.tell([one], [0.5])
+    new_arm = int(np.setdiff1d(np.arange(len(X)), first)[0])
+    optimizer.tell([new_arm], [0.5])
     assert optimizer._learner.unlearned
     assert optimizer._learner.state.pulls.total == 20
     assert repr(optimizer) == "<CandidateOptimizer of 120 candidates: 21 rewards, 1 pending>"

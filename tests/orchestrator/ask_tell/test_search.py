@@ -14,10 +14,10 @@ from orchestrator.campaign.goals import CampaignGoals
 
 def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
     space = SearchSpace({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))}, ())
-    chosen = named_strategy(strategy, options)
+    instance = named_strategy(strategy, options)
     goals = CampaignGoals.of({"objective": {"direction": "minimize"}})
     return SearchSetup(
-        space=space, goals=goals, strategy=chosen, seed=2, enqueue=({"x": 0.5, "kind": "b"},), candidate_limit=3000
+        space=space, goals=goals, strategy=instance, seed=2, enqueue=({"x": 0.5, "kind": "b"},), candidate_limit=3000
     )
 
 

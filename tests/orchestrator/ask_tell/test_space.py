@@ -68,11 +68,11 @@ def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
 def test_what_is_saved_continues_exactly(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
     advance(optimizer, 12)
-    left = optimizer.ask(3)
+    pending = optimizer.ask(3)
     optimizer.save(tmp_path / "search.json")
     json.loads((tmp_path / "search.json").read_text())
     loaded = Search.load(tmp_path / "search.json")
-    assert loaded.pending == left == optimizer.pending
+    assert loaded.pending == pending == optimizer.pending
     assert loaded.trials == optimizer.trials
     assert loaded.best() == optimizer.best()
     assert advance(loaded, 8) == advance(optimizer, 8)
@@ -85,11 +85,11 @@ def test_the_same_seed_asks_the_same() -> None:
 
 
 def test_enqueued_configurations_come_first_and_are_pending() -> None:
-    wanted = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
-    optimizer = Search(space=SPACE, enqueue=wanted)
-    assert optimizer.ask(1) + optimizer.ask(1) == wanted
-    assert optimizer.pending == wanted
-    assert optimizer.ask(1)[0] not in wanted
+    enqueued = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
+    optimizer = Search(space=SPACE, enqueue=enqueued)
+    assert optimizer.ask(1) + optimizer.ask(1) == enqueued
+    assert optimizer.pending == enqueued
+    assert optimizer.ask(1)[0] not in enqueued
 
 
 class SlowNumber:
@@ -112,12 +112,12 @@ def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.
         told = threads.submit(optimizer.tell, first, [slow])
         assert slow.is_read.wait(60)
         waiting = [threads.submit(optimizer.ask, 1), threads.submit(pickle.dumps, optimizer)]
-        for one in waiting:
+        for future in waiting:
             with pytest.raises(TimeoutError):
-                one.result(timeout=0.1)
+                future.result(timeout=0.1)
         slow.may_go_on.set()
         told.result()
-        copied = pickle.loads([one.result() for one in waiting][1])
+        copied = pickle.loads([future.result() for future in waiting][1])
     assert len(optimizer.trials) == len(optimizer.pending) == len(copied.trials) == 1
 
 
@@ -136,21 +136,21 @@ def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows
 
 def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize")
-    known = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
-    optimizer.tell([known], [0.001])
-    assert optimizer.best() == (known, 0.001)
+    configuration = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
+    optimizer.tell([configuration], [0.001])
+    assert optimizer.best() == (configuration, 0.001)
     optimizer.save(tmp_path / "search.json")
-    assert Search.load(tmp_path / "search.json").best() == (known, 0.001)
+    assert Search.load(tmp_path / "search.json").best() == (configuration, 0.001)
 
 
 def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
     optimizer = Search(space={"n": Range(1, 4, integer=True)})
-    seen = []
+    asked_values = []
     for _ in range(4):
         (configuration,) = optimizer.ask()
-        seen.append(configuration["n"])
+        asked_values.append(configuration["n"])
         optimizer.tell([configuration], [None])
-    assert sorted(seen) == [1, 2, 3, 4]
+    assert sorted(asked_values) == [1, 2, 3, 4]
     assert optimizer.ask() == []
     with pytest.raises(ValueError, match="best needs at least one value"):
         optimizer.best()
@@ -255,10 +255,10 @@ def search_goals(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(3)
-        found = [results(configuration) for configuration in configurations]
+        outcomes = [results(configuration) for configuration in configurations]
         optimizer.tell(
             configurations,
-            [[one[name] for name in optimizer.metrics] for one in found] if as_rows else found,
+            [[outcome[name] for name in optimizer.metrics] for outcome in outcomes] if as_rows else outcomes,
         )
         asked += configurations
     return asked
@@ -313,9 +313,9 @@ def test_results_of_one_named_objective_are_numbers_or_mappings() -> None:
 @pytest.mark.parametrize("value", [3, "x", {"y": 1}, object(), [3], ["a"], np.array(2)])
 @pytest.mark.parametrize("argument", ["space", "objectives", "constraints", "forbid", "enqueue"])
 def test_an_argument_of_a_wrong_type_is_named(argument: str, value: object) -> None:
-    given: dict[str, Any] = {"space": {"x": Range(0.0, 1.0)}, argument: value}
+    arguments: dict[str, Any] = {"space": {"x": Range(0.0, 1.0)}, argument: value}
     with pytest.raises(ValueError, match=argument):
-        Search(**given)
+        Search(**arguments)
 
 
 @pytest.mark.parametrize("given", [None, 3, "x", [3], ["x"], [None], np.array(2)])

@@ -48,7 +48,7 @@ def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
     for seed in (0, 3):
         optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=20, seed=seed)
         asked, again = search(optimizer, 15 * STEPS)
-        assert len({str(one) for one in asked}) > 20  # full trainings would have been 15
+        assert len({str(configuration) for configuration in asked}) > 20  # full trainings would have been 15
         assert optimizer.paused
         best, value = optimizer.best()
         assert value == error_at(best, STEPS) == min(trial["value"] for trial in optimizer.trials)
@@ -84,13 +84,13 @@ def test_without_a_report_the_choices_are_those_of_an_optimizer_without_steps() 
         first, second = (optimizer.ask(2) for optimizer in pair)
         assert first == second
         for optimizer in pair:
-            optimizer.tell(first, [error_at(one, STEPS) for one in first])
+            optimizer.tell(first, [error_at(configuration, STEPS) for configuration in first])
 
 
 def test_first_trials_stop_after_an_eighth_of_the_steps() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=3)
-    made = [train(optimizer, optimizer.ask()[0]) for _ in range(3)]
-    assert made == [4, 4, 4]
+    steps_made = [train(optimizer, optimizer.ask()[0]) for _ in range(3)]
+    assert steps_made == [4, 4, 4]
     assert len(optimizer.paused) == 3
     assert optimizer.pending == []
 
@@ -123,7 +123,7 @@ def test_a_training_is_paused_at_each_half_of_its_steps() -> None:
 def test_without_checkpoints_a_training_is_stopped_only_when_it_is_worse_than_others() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, checkpoints=False)
     configurations = [optimizer.ask()[0] for _ in range(6)]
-    goes_on = [optimizer.report(one, float(place), 14) for place, one in enumerate(configurations)]
+    goes_on = [optimizer.report(configuration, float(place), 14) for place, configuration in enumerate(configurations)]
     assert goes_on == [True, True, True, True, False, False]  # five trainings at a step are needed to compare
 
 

@@ -122,15 +122,15 @@ def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to
 
 
 @settings(max_examples=30, deadline=None)
-@given(chosen=st.integers(1, 6), evaluations=st.integers(0, 6))
-def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
-    backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(chosen))
+@given(queued=st.integers(1, 6), evaluations=st.integers(0, 6))
+def test_no_more_is_dispatched_than_a_lowered_budget_allows(queued: int, evaluations: int) -> None:
+    backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(queued))
     state = CampaignState(
         rules=Rules(evaluations=evaluations),
         session=Session(epoch=1, slots=6),
-        totals=Totals(chosen=chosen),
+        totals=Totals(chosen=queued),
         backlog=backlog,
     )
     command = decide(state, now=0.0)
     sent = len(command.assignments) if isinstance(command, Dispatch) else 0
-    assert sent == min(chosen, evaluations)
+    assert sent == min(queued, evaluations)

@@ -86,12 +86,14 @@ def test_arms_that_are_appended_are_answered_for_as_in_one_array(sharded: Sharde
 def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: ShardedArms) -> None:
     answers = []
     for arms in (sharded, ARMS):
-        one = STRATEGY.init(arms, np.random.default_rng(0))
-        one = STRATEGY.tell(one, [Observation(arm, float(arm)) for arm in one.initial], np.random.default_rng(1))
-        other = STRATEGY.tell(one, [Observation(7, 90.0)], np.random.default_rng(2))
+        first_state = STRATEGY.init(arms, np.random.default_rng(0))
+        first_state = STRATEGY.tell(
+            first_state, [Observation(arm, float(arm)) for arm in first_state.initial], np.random.default_rng(1)
+        )
+        other = STRATEGY.tell(first_state, [Observation(7, 90.0)], np.random.default_rng(2))
         picks: tuple[list[int], list[int]] = ([], [])
         for _ in range(12):
-            for state, pending in zip((one, other), picks, strict=True):
+            for state, pending in zip((first_state, other), picks, strict=True):
                 decision = STRATEGY.ask(state, tuple(pending), 1)
                 pending += [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
         answers.append(picks)

@@ -50,15 +50,15 @@ def cookies(address: str, path: str, cookie: str = "") -> tuple[int, str]:
 
 
 def test_cookie_of_one_server_does_not_open_another_and_holds_no_token(tmp_path: object) -> None:
-    with running_server(str(tmp_path)) as one, running_server(str(tmp_path)) as other:
-        status, cookie = cookies(one, f"/?token={TOKEN}")
+    with running_server(str(tmp_path)) as first_server, running_server(str(tmp_path)) as other:
+        status, cookie = cookies(first_server, f"/?token={TOKEN}")
         value = cookie.partition(";")[0].partition("=")[2]
         port = other.rpartition(":")[2]
         assert (status, TOKEN in cookie) == (302, False)
-        assert cookies(one, "/", cookie.partition(";")[0])[0] == 200
+        assert cookies(first_server, "/", cookie.partition(";")[0])[0] == 200
         assert cookies(other, "/", f"bbkb-{port}={value}")[0] == 401
-        assert cookies(one, "/", f"{cookie.partition('=')[0]}={TOKEN}")[0] == 401
-        assert cookies(one, f"/?token={value}")[0] == 403
+        assert cookies(first_server, "/", f"{cookie.partition('=')[0]}={TOKEN}")[0] == 401
+        assert cookies(first_server, f"/?token={value}")[0] == 403
 
 
 def test_cookie_of_the_period_before_is_replaced(tmp_path: object) -> None:

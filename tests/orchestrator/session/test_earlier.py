@@ -23,7 +23,7 @@ GRID: list[dict[str, Any]] = [{"x": float(x), "kind": kind} for x in np.linspace
 
 
 def near(place: float, kind: str) -> EarlierRun:
-    rewards = [-((one["x"] - place) ** 2) - (one["kind"] != kind) for one in GRID]
+    rewards = [-((configuration["x"] - place) ** 2) - (configuration["kind"] != kind) for configuration in GRID]
     return EarlierRun("run", GRID, rewards)
 
 
@@ -52,9 +52,9 @@ def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
 
 def test_a_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
     space = SearchSpace(from_mapping(campaign()).space)
-    chosen = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
-    assert {(one["x"], one["kind"]) for one in chosen} >= {(0.0, "a"), (1.0, "b")}
-    assert len(chosen) <= 3
+    configurations = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
+    assert {(configuration["x"], configuration["kind"]) for configuration in configurations} >= {(0.0, "a"), (1.0, "b")}
+    assert len(configurations) <= 3
     assert portfolio(space, [near(0.0, "a")] * 3) == [{"x": 0.0, "kind": "a"}]
 
 
@@ -68,8 +68,8 @@ def test_one_configuration_stands_for_runs_that_agree() -> None:
     runs = [near(0.5, "a"), near(0.5, "a"), near(0.625, "a")]
     (first,) = portfolio(space, runs, 1)
     ranks = {
-        one["x"]: sum(np.argsort(-np.array(run.rewards)).tolist().index(2 * place) for run in runs)
-        for place, one in enumerate(GRID[::2])
+        configuration["x"]: sum(np.argsort(-np.array(run.rewards)).tolist().index(2 * place) for run in runs)
+        for place, configuration in enumerate(GRID[::2])
     }
     assert first["kind"] == "a"
     assert first["x"] in (0.5, 0.625)
@@ -94,9 +94,9 @@ def test_a_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_i
     assert first in [trial.parameters for trial in before.trials()]
     assert float(first["x"]) == pytest.approx(0.2, abs=0.1)
     shutil.rmtree(before.folder)
-    more = tune(loss, SPACE, evaluations=14, direction="minimize", settings=settings, resume=result.folder)
-    assert len(more.trials()) == 14
-    assert more.trials()[0].parameters == first
+    continued = tune(loss, SPACE, evaluations=14, direction="minimize", settings=settings, resume=result.folder)
+    assert len(continued.trials()) == 14
+    assert continued.trials()[0].parameters == first
 
 
 def test_what_was_read_of_earlier_runs_is_kept_in_the_resolved_settings(tmp_path: Path) -> None:
@@ -202,9 +202,10 @@ def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_p
     )
     first = with_earlier(from_mapping(constrained)).first
     assert first
-    assert all(float(str(one["x"])) <= 0.1 for one in first)
+    assert all(float(str(configuration["x"])) <= 0.1 for configuration in first)
     assert any(
-        float(str(one["x"])) > 0.1 for one in with_earlier(from_mapping(campaign(earlier=[str(before.folder)]))).first
+        float(str(configuration["x"])) > 0.1
+        for configuration in with_earlier(from_mapping(campaign(earlier=[str(before.folder)]))).first
     )
     constrained["constraints"] = [{"metric": "size", "at_most": -1.0}]
     with pytest.raises(RunError, match=r"earlier\.0: run .* has no result .* that satisfies the constraints"):

@@ -131,11 +131,11 @@ def test_a_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_do
 
 
 def test_small_steps_do_not_add_up() -> None:
-    layout, kept = Arms.of(np.random.default_rng(0).random((50, 1))).layout, Fitted((0.5,), 0.1, 100)
+    layout, fitted = Arms.of(np.random.default_rng(0).random((50, 1))).layout, Fitted((0.5,), 0.1, 100)
     for step in range(1, 40):
-        kept = keep_close_values(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), kept, layout)
-        assert kept.lengthscales[0] == pytest.approx(0.5 * 1.01**step, rel=0.051)
-    assert kept.lengthscales != (0.5,)
+        fitted = keep_close_values(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), fitted, layout)
+        assert fitted.lengthscales[0] == pytest.approx(0.5 * 1.01**step, rel=0.051)
+    assert fitted.lengthscales != (0.5,)
 
 
 def converged_search(seed: int, noise: float) -> tuple[Arms, np.ndarray]:

@@ -38,10 +38,10 @@ def columns_with_room_for(count: int, kernel: AnyKernel = KERNEL) -> KernelColum
     return KernelColumns(kernel, FEATURES, max_bytes=count * 8 * len(FEATURES))
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3, 7, 100])
-def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept: int) -> None:
-    columns = columns_with_room_for(kept)
-    assert columns.capacity == kept
+@pytest.mark.parametrize("capacity", [0, 1, 3, 7, 100])
+def test_memory_for_columns_changes_no_bit_and_stays_bounded(capacity: int) -> None:
+    columns = columns_with_room_for(capacity)
+    assert columns.capacity == capacity
     rng = np.random.default_rng(1)
     earlier = [points()]  # the same object may be asked for again after its columns had to go
     for _ in range(200):
@@ -51,8 +51,8 @@ def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept: int) -> None:
         rows = columns.rows(asked, columns_asked)
         np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], columns_asked.features))
         assert rows.flags.c_contiguous
-        assert len(columns._slots) <= kept
-        assert sum(panel.shape[1] for panel in columns._panels) <= kept
+        assert len(columns._slots) <= capacity
+        assert sum(panel.shape[1] for panel in columns._panels) <= capacity
         distinct = points(*np.unique(columns_asked.arms))  # as in a dictionary
         weights, positions = rng.normal(size=len(distinct.arms)), EVERY[asked]
         expected = KERNEL.cross(FEATURES[asked], distinct.features) @ weights

@@ -19,9 +19,9 @@ LAST, TRIALS = 16, 40
 
 
 def strategy() -> BBKB:
-    made: Any = named_strategy("bbkb", {})
-    assert isinstance(made, BBKB)
-    return made
+    instance: Any = named_strategy("bbkb", {})
+    assert isinstance(instance, BBKB)
+    return instance
 
 
 def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
@@ -35,9 +35,9 @@ def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
 
 def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState | None = None) -> SparseState:
     """The state that knows the trials up to `trials`."""
-    known = 0 if before is None else len(before.curves.by_trial)
+    first_new = 0 if before is None else len(before.curves.by_trial)
     state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
-    curves = [curve_of(features, trial, trial) for trial in range(known, trials)]
+    curves = [curve_of(features, trial, trial) for trial in range(first_new, trials)]
     paused = [trial for trial in range(trials) if trial % 2]
     observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
     return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), observations, np.random.default_rng(trials))
@@ -110,11 +110,11 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
         observations = [
-            Observation(one.arm, one.rewards[-1], is_stopped=not one.is_finished) for one in (first, *stopped)
+            Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in (first, *stopped)
         ]
         observations.append(Observation(200, 0.3))  # a result without a curve shows no rise
         state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), observations, np.random.default_rng(0))
-        trials = [one.trial for one in stopped]
+        trials = [curve.trial for curve in stopped]
         predictions = state.predictions(trials)
         assert predictions is not None
         deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
@@ -131,7 +131,7 @@ def test_paused_trials_that_do_not_compete_are_neither_continued_nor_begun_again
     paused = [trial for trial in range(TRIALS) if trial % 2]
     observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
     told = bbkb.with_curves(state, curves, paused, LAST, compete=False)
-    chosen = bbkb.ask(bbkb.tell(told, observations, np.random.default_rng(1)), (), 20)
-    assert isinstance(chosen, Choose)
-    assert [pick.trial for pick in chosen.picks] == [None] * len(chosen.picks)
-    assert not {pick.arm for pick in chosen.picks} & set(paused)
+    decision = bbkb.ask(bbkb.tell(told, observations, np.random.default_rng(1)), (), 20)
+    assert isinstance(decision, Choose)
+    assert [pick.trial for pick in decision.picks] == [None] * len(decision.picks)
+    assert not {pick.arm for pick in decision.picks} & set(paused)
