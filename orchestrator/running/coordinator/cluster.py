@@ -22,6 +22,7 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, withou
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
+import orchestrator
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.running.coordinator.environment import named_cluster, require_token
@@ -206,7 +207,7 @@ def _runtime_env() -> dict[str, str] | None:
     of every worker. Raises UserError where Ray would start no worker: it does not quote the path of
     Python.
     """
-    ours = Path(__file__).resolve().parents[2]
+    ours = Path(orchestrator.__file__).resolve().parents[1]
     named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     places = [f"{package}{ending}" for package in _PACKAGES for ending in ("/__init__.py", ".py")]
     foreign = {folder.resolve() for folder in named} - {ours}

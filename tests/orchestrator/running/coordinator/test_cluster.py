@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import ray
 
+import workers
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator import cluster
 from orchestrator.running.coordinator.cluster import connect, disconnect
@@ -240,6 +241,14 @@ def test_a_dashboard_that_does_not_start_keeps_no_campaign_from_running(monkeypa
     assert asked["include_dashboard"] is None, "Ray gives up where it is True and the dashboard does not start"
     assert started.dashboard_url is None
     assert any("dashboard did not start" in note for note in started.notes)
+
+
+def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    # with one, Ray would start a new process for each worker, beside those that it has ready
+    monkeypatch.chdir(Path(workers.__file__).parents[1])
+    monkeypatch.setattr(sys, "argv", ["bbkb"])
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert cluster._runtime_env() is None
 
 
 @pytest.mark.parametrize(("said", "used"), [("", str(4 * cluster._cores())), ("1", "1")])
