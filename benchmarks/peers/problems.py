@@ -26,6 +26,7 @@ class Group(StrEnum):
     NOISY = "noisy functions"
     BBOB = "bbob functions"
     LCBENCH = "trainings"
+    RBV2 = "learners"
     MIXED = "mixed spaces"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from benchmarks.peers import bbob, expected, mixed, trainings
+from benchmarks.peers import bbob, expected, mixed, rbv2, trainings
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -23,10 +23,11 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "bbob": tuple(name for dimension in bbob.DIMENSIONS for name in bbob.names(dimension)),
     **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
     "lcbench": trainings.NAMES,
+    "rbv2": rbv2.NAMES,
     "mixed": mixed.NAMES,
     **{f"lcbench-{suffix}": tuple(f"{name}-{suffix}" for name in trainings.NAMES) for suffix in expected.SUFFIXES},
 }
-SUITES = ("bbob", "lcbench", "mixed", "lcbench-expected", "lcbench-misled")  # not in `all`
+SUITES = ("bbob", "lcbench", "rbv2", "mixed", "lcbench-expected", "lcbench-misled")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return load_table(name, source)
     if name in trainings.NAMES:
         return trainings.load_training(name, source)
+    if name in rbv2.NAMES:
+        return rbv2.load_learner(name, source)
     inner, _, suffix = name.rpartition("-")
     if suffix in expected.SUFFIXES:
         return expected.Expected(make_problem(inner, seed, source), seed, suffix == "misled")

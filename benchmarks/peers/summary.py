@@ -26,8 +26,8 @@ from benchmarks.peers.tables import TABLES
 Scale = Callable[[float], float]
 Measure = Callable[[Record], float]
 
-_SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "mixed": Group.MIXED}
-_LINEAR = (Group.TABLES, Group.LCBENCH, Group.MIXED)  # groups whose regrets are shown as they are
+_SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "rbv2": Group.RBV2, "mixed": Group.MIXED}
+_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2, Group.MIXED)  # groups whose regrets are shown as they are
 BASE = "tpe"  # the method that differences refer to
 
 

@@ -1,7 +1,7 @@
 """Conditional parameters for methods that draw a configuration one parameter after the other.
 
-The spaces of `benchmarks.peers.mixed` list a parameter after the one that it depends on, and a
-condition names values.
+The spaces of `benchmarks.peers.mixed` and `rbv2` list a parameter after the one that it depends on,
+and a condition names values.
 """
 
 from collections.abc import Mapping

@@ -9,6 +9,7 @@ import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import DataRequiredError
+from ax.utils.common.logger import set_ax_logger_levels
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.conditions import Scalar
@@ -22,7 +23,7 @@ class OfAx:
     """Maximises the metric `reward`; Ax treats running trials as pending."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
-        logging.getLogger("ax").setLevel(logging.ERROR)
+        set_ax_logger_levels(logging.ERROR)
         torch.set_num_threads(1)
         self._space = problem.space
         self._client = Client(random_seed=seed)

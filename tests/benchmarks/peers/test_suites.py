@@ -1,5 +1,7 @@
-"""Problems of other suites: COCO's functions, networks of LCBench, and spaces of choices and
-conditions."""
+"""Problems of other suites: COCO's functions, networks of LCBench, learners of RandomBot, and spaces
+of choices and conditions."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +10,10 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.peers import bbob
 from benchmarks.peers.methods.catalogue import is_applicable, make_method
 from benchmarks.peers.methods.conditions import existing
+from benchmarks.peers.methods.uniform import Uniform
 from benchmarks.peers.mixed import FAILURE, NAMES, Mixed
 from benchmarks.peers.problems import Evaluation
+from benchmarks.peers.rbv2 import SPACES, TASKS, Learner, Surrogate
 from benchmarks.peers.search import search
 from benchmarks.peers.settings import PROBLEMS, SETS, make_problem, problems
 from benchmarks.peers.summary import group_of
@@ -17,6 +21,7 @@ from benchmarks.peers.trainings import Training
 from objectives.datasets import DataSource
 from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
 from orchestrator.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -96,7 +101,7 @@ def test_suites_are_named_and_not_part_of_all() -> None:
     assert len(problems("bbob")) == bbob.FUNCTIONS * len(bbob.DIMENSIONS)
     assert problems("bbob-f3-d5,mixed")[0] == "bbob-f3-d5"
     assert not set(PROBLEMS) & {*SETS["bbob"], *SETS["lcbench"], *SETS["mixed"]}
-    with pytest.raises(UserError, match=r"or of what bbob, lcbench, mixed, .* stand for"):
+    with pytest.raises(UserError, match=r"or of what bbob, lcbench, rbv2, mixed, .* stand for"):
         problems("bbob-f30-d5")
     problem = make_problem("optimisers", 0, DataSource())
     assert problem.group == group_of("optimisers")
@@ -118,3 +123,43 @@ def test_a_training_is_the_end_of_its_learning_curve() -> None:
         median=0.5,
     )
     assert Training(curves).evaluate({"x": 0.75}, RNG) == Evaluation(0.75, 0.75, 0.5)
+
+
+class SurrogateSession:
+    """Stands for an onnxruntime session: the accuracy is subsample − |log10 eta + 1|/10, and half of
+    it with another booster than gbtree."""
+
+    def run(self, outputs: None, inputs: dict[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        numbers, choices = inputs["x_cont"], inputs["x_cat"]
+        assert (numbers.shape[1], choices.shape[1]) == (14, 3)
+        assert (choices[:, 0] == 7).all()
+        assert (numbers[:, 12:] == (1.0, 10.0)).all()  # all data, ten repetitions
+        is_linear, is_dart = choices[:, 1] == 0, choices[:, 1] == 2
+        assert ((numbers[:, 1] == 0.0) == is_linear).all()  # eta
+        assert (is_dart | (numbers[:, 10:12] == 0.0).all(axis=1)).all()  # rate_drop and skip_drop
+        eta = np.where(is_linear, 1.0, numbers[:, 1])
+        accuracy = numbers[:, 5] - np.abs(np.log10(eta) + 1.0) / 10.0
+        return [np.stack([np.where(choices[:, 1] == 1, accuracy, 0.5 * accuracy), np.full(len(eta), 99.0)], axis=1)]
+
+
+def test_a_learner_is_evaluated_by_the_inputs_that_its_surrogate_was_trained_with() -> None:
+    boosters = {"gblinear": 0, "gbtree": 1, "dart": 2, "#na#": 3}
+    imputes = {"impute.mean": 0, "impute.median": 1, "impute.hist": 2, "#na#": 3}
+    codes = {"task_id": {TASKS[0]: 7}, "booster": boosters, "num.impute.selected.cpo": imputes}
+    problem = Learner(Surrogate(SurrogateSession(), codes, SPACES["rbv2_xgboost"]), TASKS[0])
+    candidates = make_candidates(problem.space, 512, "random", 3)
+    outcomes = [problem.evaluate(candidates.parameters(row), RNG) for row in range(len(candidates))]
+    best, median = problem.surrogate.optimum(TASKS[0])
+    assert best == pytest.approx(1.0, abs=0.01)
+    assert 0.0 < median < 0.5
+    assert min(outcome.regret for outcome in outcomes) >= -0.01
+    assert all(outcome.regret == pytest.approx((best - outcome.expected) / (best - median)) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("learner", SPACES)
+def test_random_search_draws_configurations_of_a_learners_space(learner: str) -> None:
+    problem = Learner(Surrogate(None, {}, SPACES[learner]), TASKS[0])
+    drawing, space = Uniform(problem, 0), SearchSpace(dict(problem.space))
+    points = [drawing.ask(number) for number in range(50)]
+    assert [space.candidate(point).parameters(0).keys() for point in points] == [point.keys() for point in points]
+    assert len({len(point) for point in points}) == (3 if learner == "rbv2_xgboost" else 1)

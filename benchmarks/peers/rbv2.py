@@ -1,0 +1,170 @@
+"""Learners on OpenML data sets, through YAHPO Gym's surrogates of RandomBot v2.
+
+The problem `rbv2_xgboost-1040` is XGBoost on the OpenML task 1040: 14 parameters, of which eight
+exist with tree boosters only, two of these with `dart` only. `rbv2_rpart-1040` is a decision tree
+with five parameters. The reward is the accuracy after training on all data, without noise.
+
+Binder, Pfisterer, Bischl 2020 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the
+surrogates, neural networks in ONNX format, and their inputs). Needs onnxruntime.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
+from objectives.conditions import Scalar
+from objectives.datasets import DataSource
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Range, Space
+from objectives.sampling import make_candidates
+from orchestrator.errors import UserError
+
+TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")
+_LEAST, _MOST = 0.0009118819655545162, 1096.6331584284585  # e⁻⁷ and e⁷
+_TREES: dict[str, tuple[str, ...]] = {"booster": ("gbtree", "dart")}
+_DART: dict[str, tuple[str, ...]] = {"booster": ("dart",)}
+_IMPUTE = Choice(("impute.mean", "impute.median", "impute.hist"))
+SPACES: Mapping[str, Space] = {  # choices, then numbers, in the order of the surrogate's inputs
+    "rbv2_xgboost": {
+        "booster": Choice(("gblinear", "gbtree", "dart")),
+        "num.impute.selected.cpo": _IMPUTE,
+        "nrounds": Range(7, 2981, log=True, integer=True),
+        "eta": Range(_LEAST, 1.0, log=True, when=_TREES),
+        "gamma": Range(4.5399929762484854e-05, 7.38905609893065, log=True, when=_TREES),
+        "lambda": Range(_LEAST, _MOST, log=True),
+        "alpha": Range(_LEAST, _MOST, log=True),
+        "subsample": Range(0.1, 1.0),
+        "max_depth": Range(1, 15, integer=True, when=_TREES),
+        "min_child_weight": Range(2.718281828459045, 148.4131591025766, log=True, when=_TREES),
+        "colsample_bytree": Range(0.01, 1.0, when=_TREES),
+        "colsample_bylevel": Range(0.01, 1.0, when=_TREES),
+        "rate_drop": Range(0.0, 1.0, when=_DART),
+        "skip_drop": Range(0.0, 1.0, when=_DART),
+    },
+    "rbv2_rpart": {
+        "num.impute.selected.cpo": _IMPUTE,
+        "cp": Range(_LEAST, 1.0, log=True),
+        "maxdepth": Range(1, 30, integer=True),
+        "minbucket": Range(1, 100, integer=True),
+        "minsplit": Range(1, 100, integer=True),
+    },
+}
+NAMES = tuple(f"{learner}-{task}" for learner in SPACES for task in TASKS)
+_WHOLE_DATA, _REPETITIONS = 1.0, 10.0  # the last two inputs: the share of the data, and repetitions
+_MISSING = "#na#"  # stands for a choice that does not exist
+_SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**13, 32, 24, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Learner(WholeSpace):
+    """The tuning of one learner on one task."""
+
+    surrogate: "Surrogate"
+    task: str
+
+    @property
+    def group(self) -> Group:
+        return Group.RBV2
+
+    @property
+    def space(self) -> Space:
+        return self.surrogate.space
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        value = float(self.surrogate.accuracies(self.task, [point])[0])
+        best, median = self.surrogate.optimum(self.task)
+        return Evaluation(value, value, (best - value) / (best - median))
+
+
+class Surrogate:
+    """The neural network of one learner. `session`: an onnxruntime session; `codes`: the numbers of
+    the levels of the tasks and choices, by parameter."""
+
+    def __init__(self, session: Any, codes: Mapping[str, Mapping[str, int]], space: Space) -> None:
+        self._session, self._codes, self.space = session, codes, space
+        self._numbers = [name for name, kind in space.items() if isinstance(kind, Range)]
+        self._choices = [name for name in space if name not in self._numbers]
+
+    def accuracies(self, task: str, points: Sequence[Point]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The accuracies (n,) of n configurations."""
+        ends = (_WHOLE_DATA, _REPETITIONS)
+        numbers = [[*(_number(point.get(name)) for name in self._numbers), *ends] for point in points]
+        choices = [
+            [
+                self._codes["task_id"][task],
+                *(self._codes[name][str(point.get(name, _MISSING))] for name in self._choices),
+            ]
+            for point in points
+        ]
+        inputs = {"x_cont": np.array(numbers, np.float32), "x_cat": np.array(choices, np.int32)}
+        outputs = np.asarray(self._session.run(None, inputs)[0], np.float64)
+        accuracies: np.ndarray[Any, np.dtype[np.float64]] = outputs[:, 0]
+        return accuracies
+
+    @cache  # noqa: B019 -- surrogates live as long as the process
+    def optimum(self, task: str) -> tuple[float, float]:
+        """The best accuracy that a long random search with local steps finds, and the median of a
+        Sobol sequence."""
+        sampled = make_candidates(self.space, _SAMPLE, "sobol", 0)
+        points = [sampled.parameters(row) for row in range(len(sampled))]
+        values, rng = self.accuracies(task, points), np.random.default_rng(0)
+        median, top = float(np.median(values)), np.argsort(-values)[:_CLIMBERS]
+        points, values = [points[row] for row in top], values[top]
+        for number in range(_ROUNDS):
+            width = 0.3 * 0.8**number
+            moved = [self._moved(point, width, rng) for point in points for _ in range(_CHILDREN)]
+            reached = self.accuracies(task, moved).reshape(len(points), _CHILDREN)
+            for place, winner in enumerate(reached.argmax(axis=1).tolist()):
+                if reached[place, winner] > values[place]:
+                    points[place], values[place] = moved[place * _CHILDREN + winner], reached[place, winner]
+        return float(values.max()), median
+
+    def _moved(self, point: Point, width: float, rng: np.random.Generator) -> Point:
+        """A configuration with the same choices whose numbers are about `width` of their scale
+        away."""
+        return {name: _step(self.space[name], value, width, rng) for name, value in point.items()}
+
+
+def _number(value: Scalar | None) -> float:
+    """The value of a number; 0 where the parameter does not exist."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _step(kind: Any, value: Any, width: float, rng: np.random.Generator) -> Any:
+    if not isinstance(kind, Range):
+        return value
+    low, high, at = np.log((kind.low, kind.high, value)) if kind.log else np.array((kind.low, kind.high, value))
+    moved = float(np.clip(at + width * (high - low) * rng.standard_normal(), low, high))
+    moved = float(np.clip(np.exp(moved), kind.low, kind.high)) if kind.log else moved
+    return round(moved) if kind.integer else moved
+
+
+def load_learner(name: str, source: DataSource) -> Learner:
+    """The problem `name` of NAMES; raises ObjectiveError when its data are missing, UserError
+    without onnxruntime."""
+    learner, _, task = name.partition("-")
+    return Learner(_surrogate(learner, source), task)
+
+
+@cache
+def _surrogate(learner: str, source: DataSource) -> Surrogate:
+    if find_spec("onnxruntime") is None:
+        raise UserError(f"the problems {learner}-… need onnxruntime, which is not installed; pip install onnxruntime")
+    import onnxruntime
+
+    model, encoding = source.file(f"{learner}/model.onnx"), source.file(f"{learner}/encoding.json")
+    if model is None or encoding is None:
+        raise ObjectiveError(
+            f"{learner}/model.onnx and {learner}/encoding.json must be in the data folder, "
+            f"{source.folder or 'none is given'}: name one by --data"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return Surrogate(session, json.loads(encoding.read_text(encoding="utf-8")), SPACES[learner])
