@@ -31,6 +31,7 @@ _LEAST = 0.05  # processor seconds of a process that is shown
 _TICK = os.sysconf("SC_CLK_TCK")
 # names of processes by a part of their command, the first that fits; the last name of a process counts
 _NAMES = (
+    ("raylet/raylet", "Ray: raylet"),  # its command names that of the workers
     ("orchestrator run", "bbkb run"),
     ("Orchestrator", "coordinator"),
     ("WorkerActor", "worker"),
@@ -38,14 +39,14 @@ _NAMES = (
     ("ray::IDLE", "worker that waits"),
     ("default_worker.py", "worker that waits"),
     ("gcs_server", "Ray: head (gcs)"),
-    ("raylet/raylet", "Ray: raylet"),
     ("ashboard", "Ray: dashboard and its agents"),
     ("multiprocessing", "Ray: dashboard and its agents"),
     ("RuntimeEnvAgent", "Ray: dashboard and its agents"),
     ("agent/main.py", "Ray: dashboard and its agents"),
     ("monitor.py", "Ray: monitors"),
 )
-_SHARED = ("Ray:",)  # processes with such names are one row
+_SHARED = "Ray:"  # processes whose names begin so are one row
+_OTHER = "Ray: other"
 
 
 @dataclass
@@ -133,11 +134,11 @@ def rows_of(found: Trace) -> dict[str, list[Process]]:
     for _, process in sorted(found.processes.items()):
         if process.seconds[-1] < _LEAST:
             continue  # a helper that ended at once
-        name = next((name for part, name in _NAMES if part in process.command), "Ray: other")
+        name = next((name for part, name in _NAMES if part in process.command), _OTHER)
         label = name if name.startswith(_SHARED) else f"{name}{' ' * sum(label.strip() == name for label in rows)}"
         rows.setdefault(label, []).append(process)
-    order = [name for _, name in _NAMES]
-    return dict(sorted(rows.items(), key=lambda row: order.index(row[0].strip()) if row[0].strip() in order else 99))
+    order = [*(name for _, name in _NAMES if not name.startswith(_SHARED)), *(name for _, name in _NAMES), _OTHER]
+    return dict(sorted(rows.items(), key=lambda row: order.index(row[0].strip())))
 
 
 def draw(found: Trace, file: Path) -> None:
