@@ -10,7 +10,8 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Wait
 
-METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")  # of a strategy
+CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")  # of a strategy that runs a campaign
+METHODS = (*CAMPAIGN_METHODS, "posterior")  # of a strategy
 
 
 class HasArms(Protocol):
@@ -31,17 +32,17 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
         raise ValueError(f"strategy.{name} must be {rule}, got {excerpt(getattr(strategy, name))}")
 
 
-def check_class(value: object, prefix: str = "") -> type[Any]:
+def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHODS) -> type[Any]:
     """Return `value`, a user's class of a strategy.
 
     Raises ValueError, whose message begins with `prefix`, when it is no class, or no dataclass with
-    the methods of a strategy.
+    these `methods`.
     """
     if not isinstance(value, type):
         raise ValueError(f"{prefix}must name a class, it names {excerpt(value)}")
-    lacking = [method for method in METHODS if not callable(getattr(value, method, None))]
+    lacking = [method for method in methods if not callable(getattr(value, method, None))]
     if lacking:
-        raise ValueError(f"{prefix}must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}")
+        raise ValueError(f"{prefix}must have the methods {', '.join(methods)}; it lacks {', '.join(lacking)}")
     if not is_dataclass(value):
         raise ValueError(f"{prefix}must be a dataclass, whose fields are its options; add @dataclass to it")
     return value

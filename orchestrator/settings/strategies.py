@@ -8,7 +8,7 @@ from pathlib import Path
 
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
-from orchestrator.bandit.checks import check_class
+from orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -58,14 +58,15 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
 
 
 def own_strategy(name: str) -> type:
-    """Return the class of a user's own strategy, which `module:Name` names.
+    """Return the class of a user's own strategy, which `module:Name` names. Campaigns do without the
+    method `posterior`.
 
     Raises ValueError, whose message follows the name, when it cannot be imported or is no strategy.
     """
     try:
-        return check_class(import_reference(name))
+        return check_class(import_reference(name), methods=CAMPAIGN_METHODS)
     except ObjectiveError as error:
-        raise ValueError(f"cannot be imported: {error}") from error
+        raise ValueError(f"cannot be imported: {str(error).removeprefix(f'{name!r}: ')}") from error
 
 
 def strategy_name(cls: type) -> str:

@@ -70,17 +70,17 @@ class EventStore:
             bring_up_to_date(connection)
 
     def claim(
-        self, campaign: str, holder: str, identity: str = "", free_epoch: int | None = None, settings: str = ""
+        self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
     ) -> "Writer":
         """Become the campaign's only writer, from now on; `holder` names this process to the one
         that is fenced off.
 
-        `free_epoch`: the epoch that was found free. Raises HeldError when another process was faster;
+        `seen`: the epoch that was found free. Raises HeldError when another process was faster;
         None: take it from any holder. `settings`: the campaign file of the session to come, as
         JSON; decided by this claim.
         """
         now, is_it = time.time(), CAMPAIGNS.c.campaign == campaign
-        is_free = is_it if free_epoch is None else is_it & (CAMPAIGNS.c.epoch == free_epoch)
+        is_free = is_it if seen is None else is_it & (CAMPAIGNS.c.epoch == seen)
         claim = CAMPAIGNS.update().where(is_free).values(epoch=CAMPAIGNS.c.epoch + 1, holder=holder, since=now)
         with self._writing() as connection:
             has_won = connection.execute(claim).rowcount == 1  # an update first: it locks

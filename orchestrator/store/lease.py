@@ -166,7 +166,7 @@ def take(
     """
     me = me or Identity.of_this_process()
     free = find_free(store, campaign, say, watch or Watch(me), sleep)
-    return store.claim(campaign, str(me), me.to_text(), free_epoch=free.epoch, settings=settings)
+    return store.claim(campaign, str(me), me.to_text(), seen=free.epoch, settings=settings)
 
 
 def describe_holder(holding: Holding) -> str:

@@ -160,7 +160,7 @@ def test_a_mistake_is_reported_with_its_place_and_in_plain_words(
     [
         ("{name: bbkbb}", 'strategy.name must be a listed strategy or package.module:Name, got "bbkbb"; did you mean'),
         ("{name: 3}", "strategy.name must be a listed strategy"),
-        ("{name: 'nowhere:Name'}", "strategy.name cannot be imported: 'nowhere:Name': no module named 'nowhere'"),
+        ("{name: 'nowhere:Name'}", "strategy.name cannot be imported: no module named 'nowhere'"),
         ("{name: 'json:loads'}", "strategy.name must name a class, it names"),
         ("[bbkb]", 'strategy must be a mapping such as {name: bbkb, …}, got ["bbkb"]'),
         ("{kernel: {lengthscale: 1}}", "strategy.kernel.name is required: one of rbf, "),

@@ -112,3 +112,23 @@ def test_a_strategy_that_never_waits_and_says_no_more_learns_each_result() -> No
     assert refresh_growth(Eager()) == 0.0
     assert refresh_growth(build_strategy({"name": "bbkb", "preset": "paper"})) == 0.0
     assert not never_waits(Uniform())
+
+
+@dataclass(frozen=True)
+class Lacking(Uniform):
+    """A strategy without `posterior`."""
+
+    posterior: ClassVar[None] = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class LackingMore(Lacking):
+    """The same, which cannot continue a run."""
+
+    restore: ClassVar[None] = None  # type: ignore[assignment]
+
+
+def test_a_campaign_needs_all_methods_of_a_strategy_but_posterior() -> None:
+    assert isinstance(build_strategy({"name": f"{__name__}:Lacking"}), Uniform)
+    (message,) = _errors_of({"name": f"{__name__}:LackingMore"})
+    assert message == "name must have the methods init, ask, tell, recorded, restore; it lacks restore"

@@ -72,9 +72,9 @@ def test_of_two_who_find_a_campaign_free_one_gets_it(store: EventStore, campaign
     store.create(campaign, [stop(0)])
     free = store.holding(campaign)
     assert free == Holding(epoch=0)
-    store.claim(campaign, "the faster", free_epoch=free.epoch)
+    store.claim(campaign, "the faster", seen=free.epoch)
     with pytest.raises(HeldError, match="just been claimed by the faster"):
-        store.claim(campaign, "the slower", free_epoch=free.epoch)
+        store.claim(campaign, "the slower", seen=free.epoch)
     assert store.holding(campaign).holder == "the faster"
 
 
@@ -86,7 +86,7 @@ def test_of_many_at_the_same_moment_one_gets_it(store: EventStore, campaign: str
     def claim(number: int) -> None:
         start.wait()
         with contextlib.suppress(HeldError):
-            store.claim(campaign, f"process {number}", free_epoch=0)
+            store.claim(campaign, f"process {number}", seen=0)
             winners.append(number)
 
     rivals = [threading.Thread(target=claim, args=(number,)) for number in range(6)]
@@ -286,7 +286,7 @@ def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_
     store, reader = (EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}") for _ in range(2))
     assert list(reader.read("c")) == [stop(0)]
     assert reader.holding("c") == Holding(epoch=3)
-    store.claim("c", "me", free_epoch=3).append([stop(1)])
+    store.claim("c", "me", seen=3).append([stop(1)])
     assert list(reader.read("c")) == [stop(0), stop(1)]
     assert [row.checksum is None for row in reader.rows("c", 0)] == [True, False]
     store.claim("c", "me again")
@@ -296,9 +296,9 @@ def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_
 
 def test_settings_are_decided_by_the_claim_that_wins(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
-    store.claim(campaign, "the faster", free_epoch=0, settings='{"budget": 1}')
+    store.claim(campaign, "the faster", seen=0, settings='{"budget": 1}')
     with pytest.raises(HeldError):
-        store.claim(campaign, "the slower", free_epoch=0, settings='{"budget": 2}')
+        store.claim(campaign, "the slower", seen=0, settings='{"budget": 2}')
     assert store.claimed_settings(campaign) == '{"budget": 1}'
 
 

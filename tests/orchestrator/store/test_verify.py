@@ -110,7 +110,7 @@ def store_of(folder: Path, events: Sequence[Event]) -> EventStore:
             store.create("c", chunk)
         elif is_opening:
             for opened in chunk:
-                writer = store.claim("c", "test", free_epoch=epoch)
+                writer = store.claim("c", "test", seen=epoch)
                 writer.append([opened])
                 epoch = writer.epoch
         else:

@@ -53,6 +53,7 @@ def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
 
 def test_without_a_fitted_model_no_pick_pays_for_a_promised_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Picking, "upper_bound")
+    monkeypatch.delattr(BBKB, "_prospect")
     assert {decision.prospect for _, decision in play(SMOOTH, GRID, 20)} == {None}
 
 
