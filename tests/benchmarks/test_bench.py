@@ -38,7 +38,7 @@ def test_commit_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         main(base="nowhere", out=tmp_path / "page.md")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_measurement_that_fails_says_why() -> None:
     with pytest.raises(BbkbError, match=r"unexpected keyword"):
         bench._measure(Measurement("wrong", "defaults", {"nothing": 1}), bench._HERE, None)

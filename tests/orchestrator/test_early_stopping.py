@@ -293,7 +293,7 @@ STOPPED_ON_RAY = """
 """
 
 
-@pytest.mark.parametrize("kind", ["task", "actor"])
+@pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
 def test_on_ray_a_stop_reaches_the_worker(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

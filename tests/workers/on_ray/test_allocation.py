@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import ray
 from ray import cloudpickle
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
 from tests.waiting import wait_until
@@ -18,7 +17,6 @@ from workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.places import Placement
-from workers.on_ray.sharing import SHARES
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -56,11 +54,8 @@ def start(notes: Path, count: int) -> Allocation:
 
 
 @pytest.fixture(autouse=True)
-def cluster_for_one_campaign(ray_cluster: str) -> Iterator[None]:
-    """The cluster without the shares of campaigns that other tests have killed, and afterwards
-    without workers."""
-    for campaign in _internal_kv_list("", namespace=SHARES):
-        _internal_kv_del(campaign, namespace=SHARES)
+def cluster_for_one_campaign(without_killed_campaigns: None) -> Iterator[None]:
+    """The cluster without the shares of other campaigns, and afterwards without workers."""
     yield
     wait_until_none_are_left()
 

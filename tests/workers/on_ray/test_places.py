@@ -96,7 +96,7 @@ def test_no_attempt_asks_for_more_memory_than_the_largest_node_has() -> None:
     assert memory_request(Limits(), 2.0) is None
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("without_killed_campaigns")
 def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> None:
     campaigns = [
         Places(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), Limits(), 4)
