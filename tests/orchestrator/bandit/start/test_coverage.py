@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
@@ -17,16 +15,7 @@ from orchestrator.bandit.start.levels import EACH
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
-
-SPACE: Space = {
-    "kind": Choice(("a", "b", "c")),
-    "x": Range(0.0, 1.0),
-    "b_y": Range(0.0, 1.0, when={"kind": "b"}),
-    "b_way": Choice(("up", "down"), when={"kind": "b"}),
-}
-CANDIDATES = make_candidates(SPACE, 300)
-ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
-KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]
+from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS
 
 
 def strategy(**options: Any) -> BBKB:

@@ -2,20 +2,9 @@
 
 import numpy as np
 
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
-from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.start.levels import EACH, MOST_FAILED, NO_LEVEL, Levels
+from tests.orchestrator.bandit.start.conditional_space import ARMS, KINDS, WAYS
 
-SPACE: Space = {
-    "kind": Choice(("a", "b", "c")),
-    "x": Range(0.0, 1.0),
-    "b_y": Range(0.0, 1.0, when={"kind": "b"}),
-    "b_way": Choice(("up", "down"), when={"kind": "b"}),
-}
-CANDIDATES = make_candidates(SPACE, 300)
-ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
-KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]
 LEVELS = Levels.of(ARMS.features, ARMS.layout)
 
 
