@@ -8,16 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.curves import lcbench, recorded
-from benchmarks.curves.network import NETWORK
 from benchmarks.curves.problems import CurveProblem
-from benchmarks.early_stopping.curves import TRAININGS
 from objectives.datasets import DataSource
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "lcbench": tuple(f"lcbench-{task}" for task in lcbench.TASKS),
     "taskset": tuple(f"taskset-{number}" for number in range(recorded.TASKSET_TASKS)),
     "nb101": ("nb101",),
-    "own": tuple(f"own-{name}" for name in (*TRAININGS, NETWORK)),
+    "own": tuple(f"own-{name}" for name in recorded.OWN),
 }
 PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
 

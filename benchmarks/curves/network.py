@@ -6,7 +6,6 @@ Sobol sequence, each trained once with a seed of its own: some diverge, and some
 good beginning. PyTorch is imported when a curve is missing.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +13,14 @@ import numpy as np
 from benchmarks.early_stopping.curves import EPOCHS, Configuration
 from objectives.datasets import DataSource, load_digits
 from objectives.objective import Evaluation, Parameters, Report
-from objectives.parameters import Range
+from objectives.parameters import Range, Space
 from objectives.sampling import make_candidates
 from objectives.training.images import rows_of
 from objectives.training.softmax import Rows
 from objectives.training.torch_training import measure_accuracy, require_torch, seed_torch, tensors, train_epoch
 
 NETWORK = "network"  # the name of the curves
-NETWORK_SPACE: Mapping[str, Range] = {
+NETWORK_SPACE: Space = {
     "learning_rate": Range(1e-4, 1.0, log=True),
     "momentum": Range(0.0, 0.99),
     "dropout": Range(0.0, 0.8),
@@ -50,9 +49,13 @@ class NetworkTrainings:
 
     options: NetworkOptions = NetworkOptions()
 
+    @property
+    def space(self) -> Space:
+        return NETWORK_SPACE
+
     def configurations(self) -> list[Configuration]:
         """Points of a scrambled Sobol sequence."""
-        candidates = make_candidates(dict(NETWORK_SPACE), CONFIGURATIONS, "sobol", 0)
+        candidates = make_candidates(self.space, CONFIGURATIONS, "sobol", 0)
         return [candidates.parameters(arm) for arm in range(len(candidates))]
 
 

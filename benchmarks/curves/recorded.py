@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.curves.network import NETWORK, NETWORK_SPACE, NetworkTrainings
+from benchmarks.curves.network import NETWORK, NetworkTrainings
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from benchmarks.early_stopping.curves import EPOCHS, TRAININGS, load_curves
+from benchmarks.early_stopping.curves import EPOCHS, TRAININGS, Trainings, curves_of
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from objectives.benchmark_tables import read_archive
 from objectives.datasets import DataSource
@@ -133,15 +133,13 @@ def load_cells(source: DataSource) -> CurveProblem:
     return table.problem("nb101", "nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])
 
 
+OWN: Mapping[str, Callable[[], Trainings]] = {**TRAININGS, NETWORK: NetworkTrainings}
+
+
 def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProblem:
-    """The curves of `benchmarks.early_stopping`, or those of `network`, stored in `folder`; those that
-    are missing are trained first."""
-    if name == NETWORK:
-        curves = load_curves(name, folder, say, NetworkTrainings())
-        space: Space = dict(NETWORK_SPACE)
-    else:
-        curves = load_curves(name, folder, say)
-        space = dict(TRAININGS[name]().grid)
+    """The curves of OWN[name], stored in `folder`; those that are missing are trained first."""
+    training = OWN[name]()
+    curves, space = curves_of(training, name, folder, say), training.space
     columns: dict[str, Any] = {column: np.array([curve.configuration[column] for curve in curves]) for column in space}
     values = np.array([curve.accuracies for curve in curves])
     seconds = np.repeat([[curve.seconds / EPOCHS] for curve in curves], EPOCHS, axis=1)

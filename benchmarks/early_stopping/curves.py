@@ -17,7 +17,7 @@ from typing import Protocol
 from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Objective
-from objectives.parameters import Ordered
+from objectives.parameters import Ordered, Space
 from objectives.sampling import make_candidates
 from objectives.training.cnn import ConvolutionalNetwork
 from objectives.training.softmax import SoftmaxRegression
@@ -40,6 +40,9 @@ class Trainings(Protocol):
     @property
     def options(self) -> Options: ...
 
+    @property
+    def space(self) -> Space: ...
+
     def configurations(self) -> list[Configuration]: ...
 
 
@@ -50,9 +53,14 @@ class Training:
     options: Options
     grid: Grid
 
+    @property
+    def space(self) -> Space:
+        """The parameters of the grid."""
+        return dict(self.grid)
+
     def configurations(self) -> list[Configuration]:
         """All configurations, in the order of the grid."""
-        candidates = make_candidates(dict(self.grid), sampler="grid")
+        candidates = make_candidates(self.space, sampler="grid")
         return [candidates.parameters(arm) for arm in range(len(candidates))]
 
 
@@ -98,15 +106,18 @@ def cnn() -> Training:
 TRAININGS: Mapping[str, Callable[[], Training]] = {"softmax": softmax, "cnn": cnn}
 
 
-def load_curves(
-    name: str, folder: Path, say: Callable[[str], None], training: Trainings | None = None
-) -> list[LearningCurve]:
-    """The curves of `training`, or else of TRAININGS[name], in the order of its configurations; those
-    that are missing in the file `name` in `folder` are trained first.
+def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[LearningCurve]:
+    """The curves of TRAININGS[name], in the order of its grid; see `curves_of`."""
+    return curves_of(TRAININGS[name](), name, folder, say)
+
+
+def curves_of(training: Trainings, name: str, folder: Path, say: Callable[[str], None]) -> list[LearningCurve]:
+    """The curves of `training`, in the order of its configurations; those that are missing in the
+    file `name` in `folder` are trained first.
 
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """
-    training, path = training or TRAININGS[name](), folder / f"{name}.jsonl"
+    path = folder / f"{name}.jsonl"
     by_key = {key_of(curve.configuration): curve for curve in _read(path)}
     configurations = training.configurations()
     missing = [(number, trained) for number, trained in enumerate(configurations) if key_of(trained) not in by_key]
