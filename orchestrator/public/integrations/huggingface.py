@@ -8,7 +8,7 @@ import torch.distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from objectives.objective import Report
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 
 
 class TrialCallback(TrainerCallback):

@@ -7,7 +7,7 @@ from typing import Any
 from keras.callbacks import Callback
 
 from objectives.objective import Report
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 
 
 class TrialCallback(Callback):

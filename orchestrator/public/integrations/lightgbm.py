@@ -5,7 +5,7 @@ import os
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from objectives.objective import Report
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 
 
 class TrialCallback:

@@ -6,7 +6,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from objectives.objective import Report
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 
 
 class TrialCallback(Callback):

@@ -7,7 +7,7 @@ from xgboost import collective
 from xgboost.callback import TrainingCallback
 
 from objectives.objective import Report
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 
 
 class TrialCallback(TrainingCallback):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 from tests.orchestrator.public.integrations.trainings import STEPS
 
 ROOT = Path(__file__).parents[4]

@@ -9,7 +9,7 @@ import pytest
 from objectives.machines import Machine
 from objectives.objective import NAME_CHARACTERS, EvaluationStopped
 from objectives.report_lines import ReportLines
-from orchestrator.public.integrations.trial import Trial
+from objectives.trial import Trial
 from workers.messages import Reported
 from workers.reporting import Reports
 
@@ -56,6 +56,7 @@ def test_the_folder_is_the_given_one_that_of_the_report_or_that_of_the_environme
     assert Trial().folder is None
     monkeypatch.setenv("BBKB_FOLDER", str(tmp_path / "environment"))
     assert Trial().folder == tmp_path / "environment"
+    assert Trial(Reports()).folder is None  # that of an outer command is not this trial's
     assert Trial(Reports(folder=tmp_path / "report")).folder == tmp_path / "report"
     assert Trial(Reports(folder=tmp_path / "report"), tmp_path / "argument").folder == tmp_path / "argument"
 
