@@ -212,6 +212,21 @@ class HasDescription(Protocol):
 
 
 @runtime_checkable
+class TrainsInSteps(Protocol):
+    """An objective that trains in steps: it reports after each one, and continues from a checkpoint
+    in the trial's folder where there is one."""
+
+    @property
+    def last_step(self) -> int:
+        """The step at which a training ends, >= 1."""
+
+    @property
+    def remark_on_reports(self) -> str:
+        """How the value that is reported at the last step differs from the one that is returned,
+        with the remedy, for a search that learns from both. Empty where they are the same."""
+
+
+@runtime_checkable
 class HasOptimum(Protocol):
     """An objective whose best noise-free value is known; regret can be drawn."""
 

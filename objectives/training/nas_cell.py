@@ -11,7 +11,6 @@ PyTorch is an extra and is imported when an evaluation needs it.
 """
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +24,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
 from objectives.training.images import rows_of, split_rows
 from objectives.training.softmax import ImageSet, Rows
-from objectives.training.torch_training import measure_accuracy, require_torch, seed_torch, tensors, train_epoch
+from objectives.training.torch_training import Training, require_torch, seed_torch, tensors, train
 
 if TYPE_CHECKING:
     from torch.nn import Sequential
@@ -122,6 +121,16 @@ class CellTraining:
     options: CellNetwork
     description: str
 
+    @property
+    def last_step(self) -> int:
+        """The last epoch."""
+        return self.options.epochs
+
+    @property
+    def remark_on_reports(self) -> str:
+        """Empty: the last accuracy that is reported is returned."""
+        return ""
+
     def candidates(self) -> Candidates:
         """Return the cells. `cell` says which one it is; the other columns are for people."""
         cells = _draw(cells_of(self.options.vertices, self.options.operations))
@@ -139,7 +148,8 @@ class CellTraining:
 
         Metrics: `accuracy` (the same), `parameters` (trained numbers of the network),
         `training_loss` (mean of the last epoch) and `seconds` (processor time of the training). A
-        training that diverges returns NaN.
+        training that diverges returns NaN. It continues from a checkpoint in the trial's folder,
+        where there is one.
 
         `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no
         cell, ObjectiveError when PyTorch is missing.
@@ -147,7 +157,7 @@ class CellTraining:
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")
         with seed_torch(seed, self.options.threads):
-            return self._train(self._network(cell), report)
+            return self._train(cell, report)
 
     def _network(self, cell: Cell) -> "Sequential":
         from objectives.training.cell_network import build_cell_network
@@ -158,30 +168,27 @@ class CellTraining:
             cell, side, classes, channels=options.channels, stacks=options.stacks, cells=options.cells
         )
 
-    def _train(self, network: "Sequential", report: Report) -> Evaluation:
+    def _train(self, cell: Cell, report: Report) -> Evaluation:
         from torch.optim import Adam
         from torch.optim.lr_scheduler import CosineAnnealingLR
 
-        options, train, validation = self.options, tensors(self.train), tensors(self.validation)
-        began = time.process_time()
-        optimizer = Adam(network.parameters(), options.learning_rate)
+        options = self.options
         batches = -(-len(self.train.labels) // options.batch_size)
-        schedule = CosineAnnealingLR(optimizer, options.epochs * batches)
-        accuracy = loss = float("nan")
-        for epoch in range(options.epochs):
-            loss = train_epoch(network, optimizer, train, options.batch_size, schedule)
-            if not math.isfinite(loss):
-                accuracy = float("nan")
-                break
-            accuracy = measure_accuracy(network, validation)
-            report(accuracy, step=epoch + 1)
+
+        def begin() -> Training:
+            network = self._network(cell)
+            optimizer = Adam(network.parameters(), options.learning_rate)
+            return Training(network, optimizer, CosineAnnealingLR(optimizer, options.epochs * batches))
+
+        rows, validation = tensors(self.train), tensors(self.validation)
+        trained = train(begin, rows, validation, options.batch_size, options.epochs, report)
         metrics = {
-            "accuracy": accuracy,
-            "parameters": float(sum(weights.numel() for weights in network.parameters())),
-            "training_loss": loss,
-            "seconds": time.process_time() - began,
+            "accuracy": trained.accuracy,
+            "parameters": float(sum(weights.numel() for weights in trained.network.parameters())),
+            "training_loss": trained.loss,
+            "seconds": trained.seconds,
         }
-        return Evaluation(accuracy, metrics)
+        return Evaluation(trained.accuracy, metrics)
 
 
 def _draw(cells: CellSet) -> CellSet:

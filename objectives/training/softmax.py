@@ -13,8 +13,10 @@ through a new shuffle of the training rows. Dropout zeroes every input of every 
 with probability p and divides the others by 1 − p, in training only.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,6 +26,7 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
+from objectives.training.checkpoints import Checkpoints
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
 BLOCK = 4096  # rows turned into float32 at a time when the whole set is measured
@@ -155,29 +158,76 @@ class SoftmaxTraining:
     epochs: int
     description: str
 
+    @property
+    def last_step(self) -> int:
+        """The last epoch."""
+        return self.epochs
+
+    @property
+    def remark_on_reports(self) -> str:
+        """Empty: the last accuracy that is reported is returned."""
+        return ""
+
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and
         `training_loss`, without the penalty. Accuracies after each epoch are reported. A training
-        that diverges returns NaN at once.
+        that diverges returns NaN at once. It continues from a checkpoint in the trial's folder,
+        where there is one.
 
         Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong
         one.
         """
         hyper = _parameters(parameters)
-        rng = np.random.default_rng(seed)
-        weights = Weights(
-            np.zeros((self.train.pixels.shape[1], self.classes), np.float32), np.zeros(self.classes, np.float32)
-        )
-        accuracy = loss = float("nan")
+        checkpoints = Checkpoints(report, ".npz")
+        training = checkpoints.restore(_load)
+        if training is None:
+            shape = self.train.pixels.shape[1], self.classes
+            weights = Weights(np.zeros(shape, np.float32), np.zeros(self.classes, np.float32))
+            training = _Training(weights, np.random.default_rng(seed))
+        else:
+            report(training.accuracy, step=training.epoch)  # its report may have been lost
         with np.errstate(all="ignore"):  # a diverging training overflows; its NaN shows it
-            for epoch in range(self.epochs):
-                weights = train_epoch(weights, self.train, hyper, rng)
+            while training.epoch < self.epochs:
+                weights = train_epoch(training.weights, self.train, hyper, training.rng)
                 accuracy, loss = measure(weights, self.validation)
                 if not np.isfinite(loss):
                     return Evaluation(float("nan"), {"validation_loss": float("nan"), "training_loss": float("nan")})
-                report(accuracy, step=epoch + 1)
-            _, training_loss = measure(weights, self.train)
-        return Evaluation(accuracy, {"validation_loss": loss, "training_loss": training_loss})
+                training = _Training(weights, training.rng, training.epoch + 1, accuracy, loss)
+                checkpoints.save(training.save, training.epoch)
+                report(accuracy, step=training.epoch)
+            _, training_loss = measure(training.weights, self.train)
+        return Evaluation(training.accuracy, {"validation_loss": training.loss, "training_loss": training_loss})
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """A training after `epoch` passes, with the accuracy and the loss on the validation rows."""
+
+    weights: Weights
+    rng: np.random.Generator
+    epoch: int = 0
+    accuracy: float = float("nan")
+    loss: float = float("nan")
+
+    def save(self, path: str) -> None:
+        np.savez(
+            path,
+            matrix=self.weights.matrix,
+            intercepts=self.weights.intercepts,
+            rng=json.dumps(self.rng.bit_generator.state),
+            epoch=self.epoch,
+            accuracy=self.accuracy,
+            loss=self.loss,
+        )
+
+
+def _load(path: Path) -> _Training:
+    """Read a checkpoint. Raises when it is damaged."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        rng = np.random.default_rng()
+        rng.bit_generator.state = json.loads(str(arrays["rng"]))
+        weights = Weights(arrays["matrix"], arrays["intercepts"])
+        return _Training(weights, rng, int(arrays["epoch"]), float(arrays["accuracy"]), float(arrays["loss"]))
 
 
 def _parameters(parameters: Parameters) -> SoftmaxParameters:

@@ -1,0 +1,45 @@
+"""The checkpoint of a training: its newest state in the trial's folder, written after each epoch."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from objectives.objective import HasFolder, Report
+from objectives.trial import Trial
+
+State = TypeVar("State")
+
+
+class Checkpoints:
+    """The checkpoints of one training. Without a folder of the trial none is written or found."""
+
+    def __init__(self, report: Report, suffix: str) -> None:
+        """Find the newest one.
+
+        Args:
+            report: of the evaluation, which knows the trial's folder.
+            suffix: with which the files' names end.
+        """
+        has_folder = isinstance(report, HasFolder) and report.folder is not None
+        self._trial, self._suffix = Trial(report) if has_folder else None, suffix
+
+    def restore(self, read: Callable[[Path], State]) -> State | None:
+        """Return what `read` makes of the newest checkpoint; None without one, and for a damaged
+        one, for which `read` raises: then with a warning, because the training begins anew."""
+        if self._trial is None or self._trial.checkpoint is None:
+            return None
+        try:
+            return read(self._trial.checkpoint)
+        except Exception as error:  # a damaged file makes PyTorch and numpy raise many types
+            warnings.warn(
+                f"the training begins anew, because its checkpoint {self._trial.checkpoint} cannot be read: {error!r}",
+                stacklevel=2,
+            )
+            return None
+
+    def save(self, write: Callable[[str], object], epoch: int) -> None:
+        """Let `write` save the state after `epoch`, counted from 1, at a path, and remove the
+        checkpoint before."""
+        if self._trial is not None:
+            self._trial.save(write, epoch, self._suffix)
