@@ -18,6 +18,7 @@ from orchestrator.session.assemble import Parts
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
+from orchestrator.session.training import remark_on_reports
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import BudgetSettings
 from orchestrator.wording import duration, plural
@@ -62,7 +63,13 @@ def say_existing(console: Console, settings: Settings, existing_results: Existin
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
     """Print warnings about settings that are allowed and probably not intended."""
-    for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), _few(settings, parts))):
+    remarks = (
+        parts.problem.candidates.remark,
+        unenforced_limits(settings),
+        remark_on_reports(settings, parts.training_objective),
+        _few(settings, parts),
+    )
+    for remark in filter(None, remarks):
         say(console, f"warning: {remark}")
     if has_password(settings.store):
         say(

@@ -40,7 +40,7 @@ from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
-from orchestrator.session.training import check_reports, with_training
+from orchestrator.session.training import check_reports, remark_on_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore, Writer
@@ -272,7 +272,8 @@ def open_session(
         resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = resources.enter_context(run.store())
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
-        for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
+        reports = remark_on_reports(settings, parts.training_objective)
+        for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), reports)):
             _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life

@@ -5,6 +5,7 @@ import math
 
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
+from objectives.objective import TrainsInSteps
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import ModelStoppingSettings
@@ -15,10 +16,14 @@ SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget c
 
 
 def with_training(settings: Settings, objective: object) -> Settings:
-    """Return `settings` with decisions on continuing trials and on short first trainings."""
+    """Return `settings` with decisions on continuing trials, on their last step and on short first
+    trainings. Decisions of an earlier session are kept."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings
+    is_decided = rule.continues is not None and rule.first_trials is not None
+    if not is_decided and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
+        rule = rule.model_copy(update={"last_step": rule.last_step or objective.last_step})
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
@@ -32,11 +37,19 @@ def with_training(settings: Settings, objective: object) -> Settings:
 
 def check_reports(settings: Settings, objective: object) -> None:
     """Raise UserError when trials are to be stopped early, and the function that is tuned cannot
-    report values.
+    report values, or trainings end at another step than `last_step`.
 
     Whether another objective reports, such as a command, is only known when it runs.
     """
-    if settings.early_stopping is None or not isinstance(objective, HasFunction):
+    rule = settings.early_stopping
+    if isinstance(rule, ModelStoppingSettings) and isinstance(objective, TrainsInSteps):
+        last_step, given = objective.last_step, rule.last_step
+        if given not in (None, last_step):
+            raise UserError(
+                f"early_stopping.last_step must be {last_step}, the epochs of this objective, or be left out, got "
+                f"{given}; objective.options.epochs changes both"
+            )
+    if rule is None or not isinstance(objective, HasFunction):
         return
     is_parameter = "report" in settings.space
     if not is_parameter and takes_argument(objective, "report"):
@@ -50,8 +63,19 @@ def check_reports(settings: Settings, objective: object) -> None:
     )
 
 
+def remark_on_reports(settings: Settings, objective: object) -> str:
+    """Return what a person should know where trials are stopped early by values that the objective
+    reports and that are not those it returns; empty for nothing."""
+    if not isinstance(settings.early_stopping, ModelStoppingSettings) or not isinstance(objective, TrainsInSteps):
+        return ""
+    remark = objective.remark_on_reports
+    return remark and f"early_stopping.rule model takes reported values and results for the same quantity: {remark}"
+
+
 def _has_checkpoints(objective: object) -> bool:
     """Return whether the objective is given a folder in which it can keep checkpoints."""
+    if isinstance(objective, TrainsInSteps):
+        return True
     if isinstance(objective, ShellCommand):
         return "BBKB_FOLDER" in objective.command
     return takes_argument(objective, "folder")

@@ -15,7 +15,7 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import MOST_TRIALS, ModelStoppingSettings
 
 # settings of `rule: model` that the first session decides when they are left open
-_DECIDED = ("continues", "first_trials", "first_steps")
+_DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:

@@ -23,6 +23,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import adapter
+from orchestrator.settings.sections import ModelStoppingSettings
 from orchestrator.settings.spaces import PARAMETERS, REPEAT
 from orchestrator.settings.strategies import DEFAULT_STRATEGY
 
@@ -72,6 +73,8 @@ def schema() -> Schema:
     named = {"type": "object", "additionalProperties": _parameter(by_class)}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
+    continued = definitions[ModelStoppingSettings.__name__]["properties"]
+    continued["continues"] = continued["continue"]  # as the campaign.yaml of a run has it
     _select_by_rule(sections["early_stopping"])
     sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}

@@ -304,8 +304,8 @@ class ModelStoppingSettings(Section):
     )
     last_step: Annotated[int, Field(ge=2)] | None = Field(
         default=None,
-        description="The step at which a training ends. Without it the largest step of a finished trial is taken, and "
-        "there are no short first trainings.",
+        description="The step at which a training ends. null: the epochs of a training that is part of bbkb; for other "
+        "objectives the largest step of a finished trial, and there are no short first trainings.",
     )
     after: PositiveInt = Field(default=3, description="The first step at which trials are paused or compared.")
     continues: bool | Literal["anew"] | None = Field(
@@ -313,7 +313,8 @@ class ModelStoppingSettings(Section):
         alias="continue",
         description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
         "folder, which implies workers.trial_folders; anew, from its first step, at the end of the budget; false, "
-        "never. null: true if the function has an argument `folder`, or the command names BBKB_FOLDER, else anew.",
+        "never. null: true if the function has an argument `folder`, the command names BBKB_FOLDER, or the training is "
+        "part of bbkb, else anew.",
     )
     first_trials: Annotated[int, Field(ge=0)] | None = Field(
         default=None,

@@ -1,16 +1,24 @@
-"""Tests of orchestrator/session/training.py: early stopping needs an objective that reports."""
+"""Tests of orchestrator/session/training.py: early stopping needs an objective that reports; trainings
+that are part of bbkb continue from checkpoints without further settings."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
-from bbkb import Range, tune
+from bbkb import Campaign, Range, tune
+from objectives.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
+from objectives.training.softmax import Rows
+from orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, build_new
-from orchestrator.session.training import with_training
+from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.resumed import with_recorded
 from orchestrator.settings.sections import ModelStoppingSettings
+from orchestrator.store.runs import open_run
 
 MODULE = """
 def silent(x, **more):
@@ -83,3 +91,89 @@ def test_short_first_trainings_end_where_trials_pause(
     decided = with_training(settings, build(settings).objective).early_stopping
     assert isinstance(decided, ModelStoppingSettings)
     assert (decided.first_trials, decided.first_steps) == first
+
+
+EPOCHS = 12
+
+
+def softmax_tree(tmp_path: Path, **sections: Any) -> dict[str, Any]:
+    """A campaign file with the two lines of early stopping."""
+    return {
+        "name": "softmax",
+        "objective": {
+            "name": "mnist_logistic_regression",
+            "options": {"epochs": EPOCHS, "dataset": "digits", "train_size": 100},
+            "direction": "maximize",
+        },
+        "early_stopping": {"rule": "model"},
+        "budget": {"steps": 15 * EPOCHS},
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+        **sections,
+    }
+
+
+def decide(tree: dict[str, Any]) -> tuple[ModelStoppingSettings, bool]:
+    settings = from_mapping(tree)
+    decided = with_training(settings, build_new(settings).training_objective)
+    assert isinstance(decided.early_stopping, ModelStoppingSettings)
+    return decided.early_stopping, decided.workers.trial_folders
+
+
+def test_a_training_that_is_part_of_bbkb_continues_and_ends_with_its_epochs(tmp_path: Path) -> None:
+    rule, has_folders = decide(softmax_tree(tmp_path))
+    assert (rule.continues, rule.last_step, has_folders) == (True, EPOCHS, True)
+    assert rule.first_trials
+    rule, has_folders = decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "continue": False}))
+    assert (rule.continues, rule.last_step, has_folders) == (False, EPOCHS, False)
+
+
+def test_another_last_step_than_the_epochs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"last_step must be 12, the epochs of this objective, or be left out, got 9"):
+        build_new(from_mapping(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": 9})))
+    assert decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": EPOCHS}))[0].last_step == EPOCHS
+
+
+def test_one_epoch_gives_no_last_step(tmp_path: Path) -> None:
+    objective = {**softmax_tree(tmp_path)["objective"], "options": {"epochs": 1, "dataset": "digits"}}
+    assert decide(softmax_tree(tmp_path, objective=objective))[0].last_step is None
+
+
+def test_a_run_that_an_older_version_began_keeps_what_it_decided(tmp_path: Path) -> None:
+    begun = {"rule": "model", "continue": "anew", "first_trials": 0, "first_steps": 1}
+    old = from_mapping(softmax_tree(tmp_path, early_stopping=begun))
+    for resumed in (old, with_recorded(old.resolved(), from_mapping(softmax_tree(tmp_path)))):
+        decided = with_training(resumed, build(resumed).training_objective)
+        assert decided.early_stopping == old.early_stopping
+        assert not decided.workers.trial_folders
+
+
+def test_reports_of_another_quantity_than_the_result_are_named_where_the_model_compares_them(tmp_path: Path) -> None:
+    rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) % 2, 1 / 16)
+    tested, validated = (
+        ConvolutionalTraining(rows, rows, rows, ConvolutionalNetwork(returns=returns), "")
+        for returns in ("test", "validation")
+    )
+    settings = from_mapping(softmax_tree(tmp_path))
+    assert "write returns: validation into objective.options" in remark_on_reports(settings, tested)
+    assert remark_on_reports(settings, validated) == remark_on_reports(settings, build(settings).objective) == ""
+    assert remark_on_reports(from_mapping(softmax_tree(tmp_path, early_stopping={"rule": "median"})), tested) == ""
+
+
+def test_two_lines_pause_and_continue_trainings_from_their_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "softmax.yaml").write_text(yaml.safe_dump(softmax_tree(tmp_path)))
+    result = Campaign.from_file(tmp_path / "softmax.yaml").run(progress=False)
+    events = list(open_run(result.folder).events())
+    opened = next(event for event in events if isinstance(event, SessionOpened))
+    rule = from_mapping(opened.settings).early_stopping
+    assert isinstance(rule, ModelStoppingSettings)
+    assert rule.last_step == EPOCHS
+    assert any(isinstance(event, TrialsContinued) for event in events)
+    reports = [report for event in events if isinstance(event, ReportsArrived) for report in event.reports]
+    reached: dict[int, int] = {}
+    for trial, attempt, step, _ in reports:
+        assert step >= reached.get(trial, 0) if attempt > 1 else step == reached.get(trial, 0) + 1
+        reached[trial] = step
+    assert max(attempt for _, attempt, _, _ in reports) > 2
+    for folder in (result.folder / "trials").iterdir():
+        assert len(list(folder.glob("step-*.npz"))) == 1
