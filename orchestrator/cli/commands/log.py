@@ -22,6 +22,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import Watch
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration, is_wall_clock, plural, size_text
 from workers.checkpoints import checkpoints_in
@@ -80,7 +81,10 @@ def status(
     if as_json:
         print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
         return
-    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
+    seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
+    activity = f"{now.phase}, {seen}"
+    if state.session.is_open and Watch().is_held(holding) is False:  # one look: a process elsewhere may live
+        activity = f"its process has ended, {seen}; continue with {run.resume_command}"
     console = SafeConsole()
     console.print(render(dataclasses.replace(now, activity=activity)))
     checkpoints = checkpoints_in(run.trials)

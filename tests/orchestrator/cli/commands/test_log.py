@@ -1,5 +1,6 @@
 """The commands that show a run's log: when its process was last seen."""
 
+import dataclasses
 import json
 import subprocess
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import Identity
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
 
 HOUR = 3600.0
@@ -35,6 +37,20 @@ def test_last_sign_of_life_is_the_heartbeat_where_an_evaluation_takes_hours(bbkb
     assert " s ago" in shown
     assert "5 h" not in shown.partition("last sign of life")[2].partition("ago")[0]
     assert "no evaluation of this campaign has ended yet" in shown
+
+
+def test_status_says_that_the_process_of_an_open_session_has_ended(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time())
+    store.claim("c", "here", Identity.of_this_process().to_text())
+    assert "has ended" not in bbkb(tmp_path, "status", "c").stdout
+    ended = subprocess.Popen(["sleep", "60"])
+    identity = dataclasses.replace(Identity.of_this_process(), pid=ended.pid, started="1")
+    ended.kill()
+    ended.wait()
+    store.claim("c", "gone", identity.to_text())
+    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
+    assert "its process has ended, last sign of life" in shown
+    assert "; continue with bbkb resume" in shown
 
 
 def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, tmp_path: Path) -> None:
