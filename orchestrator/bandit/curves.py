@@ -101,7 +101,7 @@ class Curves:
     @cached_property
     def is_informative(self) -> bool:
         """Whether a value was reported before the last step, so that there are steps to model."""
-        return self.first < self.end
+        return bool(self.by_trial) and self.first < self.end
 
     def within(self, values: int) -> "Curves":
         """Return these curves with at most so many values besides each trial's latest one: older

@@ -68,6 +68,7 @@ def test_the_end_is_the_largest_step_of_a_finished_trial_unless_it_is_given() ->
 
 def test_curves_without_a_value_before_the_end_teach_nothing_about_steps() -> None:
     assert not Curves().is_informative
+    assert not Curves(last_step=50).is_informative
     assert not Curves().updated([TrialCurve(1, 6, (20,), (1.0,), is_finished=True)]).is_informative
     assert Curves().updated([TrialCurve(1, 6, (10, 20), (0.0, 1.0), is_finished=True)]).is_informative
 

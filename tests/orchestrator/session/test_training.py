@@ -1,6 +1,7 @@
 """Tests of orchestrator/session/training.py: early stopping needs an objective that reports; trainings
 that are part of bbkb continue from checkpoints without further settings."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,23 @@ def test_two_lines_pause_and_continue_trainings_from_their_checkpoints(tmp_path:
     assert max(attempt for _, attempt, _, _ in reports) > 2
     for folder in (result.folder / "trials").iterdir():
         assert len(list(folder.glob("step-*.npz"))) == 1
+
+
+def test_first_trial_that_is_stopped_after_nothing_but_nan_leaves_the_search_going_on(tmp_path: Path) -> None:
+    calls: list[float] = []
+
+    def trained(x: float, report: Any) -> float:
+        calls.append(x)
+        for step in range(1, 9):
+            report(float("nan") if len(calls) == 1 else x * step, step)
+        return 8.0 * x
+
+    settings = {
+        "early_stopping": {"rule": "model", "last_step": 8},
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+    }
+    result = tune(trained, {"x": Range(0, 1)}, evaluations=8, direction="maximize", settings=settings, progress=False)
+    assert result.best.status == "succeeded"
+    first = [row["value"] for row in result.rows(reports=True) if row["trial"] == 0]
+    assert math.isnan(first[0])
