@@ -56,7 +56,7 @@ class Reports:
         """Record `value`, which may be NaN or infinite: a training that diverges may report it.
 
         Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when
-        `value` or one of `metrics` is no number.
+        `value` or one of `metrics` is no number, or `step` no whole number.
         """
         if isinstance(value, Mapping):
             raise InvalidValueError(
@@ -64,7 +64,7 @@ class Reports:
                 f"a mapping: {excerpt(value)}"
             )
         number = finite_or_not("a reported value", value)
-        at = self._count if step is None else int(step)
+        at = self._count if step is None else _whole_step(step)
         self._last = Reported(at, number, _check_metrics(metrics) if metrics else ())
         self.last_value = number if isfinite(number) else self.last_value
         stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
@@ -87,6 +87,17 @@ class Reports:
     def last_step(self) -> int:
         """The step of the newest report; −1 before the first."""
         return -1 if self._last is None else self._last.step
+
+
+def _whole_step(step: float) -> int:
+    """Convert a step. Raises InvalidValueError for what is no whole number."""
+    number = finite_or_not("a step", step)
+    if not number.is_integer():
+        raise InvalidValueError(
+            f"a step must be a whole number, got {number:g}: report takes the value first, report(value, step), with "
+            "steps 1, 2, …"
+        )
+    return int(step)
 
 
 def _check_metrics(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:

@@ -147,6 +147,27 @@ def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> No
     assert published == [2, 4, 6]
 
 
+@pytest.mark.parametrize("step", [0.75, math.nan, math.inf, "3"])
+def test_step_that_is_no_whole_number_fails(step: object) -> None:
+    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        report(3, step)  # type: ignore[arg-type]
+        return Evaluation(0.0)
+
+    failure = failure_of(outcome_of(trains))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert "a step must be a" in failure.message
+
+
+def test_step_may_be_a_float_that_is_a_whole_number() -> None:
+    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        report(0.5, 3.0)  # type: ignore[arg-type]
+        return Evaluation(0.0)
+
+    outcome = outcome_of(trains)
+    assert isinstance(outcome, Success)
+    assert [reported.step for reported in outcome.reports] == [3]
+
+
 def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_are_recorded() -> None:
     count, published = 32 * RECORDED_WHOLE + 2, list[Reported | None]()
 
