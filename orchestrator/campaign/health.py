@@ -1,5 +1,5 @@
 """Warnings about a campaign's workers: a worker that was not replaced, or an evaluation that does
-not end.
+not end. Those about trainings are in `training_warnings`.
 
 Nothing here decides anything. The state keeps marks of the workers' time, one a minute; warnings
 compare the last ten minutes with all the time before.
@@ -7,6 +7,7 @@ compare the last ten minutes with all the time before.
 
 from orchestrator.campaign.clock import Mark
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.training_warnings import training_warnings
 from orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
@@ -28,26 +29,13 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """Return what is wrong with the workers, by kind, `since` seconds after the last event."""
+    """Return what is wrong with the workers and the trainings, by kind, `since` seconds after the last event."""
     warnings_by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
         "old": _not_ended(state, since),
-        "restarted": restarts(state),
     }
-    return {kind: text for kind, text in warnings_by_kind.items() if text}
-
-
-def restarts(state: CampaignState) -> str:
-    """Return continued trials that began again; empty when there are none."""
-    rule, began = state.rules.training, sorted(state.training.restarted)
-    if not began or rule is None or not rule.continues:
-        return ""
-    shown = ", ".join(map(str, began[:5])) + (", …" if len(began) > 5 else "")
-    return (
-        f"{plural(len(began), 'continued trial')} ({shown}) began again at the first step: the checkpoint in the "
-        "trial's folder is missing or was not read; repeated steps take their time and teach nothing"
-    )
+    return {kind: text for kind, text in warnings_by_kind.items() if text} | training_warnings(state)
 
 
 def _few_places(state: CampaignState) -> str:

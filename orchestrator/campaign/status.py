@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.events import Forecast, Recommendation
-from orchestrator.campaign.health import restarts, warnings
+from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState, idle_cause
+from orchestrator.campaign.training_warnings import training_warnings
 from orchestrator.wording import duration, iso, plural
 
 _RUNNING_SHOWN = 8
@@ -194,8 +195,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
 
 def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
     on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
-    on_workers = warnings(state, since).values() if is_open else filter(None, [restarts(state)])
-    return (*state.remarks, *on_model, *on_workers)
+    further = warnings(state, since) if is_open else training_warnings(state)
+    return (*state.remarks, *on_model, *further.values())
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:

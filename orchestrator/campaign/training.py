@@ -12,6 +12,7 @@ from orchestrator.campaign.attempts import RunningAttempt
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import Forecast
 
+_UNLIKE_SHARE = 0.1  # of a value, within which a returned one is never unlike the last report
 WITNESSES = 20  # every so many-th trial is trained on whatever a rule says, so that a wrong belief is noticed
 
 
@@ -107,6 +108,25 @@ class PausedTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class UnlikeEnd:
+    """A trial that returned another quantity than it reported, as it seems."""
+
+    trial: int
+    reported: float  # the reward of its last report
+    returned: float  # the reward that it returned
+
+    @staticmethod
+    def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
+        """Compare what a trial returned, a reward, with its curve. Returns None unless the
+        difference is larger than its reports differ among themselves, and than a share of both."""
+        if not curve.steps or curve.has_diverged:
+            return None
+        reported = curve.rewards[-1]
+        least = max(max(curve.rewards) - min(curve.rewards), _UNLIKE_SHARE * max(abs(reported), abs(returned)))
+        return UnlikeEnd(curve.trial, reported, returned) if abs(returned - reported) > least else None
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """What a campaign knows of trainings in steps."""
 
@@ -123,6 +143,9 @@ class Training:
     finishing: frozenset[int] = frozenset()
     largest_step: int = 0  # the largest step of a trial that finished; 0 before the first
     furthest_step: int = 0  # the largest step that any trial reported; 0 before the first
+    reporting: int = 0  # trials that finished after a report
+    unlike: int = 0  # of these, how many returned something unlike their last report
+    newest_unlike: UnlikeEnd | None = None
     seconds_per_step: float = 0.0  # mean duration of a step of the trials that finished; 0 before the first
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
     # continued trials that began again, because they reported their first step once more
@@ -152,7 +175,14 @@ class Training:
         curve = self.curves.get(trial)
         if curve is None:
             return self
-        after = replace(self._with_curves({trial: curve.end(reward)}), largest_step=max(self.largest_step, curve.step))
+        unlike = UnlikeEnd.of(curve, reward)
+        after = replace(
+            self._with_curves({trial: curve.end(reward)}),
+            largest_step=max(self.largest_step, curve.step),
+            reporting=self.reporting + 1,
+            unlike=self.unlike + (unlike is not None),
+            newest_unlike=unlike or self.newest_unlike,
+        )
         if trial in self.continued:
             return after  # its last attempt made a part of its steps
         return replace(after, seconds_per_step=seconds / max(1, curve.step))  # a first step may be 0

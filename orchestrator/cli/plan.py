@@ -20,7 +20,7 @@ from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
 from orchestrator.session.training import remark_on_reports
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import BudgetSettings
+from orchestrator.settings.sections import BudgetSettings, ModelStoppingSettings
 from orchestrator.wording import duration, plural
 
 _SHOWN = 5  # number of configurations that are printed
@@ -68,6 +68,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
         unenforced_limits(settings),
         remark_on_reports(settings, parts.training_objective),
         _few(settings, parts),
+        _short_budget(settings),
     )
     for remark in filter(None, remarks):
         say(console, f"warning: {remark}")
@@ -119,6 +120,22 @@ def _few(settings: Settings, parts: Parts) -> str:
         )
     )
     return f"the budget of {budget:,} evaluations is above the number of candidates, {number:,}: {what}"
+
+
+def _short_budget(settings: Settings) -> str:
+    """Say that the budget of steps is less than one whole training; empty when it is not."""
+    rule, steps = settings.early_stopping, settings.budget.steps
+    if (
+        not isinstance(rule, ModelStoppingSettings)
+        or rule.last_step is None
+        or steps is None
+        or steps >= rule.last_step
+    ):
+        return ""
+    return (
+        f"budget.steps, {steps}, is less than one training, early_stopping.last_step: {rule.last_step}: one trial is "
+        "trained, beyond the budget; a search needs the steps of ten trainings or more"
+    )
 
 
 def say_plan(

@@ -44,6 +44,7 @@ def summarize(
         ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}{virtual}"),
         *([] if waited_seconds is None else [("duration", f"{duration(waited_seconds)}, start and end included")]),
         *([("idle", idle)] if (idle := idle_text(now.idle_seconds)) else []),
+        *(("warning", remark) for remark in now.remarks),
         ("report", str(run_.report_file)),
     ]
     if outcome == "failed" and now.failed and not now.succeeded:

@@ -116,3 +116,18 @@ def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
     monkeypatch.syspath_prepend(tmp_path)
     messages = warnings(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
     assert ("add refresh_growth" in messages) == is_warned
+
+
+def test_budget_of_fewer_steps_than_one_training_has_causes_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("def train(x, report):\n    return x\n")
+    tree = campaign(
+        tmp_path,
+        objective={"callable": f"{tmp_path}/steps.py:train", "direction": "minimize"},
+        space={"x": {"low": 0, "high": 1}},
+        workers={"executor": "inline"},
+        enqueue=[],
+        early_stopping={"rule": "model", "last_step": 9},
+    )
+    text = "budget.steps, 8, is less than one training"
+    assert text in " ".join(dry_run(tmp_path, {**tree, "budget": {"steps": 8}}).split())
+    assert text[:12] not in dry_run(tmp_path, {**tree, "budget": {"steps": 9}})
