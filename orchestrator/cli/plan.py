@@ -18,7 +18,7 @@ from orchestrator.session.assemble import Parts
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
-from orchestrator.session.training import remark_on_reports
+from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import BudgetSettings, ModelStoppingSettings
 from orchestrator.wording import duration, plural
@@ -68,7 +68,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
         unenforced_limits(settings),
         remark_on_reports(settings, parts.training_objective),
         _few(settings, parts),
-        _short_budget(settings),
+        _short_budget(with_training(settings, parts.training_objective)),
     )
     for remark in filter(None, remarks):
         say(console, f"warning: {remark}")

@@ -128,6 +128,9 @@ def test_budget_of_fewer_steps_than_one_training_has_causes_a_warning(tmp_path: 
         enqueue=[],
         early_stopping={"rule": "model", "last_step": 9},
     )
+    softmax = {"name": "mnist_logistic_regression", "options": {"epochs": 9, "dataset": "digits"}}
+    known = {**tree, "objective": softmax, "space": {}, "early_stopping": {"rule": "model"}}
     text = "budget.steps, 8, is less than one training"
+    assert text in " ".join(dry_run(tmp_path, {**known, "budget": {"steps": 8}}).split())
     assert text in " ".join(dry_run(tmp_path, {**tree, "budget": {"steps": 8}}).split())
     assert text[:12] not in dry_run(tmp_path, {**tree, "budget": {"steps": 9}})
