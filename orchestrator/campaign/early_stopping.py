@@ -67,6 +67,13 @@ class StoppingRule:
         number = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
         return max(0, number)
 
+    def step_of_next_rung(self, step: int) -> int:
+        """Return the least whole step that reaches the rung after the last one that `step` has
+        reached."""
+        rung = self.rung(step)
+        following = 0 if rung is None else rung + 1
+        return math.ceil(self.first_step * self.growth**following * (1.0 - 1e-9))
+
 
 @dataclass(frozen=True, slots=True)
 class Rungs:

@@ -277,12 +277,35 @@ def _is_at_end(state: CampaignState, step: int) -> bool:
     return step == end and (is_given or step == state.training.furthest_step)
 
 
-def first_steps(state: CampaignState, trial: int) -> int | None:
-    """Return the step at which a worker ends the next attempt of `trial`, because it is a short
-    first training; None: it ends only when it is told to."""
+def step_limit(state: CampaignState, trial: int) -> int | None:
+    """Return the step at which a worker ends the next attempt of `trial` without being told: the
+    end of its short first training, or its next pause. None: it ends only when it is told to.
+
+    So a stop that is known before the attempt begins costs no further step, however long the
+    campaign takes to answer.
+    """
+    rule, stopping = state.rules.training, state.rules.stopping
+    if rule is None or stopping is None:
+        return None
+    if _is_first_training(state, rule, trial):
+        return rule.first_steps
+    if stopping.share or rule.is_witness(trial) or trial in (*state.training.finishing, *trials_to_finish(state)):
+        return None
+    curve = state.training.curves.get(trial)
+    pause = stopping.step_of_next_rung(0 if curve is None else curve.step)
+    return pause if state.training_end is None or pause < state.training_end else None
+
+
+def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
+    """Return why its worker ended a running trial at `step_limit`."""
     rule = state.rules.training
-    is_first = rule is not None and trial < rule.first_trials and trial not in state.training.continued
-    return rule.first_steps if rule is not None and is_first else None
+    if rule is None:
+        return None
+    return StopCause.FIRST_TRAINING if _is_first_training(state, rule, trial) else StopCause.PAUSE
+
+
+def _is_first_training(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
+    return trial < rule.first_trials and trial not in state.training.continued
 
 
 def trials_to_finish(state: CampaignState) -> tuple[int, ...]:

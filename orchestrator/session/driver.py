@@ -49,7 +49,15 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import ACTIVITIES, CampaignState, first_steps, is_expected, is_running, stop_cause
+from orchestrator.campaign.state import (
+    ACTIVITIES,
+    CampaignState,
+    cause_at_limit,
+    is_expected,
+    is_running,
+    step_limit,
+    stop_cause,
+)
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
@@ -241,7 +249,7 @@ class Driver:
             assignment,
             self._pool.candidates,
             state.memory_factor(trial),
-            first_steps(state, trial),
+            step_limit(state, trial),
             can_be_stopped=state.rules.stopping is not None,
         )
 
@@ -255,7 +263,7 @@ class Driver:
                 outcome = with_output(outcome, self._problem.outputs)
                 cause = self._stop_causes.pop(outcome.trial, "")
                 if isinstance(outcome, Stopped) and not cause:  # at the limit that its worker keeps
-                    cause = StopCause.FIRST_TRAINING
+                    cause = cause_at_limit(self._campaign, outcome.trial) or ""
                 self._recorder.record(event_of(outcome, self._campaign, self._reports, self._executor.now(), cause))
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:

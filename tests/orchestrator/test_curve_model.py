@@ -107,21 +107,26 @@ def test_paused_trials_are_completed_after_the_last_of_few_evaluations(tmp_path:
     assert result.best.value > 0.5
 
 
-def test_a_first_training_ends_in_its_worker_although_the_stop_comes_too_late(
+def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_too_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stops_all_but_first_trainings(state: CampaignState, trial: int) -> StopCause | None:
-        cause = stop_cause(state, trial)
-        return None if cause is StopCause.FIRST_TRAINING else cause
+    at_limits = {StopCause.FIRST_TRAINING, StopCause.PAUSE}
 
-    monkeypatch.setattr("orchestrator.session.driver.stop_cause", stops_all_but_first_trainings)
+    def stops_nothing_at_a_limit(state: CampaignState, trial: int) -> StopCause | None:
+        cause = stop_cause(state, trial)
+        return None if cause in at_limits else cause
+
+    monkeypatch.setattr("orchestrator.session.driver.stop_cause", stops_nothing_at_a_limit)
     rule = {**RULE, "first_trials": 12, "first_steps": 3, "finish": 0}
-    result = run(tmp_path, early_stopping=rule, budget={"steps": 3 * STEPS})
+    result = run(tmp_path, early_stopping=rule, budget={"steps": 8 * STEPS})
     events = open_run(result.folder).events()
     stops = [event for event in events if isinstance(event, TrialStopped)]
     first = [(event.step, event.cause) for event in stops if event.trial < 12 and event.attempt == 1]
     assert set(first) == {(3, "short first training")}
     assert len(first) > 3  # of 12: how many are begun before any is continued depends on the time of refits
+    paused = {event.step for event in stops if event.cause == StopCause.PAUSE}
+    assert paused <= {4, 7, 14}  # ⅛, ¼ and ½ of 27 steps, rounded up
+    assert {4, 7} <= paused
 
 
 @pytest.mark.thorough

@@ -112,6 +112,15 @@ def test_pauses_halve_a_training_and_none_is_before_their_first_step(
     assert [step for step in before_the_end if rule.rung(step) != rule.rung(step - 1)] == steps
 
 
+@given(st.integers(1, 50), st.integers(2, 500), st.integers(0, 500))
+def test_the_next_rung_begins_at_the_least_step_that_reaches_it(after: int, last_step: int, step: int) -> None:
+    rule = StoppingRule.pauses(min(after, last_step), last_step)
+    following = rule.step_of_next_rung(step)
+    assert following > step
+    assert rule.rung(following) == (0 if rule.rung(step) is None else (rule.rung(step) or 0) + 1)
+    assert rule.rung(following - 1) == rule.rung(step)
+
+
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=9))
 def test_every_trial_pauses_once_at_each_rung(rewards: list[float]) -> None:
     rule, rungs = StoppingRule.pauses(3, 52), Rungs()

@@ -20,7 +20,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, stop_cause, trials_to_finish
+from orchestrator.campaign.state import CampaignState, step_limit, stop_cause, trials_to_finish
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.training import StopCause
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, settings_of, success
@@ -220,6 +220,30 @@ def test_a_trial_with_a_checkpoint_pauses_half_way_whatever_its_rank() -> None:
     assert [stop_cause(state, trial) for trial in range(3)] == [None] * 3
     state = fold_from(state, reports(2, 0.9, 5, first=5))
     assert [stop_cause(state, trial) for trial in range(3)] == [None, None, StopCause.PAUSE]
+
+
+def test_an_attempt_is_limited_to_the_next_pause_of_its_trial() -> None:
+    rule = opened(1000)
+    rule.settings["early_stopping"].update(first_trials=1, first_steps=4)  # type: ignore[attr-defined]
+    state = fold(rule, batch(0, [7, 8]))
+    assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
+    state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
+    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="good")), 0) == 5
+    state = fold_from(state, reports(1, 0.9, 6), stop(1, 0.9, 6))  # stopped a step late: its pause at 5 is over
+    again = ContinuedTrial(trial=1, arm=8, attempt=1, parameters={})
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="good")), 1) is None
+
+
+def test_an_attempt_is_not_limited_that_no_pause_stops() -> None:
+    state = fold(opened(1000, evaluations=100), batch(0, range(80)))
+    assert step_limit(state, 79) is None  # a witness
+    assert [step_limit(state, trial) for trial in (19, 59, 78)] == [5, 5, 5]
+    assert step_limit(fold(opened(1000, continues="anew"), batch(0, [7])), 0) is None  # compared, not paused
+    assert [step_limit(paused(0.1, 0.5, 0.9, steps=1000), trial) for trial in range(3)] == [5, 5, 5]
+    near_the_end = paused(0.1, 0.5, 0.9, steps=18)  # the 6 steps left are those that one trial needs
+    assert trials_to_finish(near_the_end) == (2,)
+    assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
 
 
 def test_a_trial_that_was_continued_runs_from_its_pause_to_the_end() -> None:
