@@ -236,7 +236,7 @@ def test_an_attempt_is_limited_to_the_next_pause_of_its_trial() -> None:
 
 
 def test_an_attempt_is_not_limited_that_no_pause_stops() -> None:
-    state = fold(opened(1000, evaluations=100), batch(0, range(80)))
+    state = fold(opened(1000, evaluations=100), batch(0, list(range(80))))
     assert step_limit(state, 79) is None  # a witness
     assert [step_limit(state, trial) for trial in (19, 59, 78)] == [5, 5, 5]
     assert step_limit(fold(opened(1000, continues="anew"), batch(0, [7])), 0) is None  # compared, not paused
