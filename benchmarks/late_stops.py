@@ -56,7 +56,7 @@ def late_steps(events: Iterable[Event]) -> list[int]:
     for event in events:
         if isinstance(event, TrialStopped):
             step = decided.pop(event.trial, event.step)
-            if event.cause != StopCause.FIRST_TRAINING:
+            if event.cause not in (StopCause.FIRST_TRAINING, StopCause.PAUSE):  # their workers end them
                 late.append(event.step - step)
         parts = (
             [replace(event, reports=(report,)) for report in event.reports]

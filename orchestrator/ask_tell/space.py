@@ -200,7 +200,7 @@ class Optimizer:
         The model learns the values of all trainings. With `steps` a training is stopped after ½, ¼,
         … of them, at step 3 at the earliest (without `checkpoints`: when it is worse than the median
         of others at its step), and when the model expects its end to be worse than the best value;
-        from the 60th training on one in twenty goes on nevertheless, so that a wrong belief is
+        after the first 60 trainings one in twenty goes on nevertheless, so that a wrong belief is
         noticed. A stopped training is paused: keep its checkpoint, because `ask` returns its
         configuration again when it looks best. After its last step, give its final value to `tell`.
 

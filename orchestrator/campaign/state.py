@@ -292,8 +292,15 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
     if stopping.share or rule.is_witness(trial) or trial in (*state.training.finishing, *trials_to_finish(state)):
         return None
     curve = state.training.curves.get(trial)
-    pause = stopping.step_of_next_rung(0 if curve is None else curve.step)
-    return pause if state.training_end is None or pause < state.training_end else None
+    step = 0 if curve is None else curve.step
+    pause = stopping.step_of_next_rung(step)
+    if state.training_end is not None and pause >= state.training_end:
+        return None
+    if state.rules.steps is None:
+        return pause
+    # where all running trials may use up the budget on their ways to pauses, the campaign decides which one goes on
+    steps_left = state.rules.steps - state.steps.total
+    return pause if (pause - step) * max(1, len(state.running)) < steps_left else None
 
 
 def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:

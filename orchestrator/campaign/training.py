@@ -13,7 +13,7 @@ from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import Forecast
 
 _UNLIKE_SHARE = 0.1  # of a value, within which a returned one is never unlike the last report
-# From the sixtieth trial on every twentieth is trained on whatever a rule says, so that a wrong belief is noticed. Each
+# After the first 60 trials every twentieth is trained on whatever a rule says, so that a wrong belief is noticed. Each
 # takes a whole training: with fewer trials they would take a tenth of a budget.
 WITNESSES = 20
 TRIALS_BEFORE_WITNESSES = 60

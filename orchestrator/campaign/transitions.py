@@ -6,13 +6,14 @@ same. The result of a command returns as an event. Nothing here does I/O, reads 
 a posterior.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.attempts import Best, RunningAttempt, ended_attempt
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
+from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -297,14 +298,15 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     run, sign, rule = state.running[event.trial], state.rules.sign, state.rules.training
     arm = run.arm
     reward = None if event.value is None else sign * event.value
-    training = state.training.after_reports(_reports_of(event), state.running, sign)
+    reports = _reports_of(event)  # the last ones may have come with the outcome alone
+    training = state.training.after_reports(reports, state.running, sign)
     if rule is not None and rule.resumes and reward is not None:
         training = training.pause(event.trial, run, event.step)
     after = _end_attempt(state, event, is_over=True)
     return replace(
         after,
         training=training,
-        rungs=state.rungs if event.trial in training.paused else after.rungs,
+        rungs=_rungs_after(state, reports) if event.trial in training.paused else after.rungs,
         finished=_as_queue(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, reward, is_stopped=True)),)
         ),
@@ -349,12 +351,18 @@ def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
     state = replace(state, training=state.training.after_reports(event.reports, state.running, state.rules.sign))
     if state.rules.steps is not None:
         state = replace(state, steps=state.steps.after_reports((trial, step) for trial, _, step, _ in event.reports))
+    rungs = _rungs_after(state, event.reports)
+    return state if rungs is state.rungs else replace(state, rungs=rungs)
+
+
+def _rungs_after(state: CampaignState, reports: Iterable[tuple[int, int, int, float]]) -> Rungs:
+    """Return where trials stand after `reports`, as (trial, attempt, step, value)."""
     rule, rungs = state.rules.stopping, state.rungs
     if rule is None:
-        return state
-    for trial, _attempt, step, value in event.reports:
+        return rungs
+    for trial, _attempt, step, value in reports:
         rungs = rungs.after(rule, trial, step, state.rules.sign * value)
-    return state if rungs is state.rungs else replace(state, rungs=rungs)
+    return rungs
 
 
 def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:

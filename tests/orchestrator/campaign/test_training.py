@@ -229,13 +229,13 @@ def test_an_attempt_is_limited_to_the_next_pause_of_its_trial() -> None:
     assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
     state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
     again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
-    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="good")), 0) == 5
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 0) == 5
     state = fold_from(state, reports(1, 0.9, 6), stop(1, 0.9, 6))  # stopped a step late: its pause at 5 is over
     again = ContinuedTrial(trial=1, arm=8, attempt=1, parameters={})
-    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="good")), 1) is None
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 1) is None
 
 
-def test_an_attempt_is_not_limited_that_no_pause_stops() -> None:
+def test_witnesses_and_the_trials_to_finish_have_no_step_limit() -> None:
     state = fold(opened(1000, evaluations=100), batch(0, list(range(80))))
     assert step_limit(state, 79) is None  # a witness
     assert [step_limit(state, trial) for trial in (19, 59, 78)] == [5, 5, 5]
@@ -244,6 +244,22 @@ def test_an_attempt_is_not_limited_that_no_pause_stops() -> None:
     near_the_end = paused(0.1, 0.5, 0.9, steps=18)  # the 6 steps left are those that one trial needs
     assert trials_to_finish(near_the_end) == (2,)
     assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
+
+
+def test_an_attempt_that_could_use_up_the_budget_has_no_step_limit() -> None:
+    for workers, steps, limits in ((1, 6, [5]), (1, 5, [None]), (2, 11, [5, 5]), (2, 10, [None, None])):
+        trials = list(range(workers))
+        state = fold(opened(steps), batch(0, [7, 8][:workers]), dispatch(*((trial, 1) for trial in trials)))
+        assert [step_limit(state, trial) for trial in trials] == limits
+
+
+def test_a_trial_whose_pause_was_reported_with_its_end_is_not_paused_there_again() -> None:
+    state = fold(opened(1000), batch(0, [7]), dispatch((0, 1)), reports(0, 0.9, 4))
+    ended = replace(stop(0, 0.9, 5), reports=((5, 0.9),))
+    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
+    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((0, 2)))
+    state = fold_from(state, ended, *events, reports(0, 0.9, 6, attempt=2, first=6))
+    assert stop_cause(state, 0) is None
 
 
 def test_a_trial_that_was_continued_runs_from_its_pause_to_the_end() -> None:
