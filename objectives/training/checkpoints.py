@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from objectives.machines import gives_value
 from objectives.objective import HasFolder, Report
 from objectives.trial import Trial
 
@@ -23,6 +24,9 @@ class Checkpoints:
         """
         has_folder = isinstance(report, HasFolder) and report.folder is not None
         self._trial, self._suffix = Trial(report) if has_folder else None, suffix
+        if self._trial is not None:
+            # the training runs in this one process: ranks in its environment are those of what began the worker
+            self._trial.is_first = gives_value(report)
 
     def restore(self, read: Callable[[Path], State]) -> State | None:
         """Return what `read` makes of the newest checkpoint; None without one, and for a damaged

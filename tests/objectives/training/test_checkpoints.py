@@ -12,6 +12,7 @@ import pytest
 
 from objectives.cells import CONVOLUTION, POOLING
 from objectives.datasets import DataSource
+from objectives.machines import RANK_VARIABLES
 from objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
 from objectives.training.cnn import ConvolutionalNetwork
 from objectives.training.nas_cell import CELL, CellNetwork
@@ -127,6 +128,16 @@ def test_without_a_folder_nothing_is_kept_and_the_value_is_the_same(
     kept = Reports(folder=tmp_path / "trial")
     assert [evaluate(kept)] * 2 == evaluations
     assert [(reported.step, reported.value) for reported in kept.points()] == plain
+
+
+@pytest.mark.parametrize("variable", RANK_VARIABLES)
+def test_a_rank_that_the_worker_inherited_does_not_switch_checkpoints_off(
+    evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """As in a worker of a Ray node that srun or mpirun has started."""
+    monkeypatch.setenv(variable, "1")
+    pause(evaluate, tmp_path, 3)
+    assert [path.stem for path in tmp_path.iterdir()] == ["step-3"]
 
 
 def test_a_training_whose_result_was_lost_is_not_repeated(
