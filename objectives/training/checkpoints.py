@@ -30,11 +30,17 @@ class Checkpoints:
 
     def restore(self, read: Callable[[Path], State]) -> State | None:
         """Return what `read` makes of the newest checkpoint; None without one, and for a damaged
-        one, for which `read` raises: then with a warning, because the training begins anew."""
+        one, for which `read` raises: then with a warning, because the training begins anew.
+
+        Raises what `read` does where memory or the disk is at fault: the checkpoint may be good, and
+        a training that begins anew would replace it.
+        """
         if self._trial is None or self._trial.checkpoint is None:
             return None
         try:
             return read(self._trial.checkpoint)
+        except (MemoryError, OSError):
+            raise
         except Exception as error:  # a damaged file makes PyTorch and numpy raise many types
             warnings.warn(
                 f"the training begins anew, because its checkpoint {self._trial.checkpoint} cannot be read: {error!r}",

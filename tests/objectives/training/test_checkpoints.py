@@ -190,6 +190,26 @@ def test_a_damaged_checkpoint_means_beginning_anew_with_a_warning(
     assert [path.name for path in tmp_path.iterdir()] == [case.file]
 
 
+@pytest.mark.parametrize("error", [MemoryError(), PermissionError(13, "Permission denied"), OSError(5, "I/O error")])
+def test_a_checkpoint_that_cannot_be_read_now_is_kept_and_read_by_the_next_attempt(
+    evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    expected = evaluate(Reports())
+    pause(evaluate, tmp_path, 3)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr("numpy.load", fail)
+        if WITH_TORCH:
+            broken.setattr("torch.load", fail)
+        with pytest.raises(type(error)):
+            evaluate(Reports(folder=tmp_path))
+    assert [path.stem for path in tmp_path.iterdir()] == ["step-3"]
+    assert evaluate(Reports(folder=tmp_path)) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [(name, part) for name in WITH_TORCH for part in ("network", "optimizer", "random")]
