@@ -65,7 +65,8 @@ def init(
 def _ask_for_template() -> Template:
     default = Template.FUNCTION
     try:
-        return Template(typer.prompt("What is tuned", default=default.value, type=Template))
+        question = f"What is tuned ({', '.join(Template)})"  # not every version of typer lists the choices
+        return Template(typer.prompt(question, default=default.value, type=Template, show_choices=False))
     except typer.Abort:
         if sys.stdin.isatty():
             raise
