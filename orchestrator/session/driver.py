@@ -286,6 +286,7 @@ class Driver:
         now = self._executor.now()
         for trial in command.trials:
             run = self._campaign.running[trial]
+            self._stop_causes.pop(trial, None)  # of this attempt, not of the next one
             failure = Failure(
                 trial=trial,
                 attempt=run.attempt,
