@@ -12,7 +12,9 @@ from orchestrator.campaign.attempts import RunningAttempt
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import Forecast
 
-_UNLIKE_SHARE = 0.1  # of a value, within which a returned one is never unlike the last report
+# A returned value is not unlike a report that is at most twice as large or half as large: one quantity on other
+# rows, or of averaged weights, differs by less, and a loss from an accuracy, or a share from per cent, mostly by more.
+_UNLIKE_SHARE = 0.5
 # After the first 60 trials every twentieth is trained on whatever a rule says, so that a wrong belief is noticed. Each
 # takes a whole training: with fewer trials they would take a tenth of a budget.
 WITNESSES = 20
@@ -115,18 +117,19 @@ class UnlikeEnd:
     """A trial that returned another quantity than it reported, as it seems."""
 
     trial: int
-    reported: float  # the reward of its last report
+    reported: float  # the reward of its last report, which is shown
     returned: float  # the reward that it returned
 
     @staticmethod
     def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
         """Compare what a trial returned, a reward, with its curve. Returns None unless the
-        difference is larger than its reports differ among themselves, and than a share of both."""
+        difference from the nearest report (a function may return its best one) is larger than its
+        reports differ among themselves, and than a share of both."""
         if not curve.steps or curve.has_diverged:
             return None
-        reported = curve.rewards[-1]
-        least = max(max(curve.rewards) - min(curve.rewards), _UNLIKE_SHARE * max(abs(reported), abs(returned)))
-        return UnlikeEnd(curve.trial, reported, returned) if abs(returned - reported) > least else None
+        nearest = min(curve.rewards, key=lambda reward: abs(returned - reward))
+        least = max(max(curve.rewards) - min(curve.rewards), _UNLIKE_SHARE * max(abs(nearest), abs(returned)))
+        return UnlikeEnd(curve.trial, curve.rewards[-1], returned) if abs(returned - nearest) > least else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Training:
     largest_step: int = 0  # the largest step of a trial that finished; 0 before the first
     furthest_step: int = 0  # the largest step that any trial reported; 0 before the first
     reporting: int = 0  # trials that finished after a report
-    unlike: int = 0  # of these, how many returned something unlike their last report
+    unlike: int = 0  # of these, how many returned something unlike their reports
     newest_unlike: UnlikeEnd | None = None
     seconds_per_step: float = 0.0  # mean duration of a step of the trials that finished; 0 before the first
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed

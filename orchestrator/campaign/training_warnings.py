@@ -52,9 +52,10 @@ def _unlike_ends(state: CampaignState) -> str:
     training, sign, newest = state.training, state.rules.sign, state.training.newest_unlike
     if newest is None or training.unlike < _LEAST_FINISHED or 2 * training.unlike <= training.reporting:
         return ""
+    values = f"last reported {sign * newest.reported:.6g}, returned {sign * newest.returned:.6g}"
     return (
-        f"{training.unlike} of {plural(training.reporting, 'finished trial')} returned something unlike their last "
-        f"report (trial {newest.trial}: reported {sign * newest.reported:.6g}, returned {sign * newest.returned:.6g}): "
+        f"{training.unlike} of {plural(training.reporting, 'finished trial')} returned something unlike their "
+        f"reports (trial {newest.trial}: {values}): "
         "a trial must report the quantity that it returns, on its scale and in its direction"
     )
 

@@ -59,11 +59,26 @@ def test_trainings_that_end_before_the_last_step_are_named_once_three_have_finis
     assert "3 trials finished at step 3 or before, and early_stopping.last_step is 4" in text
 
 
+@pytest.mark.parametrize(
+    "trial",
+    [
+        ((0.05, 0.05, 0.05, 0.05), 0.056),  # flat, and the result is on other rows
+        ((0.31, 0.305, 0.30, 0.35), 0.30),  # the best one is returned, not the last one
+    ],
+)
+def test_results_near_any_report_cause_no_warning(trial: tuple[Sequence[float], float]) -> None:
+    assert training_warnings(trained(*[trial] * 4)) == {}
+
+
+def test_a_loss_where_an_accuracy_is_reported_is_named() -> None:
+    assert set(training_warnings(trained(*[((0.85, 0.9, 0.93, 0.94), 0.21)] * 4))) == {"unlike"}
+
+
 @pytest.mark.parametrize("result", [-0.8, 80.0])
-def test_results_unlike_the_last_reports_are_named_when_most_trials_have_them(result: float) -> None:
+def test_results_unlike_the_reports_are_named_when_most_trials_have_them(result: float) -> None:
     unlike, like = (RISING, result), (RISING, 0.8)
     assert training_warnings(trained(unlike, unlike, like)) == {}
     assert training_warnings(trained(unlike, unlike, unlike, like, like, like)) == {}
     (text,) = training_warnings(trained(unlike, unlike, unlike, like)).values()
-    assert "3 of 4 finished trials returned something unlike their last report" in text
-    assert f"(trial 2: reported 0.8, returned {result:g})" in text
+    assert "3 of 4 finished trials returned something unlike their reports" in text
+    assert f"(trial 2: last reported 0.8, returned {result:g})" in text
