@@ -267,10 +267,11 @@ def open_session(
     ever be had.
     """
     parts = parts or build(settings)
-    settings = with_training(settings, parts.training_objective)
     with ExitStack() as resources:  # released immediately when a line below raises, else at the end of the session
         resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = resources.enter_context(run.store())
+        is_begun = store.holding(run.name).epoch > 0
+        settings = with_training(settings, parts.training_objective, is_begun)
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         reports = remark_on_reports(settings, parts.training_objective)
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), reports)):

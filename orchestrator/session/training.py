@@ -15,15 +15,15 @@ LEAST_FIRST = 8  # short first trainings, if there are any
 SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget counts evaluations
 
 
-def with_training(settings: Settings, objective: object) -> Settings:
+def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
     """Return `settings` with decisions on continuing trials, on their last step and on short first
-    trainings. Decisions of an earlier session are kept."""
+    trainings. `is_begun`: an earlier session has recorded its decisions in them, which are kept."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings
-    is_decided = rule.continues is not None and rule.first_trials is not None
-    if not is_decided and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
-        rule = rule.model_copy(update={"last_step": rule.last_step or objective.last_step})
+    is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
+    if not is_decided:
+        rule = rule.model_copy(update={"last_step": _last_step(rule, objective)})
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
@@ -37,7 +37,8 @@ def with_training(settings: Settings, objective: object) -> Settings:
 
 def check_reports(settings: Settings, objective: object) -> None:
     """Raise UserError when trials are to be stopped early, and the function that is tuned cannot
-    report values, or trainings end at another step than `last_step`.
+    report values, trainings end at another step than `last_step`, or short first trainings do not
+    end before it.
 
     Whether another objective reports, such as a command, is only known when it runs.
     """
@@ -49,6 +50,8 @@ def check_reports(settings: Settings, objective: object) -> None:
                 f"early_stopping.last_step must be {last_step}, the epochs of this objective, or be left out, got "
                 f"{given}; objective.options.epochs changes both"
             )
+    if isinstance(rule, ModelStoppingSettings):
+        _check_first(rule, _last_step(rule, objective))
     if rule is None or not isinstance(objective, HasFunction):
         return
     is_parameter = "report" in settings.space
@@ -79,6 +82,23 @@ def _has_checkpoints(objective: object) -> bool:
     if isinstance(objective, ShellCommand):
         return "BBKB_FOLDER" in objective.command
     return takes_argument(objective, "folder")
+
+
+def _last_step(rule: ModelStoppingSettings, objective: object) -> int | None:
+    """Return the step at which trainings end: as given, or as the objective knows; else None."""
+    if rule.last_step is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
+        return objective.last_step
+    return rule.last_step
+
+
+def _check_first(rule: ModelStoppingSettings, last_step: int | None) -> None:
+    if last_step is None and rule.first_trials:
+        raise UserError(
+            "early_stopping.last_step must be given with first_trials; a training that is part of bbkb needs 2 or more "
+            "objective.options.epochs instead"
+        )
+    if last_step is not None and rule.first_steps is not None and rule.first_steps >= last_step:
+        raise UserError(f"early_stopping.first_steps must be below last_step, {last_step}, got {rule.first_steps}")
 
 
 def _first(settings: Settings, rule: ModelStoppingSettings) -> tuple[int, int]:

@@ -274,14 +274,6 @@ def _training_problems(settings: Settings) -> list[Refusal]:
     if rule.keep_checkpoints is not None and rule.keep_checkpoints < rule.finish:
         rule_text = f"must be >= finish, {rule.finish}, got {rule.keep_checkpoints}"
         problems.append(Refusal(("early_stopping", "keep_checkpoints"), rule_text))
-    if rule.last_step is None and rule.first_trials:
-        problems.append(Refusal(("early_stopping", "last_step"), "must be given with first_trials"))
-    if rule.last_step is not None and rule.first_steps is not None and rule.first_steps >= rule.last_step:
-        problems.append(
-            Refusal(
-                ("early_stopping", "first_steps"), f"must be below last_step, {rule.last_step}, got {rule.first_steps}"
-            )
-        )
     return problems
 
 

@@ -135,6 +135,55 @@ def test_another_last_step_than_the_epochs_is_refused(tmp_path: Path) -> None:
     assert decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": EPOCHS}))[0].last_step == EPOCHS
 
 
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"continue": True, "first_trials": 0}, (0, 2)),
+        ({"continue": "anew", "first_trials": 8, "first_steps": 3}, (8, 3)),
+        ({"first_trials": 8, "first_steps": 3}, (8, 3)),
+    ],
+)
+def test_explicit_settings_of_a_new_campaign_leave_the_last_step_to_the_epochs(
+    tmp_path: Path, given: dict[str, Any], first: tuple[int, int]
+) -> None:
+    rule, _ = decide(softmax_tree(tmp_path, early_stopping={"rule": "model", **given}))
+    assert rule.last_step == EPOCHS
+    assert (rule.first_trials, rule.first_steps) == first
+
+
+def test_the_session_of_a_new_campaign_takes_the_epochs_whatever_else_is_given(tmp_path: Path) -> None:
+    given = {"rule": "model", "continue": True, "first_trials": 0}
+    settings = softmax_tree(tmp_path, early_stopping=given, budget={"evaluations": 1})
+    (tmp_path / "softmax.yaml").write_text(yaml.safe_dump(settings))
+    result = Campaign.from_file(tmp_path / "softmax.yaml").run(progress=False)
+    opened = next(event for event in open_run(result.folder).events() if isinstance(event, SessionOpened))
+    assert opened.settings["early_stopping"]["last_step"] == EPOCHS  # type: ignore[index]  # plain values
+
+
+@pytest.mark.parametrize(
+    ("objective", "given", "message"),
+    [
+        ({}, {"first_steps": 50}, "early_stopping.first_steps must be below last_step, 12, got 50"),
+        ({"callable": "{}/functions.py:reporting"}, {"first_trials": 9}, "early_stopping.last_step must be given"),
+        (
+            {"callable": "{}/functions.py:reporting"},
+            {"last_step": 27, "first_steps": 27},
+            "early_stopping.first_steps must be below last_step, 27, got 27",
+        ),
+    ],
+)
+def test_short_first_trainings_that_do_not_fit_the_last_step_are_refused(
+    tmp_path: Path, objective: dict[str, str], given: dict[str, int], message: str
+) -> None:
+    rule = {"rule": "model", **given}
+    function = {key: text.format(tmp_path) for key, text in objective.items()}
+    settings = (
+        tree(tmp_path, function, early_stopping=rule) if function else softmax_tree(tmp_path, early_stopping=rule)
+    )
+    with pytest.raises(UserError, match=message):
+        build_new(from_mapping(settings))
+
+
 def test_one_epoch_gives_no_last_step(tmp_path: Path) -> None:
     objective = {**softmax_tree(tmp_path)["objective"], "options": {"epochs": 1, "dataset": "digits"}}
     assert decide(softmax_tree(tmp_path, objective=objective))[0].last_step is None
@@ -144,7 +193,7 @@ def test_a_run_that_an_older_version_began_keeps_what_it_decided(tmp_path: Path)
     begun = {"rule": "model", "continue": "anew", "first_trials": 0, "first_steps": 1}
     old = from_mapping(softmax_tree(tmp_path, early_stopping=begun))
     for resumed in (old, with_recorded(old.resolved(), from_mapping(softmax_tree(tmp_path)))):
-        decided = with_training(resumed, build(resumed).training_objective)
+        decided = with_training(resumed, build(resumed).training_objective, is_begun=True)
         assert decided.early_stopping == old.early_stopping
         assert not decided.workers.trial_folders
 
