@@ -138,7 +138,7 @@ def test_another_last_step_than_the_epochs_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "first"),
     [
-        ({"continue": True, "first_trials": 0}, (0, 2)),
+        ({"continue": True, "first_trials": 0}, (0, 6)),
         ({"continue": "anew", "first_trials": 8, "first_steps": 3}, (8, 3)),
         ({"first_trials": 8, "first_steps": 3}, (8, 3)),
     ],
