@@ -3,7 +3,7 @@ show."""
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.clock import LABELS
@@ -45,7 +45,7 @@ class Status:
     """A snapshot. Times in seconds on the executor's clock; `value`s on the user's scale."""
 
     name: str
-    phase: str  # created, running, stopping, closed
+    phase: str  # created, running, stopping, closed; ended: its process is gone, and did not close the session
     activity: str  # what the driver does now: "evaluating", "choosing a batch", "refitting the model"…
     outcome: str  # of the last session that closed: finished, failed, interrupted
     reason: str
@@ -190,6 +190,15 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         possible_gain=state.gains.possible,
         last_gain=None if state.gains.best is None else max(0, done - state.gains.risen_at),
         goals=_goals_status(state),
+    )
+
+
+def without_process(status: Status, activity: str) -> Status:
+    """Return the status of an open session whose process is gone: nothing runs, and a resume
+    evaluates again what was running; `activity` tells a person."""
+    waiting = status.waiting + status.in_flight
+    return replace(
+        status, phase="ended", activity=activity, in_flight=0, running=(), waiting=waiting, left_seconds=None
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.campaign.status import as_plain, status_of
+from orchestrator.campaign.status import as_plain, status_of, without_process
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.summary import save_report
 from orchestrator.display.console import SafeConsole
@@ -71,20 +71,23 @@ def status(
         _show_trial(run, trial, as_json)
         return
     with run.store() as store:
-        created, state = snapshots.current(run, store)
+        # the holder first: a session that closes in between has not ended without closing
         holding = store.holding(run.name)
+        has_ended = Watch().is_held(holding) is False  # one look: a process elsewhere may live
+        created, state = snapshots.current(run, store)
     # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its
     # process lives
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
     now = status_of(created.name, state, last_sign)
+    seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
+    activity = f"{now.phase}, {seen}"
+    if state.session.is_open and has_ended and state.session.epoch <= holding.epoch:  # no later session has begun
+        activity = f"its process has ended, {seen}; continue with {run.resume_command}"
+        now = without_process(now, activity)
     if as_json:
         print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
         return
-    seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
-    activity = f"{now.phase}, {seen}"
-    if state.session.is_open and Watch().is_held(holding) is False:  # one look: a process elsewhere may live
-        activity = f"its process has ended, {seen}; continue with {run.resume_command}"
     console = SafeConsole()
     console.print(render(dataclasses.replace(now, activity=activity)))
     checkpoints = checkpoints_in(run.trials)

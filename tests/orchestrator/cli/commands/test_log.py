@@ -7,9 +7,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
+from orchestrator.campaign.state import CampaignState
+from orchestrator.cli.commands import log
+from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Identity
+from orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
 
 HOUR = 3600.0
@@ -51,6 +57,26 @@ def test_status_says_that_the_process_of_an_open_session_has_ended(bbkb: Bbkb, t
     shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
     assert "its process has ended, last sign of life" in shown
     assert "; continue with bbkb resume" in shown
+    assert "0 of " in shown
+    plain = json.loads(bbkb(tmp_path, "status", "c", "--json").stdout)
+    assert (plain["phase"], plain["in_flight"], plain["running"], plain["waiting"]) == ("ended", 0, [], 1)
+    assert plain["activity"].startswith("its process has ended, last sign of life")
+
+
+def test_session_that_closes_while_its_status_is_read_has_not_lost_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = make_run(tmp_path / "c", time.time()).claim("c", "here", Identity.of_this_process().to_text())
+    read = snapshots.current
+
+    def read_and_close(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
+        state = read(run, store)
+        writer.release()
+        return state
+
+    monkeypatch.setattr(snapshots, "current", read_and_close)
+    log.status(tmp_path / "c")
+    assert "has ended" not in capsys.readouterr().out
 
 
 def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, tmp_path: Path) -> None:
