@@ -23,6 +23,8 @@ from objectives.training.softmax import Rows
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
 SUFFIX = ".pt"  # of a checkpoint
 BLOCK = 1000  # rows that pass the network at a time when accuracy is measured
@@ -71,8 +73,8 @@ class Training:
     """
 
     network: "Module"
-    optimizer: Any
-    schedule: Any = None  # of the learning rate; None: it is constant
+    optimizer: "Optimizer"
+    schedule: "LRScheduler | None" = None  # of the learning rate; None: it is constant
     epoch: int = 0  # how many are over
     accuracy: float = math.nan
     loss: float = math.nan

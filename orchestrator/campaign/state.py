@@ -287,9 +287,11 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
     rule, stopping = state.rules.training, state.rules.stopping
     if rule is None or stopping is None:
         return None
-    if _is_first_training(state, rule, trial):
+    if rule.is_first_training(trial, trial in state.training.continued):
         return rule.first_steps
-    if stopping.share or rule.is_witness(trial) or trial in (*state.training.finishing, *trials_to_finish(state)):
+    if stopping.share or rule.is_witness(trial):
+        return None
+    if trial in state.training.finishing or trial in trials_to_finish(state):
         return None
     curve = state.training.curves.get(trial)
     step = 0 if curve is None else curve.step
@@ -308,11 +310,8 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     rule = state.rules.training
     if rule is None:
         return None
-    return StopCause.FIRST_TRAINING if _is_first_training(state, rule, trial) else StopCause.PAUSE
-
-
-def _is_first_training(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
-    return trial < rule.first_trials and trial not in state.training.continued
+    is_first = rule.is_first_training(trial, trial in state.training.continued)
+    return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
 
 
 def trials_to_finish(state: CampaignState) -> tuple[int, ...]:

@@ -67,6 +67,10 @@ class TrainingRule:
         """Return whether the trial is trained on although a rule would stop it."""
         return trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
 
+    def is_first_training(self, trial: int, is_continued: bool) -> bool:
+        """Return whether the trial is trained for `first_steps` only."""
+        return not is_continued and trial < self.first_trials
+
     def cause_of_stop(
         self,
         trial: int,
@@ -87,7 +91,7 @@ class TrainingRule:
             is_hopeless: says whether even its optimistic forecast is worse than the best value.
             is_finishing: whether it was continued to complete the best ones.
         """
-        if not is_continued and trial < self.first_trials:
+        if self.is_first_training(trial, is_continued):
             return StopCause.FIRST_TRAINING if steps and _is_nearest_report(steps, self.first_steps) else None
         if self.is_witness(trial) or is_finishing:
             return None
