@@ -76,7 +76,11 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
-    room, kept_for = min(_room(state), state.unspent), trials_to_finish(state)
+    room, rest_for = min(_room(state), state.unspent), trials_to_finish(state)
+    if rest_for == () and not state.computation:  # it completes no trial, as far as the model knows
+        is_unlearned = state.finished and state.rules.is_asynchronous
+        return Tell(tuple(state.finished)) if is_unlearned else Stop(StopReason.STEPS_SPENT)
+    kept_for = rest_for or ()
     if room and state.existing.not_learned is None and (ready := _ready(state, kept_for, room, now)):
         return Dispatch(ready)
     if state.computation:

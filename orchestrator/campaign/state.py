@@ -5,7 +5,7 @@ finished trial: its size and the cost of a step do not grow with the number of e
 `transitions.apply` folds events into it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -257,7 +257,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     if training is None:
         return at_rung
     kept_for = trials_to_finish(state)
-    if kept_for and trial not in kept_for and state.rules.steps is not None:
+    if kept_for is not None and trial not in kept_for and state.rules.steps is not None:
         return StopCause.FINISH
     return training.cause_of_stop(
         trial,
@@ -265,7 +265,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         is_continued=trial in state.training.continued,
         at_rung=at_rung,
         is_hopeless=lambda: _is_hopeless(state, trial),
-        is_finishing=trial in kept_for or trial in state.training.finishing,
+        is_finishing=trial in (kept_for or ()) or trial in state.training.finishing,
     )
 
 
@@ -291,7 +291,7 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
         return rule.first_steps
     if stopping.share or rule.is_witness(trial):
         return None
-    if trial in state.training.finishing or trial in trials_to_finish(state):
+    if trial in state.training.finishing or trial in (trials_to_finish(state) or ()):
         return None
     curve = state.training.curves.get(trial)
     step = 0 if curve is None else curve.step
@@ -314,42 +314,69 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
 
 
-def trials_to_finish(state: CampaignState) -> tuple[int, ...]:
+def trials_to_finish(state: CampaignState) -> tuple[int, ...] | None:
     """Return the unfinished trials that the rest of the budget is for, the most promising one
-    first; none while there is more.
+    first; None while there is more.
 
     They are the best `finish` ones, first those that are being completed already, as many as a
-    third of the budget pays for and can be completed, at least one. The rest of a budget of steps
-    is for them only; near the end of a budget of hours they are the next to be trained.
+    third of the budget pays for and can be completed, and at least one until a trial has finished.
+    The rest of a budget of steps is for them only, and no use where there are none; near the end of
+    a budget of hours they are the next to be trained.
     """
     rule, rules, end = state.rules.training, state.rules, state.training_end
     if rule is None or not rule.finish or not rule.resumes or end is None:
-        return ()
-    if rules.steps is None and rules.seconds is None:
-        return ()
-    most, best = rule.finish, None if state.best is None else state.best.value
-    if rules.steps is not None:
-        steps_left = rules.steps - state.steps.total
-        if steps_left > end * (most + len(state.running)):
-            return ()  # for speed
-        most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
-    # one whose end has begun is not given up for another one that looks better for a while
+        return None
     # one that was lost with its worker, or was chosen to go on, waits in the backlog
     going_on = {*state.running, *(attempt.trial for attempt in state.backlog if attempt.trial in state.training.curves)}
     begun = state.training.finishing.intersection(going_on)
-    hopeful = state.training.best_unfinished(going_on, rules.sign, best)
-    best_trials = sorted(hopeful, key=lambda trial: trial not in begun)[:most]
-    needed = [max(0, end - _steps_to_keep(state, rule, trial)) for trial in best_trials]
+    most = rule.finish
     if rules.steps is not None:
-        stoppable = sum(trial not in best_trials for trial in state.running)  # each is stopped at its next report
-        if best_trials and steps_left <= sum(needed) + stoppable:
-            while len(best_trials) > 1 and sum(needed[: len(best_trials)]) > steps_left:
-                best_trials.pop()
-            return tuple(best_trials)
+        steps_left = rules.steps - state.steps.total
+        if steps_left > end * (most + len(state.running)):
+            return None  # for speed
+        if steps_left <= 0 and state.totals.succeeded:
+            return tuple(sorted(begun))
+        most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
+    elif rules.seconds is None:
+        return None
+    best = None if state.best is None else state.best.value
+    hopeful = state.training.best_unfinished(going_on, rules.sign, best)
+    # one whose end has begun is not given up for another one that looks better for a while
+    ordered = sorted(hopeful, key=lambda trial: trial not in begun)
+    needed = {trial: max(0, end - _steps_to_keep(state, rule, trial)) for trial in ordered}
+    best_trials = tuple(ordered[:most])
+    if rules.steps is not None and (kept := _affordable(state, needed, best_trials, begun, end)) is not None:
+        return kept
     elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
-    if rules.seconds is not None and each and rules.seconds - elapsed <= max(needed, default=0) * each:
-        return tuple(best_trials)
-    return ()
+    longest = max((needed[trial] for trial in best_trials), default=0)
+    is_near_the_end = rules.seconds is not None and each and rules.seconds - elapsed <= longest * each
+    return best_trials if best_trials and is_near_the_end else None
+
+
+def _affordable(
+    state: CampaignState, needed: Mapping[int, int], best_trials: tuple[int, ...], begun: Set[int], end: int
+) -> tuple[int, ...] | None:
+    """Return of the trials that need these steps to their end, the best one first, those that the
+    rest of a budget of steps completes, as many as there are `best_trials`, and those that `begun`
+    their end; None while the budget has more than `best_trials` need.
+
+    A running trial can only be stopped at its next report.
+    """
+    left = (state.rules.steps or 0) - state.steps.total
+    until_report = {
+        trial: state.steps.until_next_report(state.steps.open.get(trial, 0), end) for trial in state.running
+    }
+    of_others = sum(steps for trial, steps in until_report.items() if trial not in best_trials)
+    if not best_trials or left > sum(needed[trial] for trial in best_trials) + of_others:
+        return None
+    left -= sum(until_report.values())
+    kept: list[int] = []
+    for trial, steps in needed.items():
+        further = steps - until_report.get(trial, 0)
+        if len(kept) < len(best_trials) and (trial in begun or (steps and further <= left)):
+            kept.append(trial)
+            left -= further
+    return tuple(kept) if kept or state.totals.succeeded else best_trials[:1]
 
 
 def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:

@@ -2,9 +2,11 @@
 is kept."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from benchmarks.curves import campaign
 from benchmarks.curves.campaign import CAMPAIGNS, TrainingExecutor, run_campaign
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting
@@ -73,3 +75,22 @@ def test_a_campaign_pauses_and_continues_trials_within_its_budget(problem: Curve
     assert record.continuations > 0
     assert 0.0 < record.used[-1] <= 1.0
     assert record.held <= record.forecasts
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("trainings", [3, 5])
+def test_a_campaign_trains_no_step_beyond_its_budget_but_those_on_the_way(
+    problem: CurveProblem, monkeypatch: pytest.MonkeyPatch, workers: int, trainings: int
+) -> None:
+    executors: list[TrainingExecutor] = []
+
+    class Remembered(TrainingExecutor):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            executors.append(self)
+
+    monkeypatch.setattr(campaign, "TrainingExecutor", Remembered)
+    run_campaign(problem, "bbkb-model", Setting(workers=workers, trainings=trainings, seed=0))
+    (executor,) = executors
+    assert len(problem.steps) in executor.reached.values()  # one at least was trained to the end
+    assert sum(executor.reached.values()) < trainings * problem.whole_cost + workers

@@ -27,3 +27,16 @@ def test_it_is_the_sum_of_each_trials_largest_step(reports: list[tuple[int, int]
         steps = steps.after_end(trial)
     largest = {trial: max([0, *(step for other, step in reports if other == trial)]) for trial in range(5)}
     assert steps.total == sum(max(1, steps) if trial in ended else steps for trial, steps in largest.items())
+
+
+def test_the_next_report_is_expected_where_other_trials_reported() -> None:
+    steps = Steps().after_reports([(0, 4), (0, 12), (0, 36), (1, 4)])
+    assert [steps.until_next_report(step, 108) for step in (0, 4, 12, 36)] == [4, 8, 24, 72]
+    assert Steps().until_next_report(0, 27) == 27  # nothing was reported yet
+    assert steps.until_next_report(108, 108) == 1  # beyond the last step that is known
+
+
+def test_trainings_of_many_reports_report_each_step() -> None:
+    steps = Steps().after_reports((0, step) for step in range(2, 500, 2))
+    assert len(steps.distinct) == 64
+    assert [steps.until_next_report(step, 500) for step in (1, 100, 400)] == [1, 1, 1]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, RemoveCheckpoints, Tell
+from orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, RemoveCheckpoints, Stop, Tell
+from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import (
     CheckpointsRemoved,
     ComputingBegan,
@@ -70,13 +71,13 @@ def refreshed(*forecasts: Forecast) -> ModelRefreshed:
 
 def test_nothing_is_kept_of_a_large_budget() -> None:
     state = paused(0.1, 0.5, 0.9, steps=100)
-    assert trials_to_finish(state) == ()
+    assert trials_to_finish(state) is None
     assert isinstance(decide(state, 2.0), Ask)
 
 
 def test_the_rest_of_a_budget_completes_the_best_stopped_trials() -> None:
     state = paused(0.1, 0.5, 0.9, steps=18)  # 12 are used, and a trial needs 6 more; two are over a third of the budget
-    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=19)) == ()
+    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=19)) is None
     assert trials_to_finish(state) == (2,)
     assert decide(state, 2.0) == Finish((2,))
 
@@ -84,13 +85,13 @@ def test_the_rest_of_a_budget_completes_the_best_stopped_trials() -> None:
 def test_as_many_trials_are_completed_as_are_asked_for_and_a_third_of_the_budget_pays_for() -> None:
     values = [trial / 10 for trial in range(12)]  # 48 steps are used
     assert trials_to_finish(paused(*values, steps=60)) == (11, 10)
-    assert trials_to_finish(paused(*values, steps=61)) == ()
-    assert trials_to_finish(paused(*values, steps=60, finish=1)) == ()
+    assert trials_to_finish(paused(*values, steps=61)) is None
+    assert trials_to_finish(paused(*values, steps=60, finish=1)) is None
     assert trials_to_finish(paused(*values, steps=54)) == (11,)  # too late for two
 
 
 def test_a_trial_without_a_checkpoint_needs_all_of_its_steps() -> None:
-    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22)) == ()
+    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22)) is None
     assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22, continues="anew")) == (2,)
 
 
@@ -102,6 +103,62 @@ def test_some_trial_is_completed_whatever_the_budget(steps: int) -> None:
         assert kept_for == (2,)
         causes = [stop_cause(state, trial) for trial in range(3)]
         assert causes == [StopCause.FINISH, StopCause.FINISH, None]
+
+
+def after_a_whole_training(steps: int, *values: float) -> CampaignState:
+    """A training has ended, and trials 1, 2, … run that have reported their values at the steps 1
+    to 4."""
+    trials = range(1, len(values) + 1)
+    return fold(
+        opened(steps),
+        *(*started(0.1), reports(0, 0.1, END, first=5), success(0, 0.1)),
+        batch(1, [10 + trial for trial in trials]),
+        dispatch(*((trial, 1) for trial in trials)),
+        *(reports(trial, value, 4) for trial, value in zip(trials, values, strict=True)),
+    )
+
+
+def test_the_best_trial_that_the_rest_of_a_budget_completes_is_completed() -> None:
+    state = fold_from(after_a_whole_training(24, 0.9, 0.5), stop(1, 0.9, 4), reports(2, 0.5, 5, first=5))
+    assert trials_to_finish(fold_from(state, stop(2, 0.5, 5))) == (2,)  # 19 are used, and trial 1 needs 6 more
+    both = fold_from(after_a_whole_training(24, 0.9, 0.5), stop(1, 0.9, 4), stop(2, 0.5, 4))
+    assert trials_to_finish(both) == (1,)
+
+
+def test_a_campaign_ends_when_the_rest_of_its_budget_completes_no_trial() -> None:
+    state = fold_from(after_a_whole_training(23, 0.9, 0.5), stop(1, 0.9, 4))
+    assert trials_to_finish(state) == ()  # 18 are used, and each of both trials needs 6 more
+    assert stop_cause(state, 2) is StopCause.FINISH
+    assert isinstance(decide(state, 2.0), Tell)  # what the ended trials show may change that
+    learned = ModelRefreshed(time=2.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=0.0)
+    assert decide(fold_from(state, learned), 3.0) == Stop(StopReason.STEPS_SPENT)
+
+
+def test_when_a_budget_is_spent_only_trials_that_are_being_completed_go_on() -> None:
+    again = ContinuedTrial(trial=1, arm=11, attempt=1, parameters={})
+    state = fold_from(
+        after_a_whole_training(22, 0.5, 0.9),
+        stop(1, 0.5, 4),
+        TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+        dispatch((1, 2)),
+        reports(2, 0.9, 8, first=5),
+    )
+    assert state.steps.total == 22
+    assert [stop_cause(state, trial) for trial in (1, 2)] == [None, StopCause.FINISH]
+
+
+def test_steps_on_the_way_to_the_next_reports_are_not_left() -> None:
+    """Trainings report at the steps 2, 4 and 10 only."""
+    sparse = (*((0, 1, step, 0.1) for step in (2, 4, END)), (1, 1, 4, 0.9), (2, 1, 4, 0.5))
+    begun: list[Event] = [
+        batch(0, [10, 11, 12]),
+        dispatch((0, 1), (1, 1), (2, 1)),
+        ReportsArrived(time=1.0, reports=sparse),
+    ]
+    for steps, kept_for in ((31, None), (30, (1,)), (29, (2,))):  # trial 2 is on its way to its end
+        state = fold(opened(steps), *begun, success(0, 0.1), stop(1, 0.9, 4))
+        assert state.steps.total == 18
+        assert trials_to_finish(state) == kept_for
 
 
 def test_trials_that_were_chosen_before_wait_while_the_rest_of_a_budget_is_for_others() -> None:
