@@ -360,19 +360,19 @@ def _affordable(
     rest of a budget of steps completes, as many as there are `best_trials`, and those that `begun`
     their end; None while the budget has more than `best_trials` need.
 
-    A running trial can only be stopped at its next report.
+    A running trial can only be stopped at its next report. Where this is not the next step, as it
+    mostly is, the steps until then are not left.
     """
     left = (state.rules.steps or 0) - state.steps.total
-    until_report = {
-        trial: state.steps.until_next_report(state.steps.open.get(trial, 0), end) for trial in state.running
-    }
-    of_others = sum(steps for trial, steps in until_report.items() if trial not in best_trials)
-    if not best_trials or left > sum(needed[trial] for trial in best_trials) + of_others:
+    at = {trial: state.steps.open.get(trial, 0) for trial in state.running}
+    certain = {trial: state.steps.until_next_report(step, end) - 1 for trial, step in at.items()}
+    others = sum(steps + 1 for trial, steps in certain.items() if trial not in best_trials)
+    if not best_trials or left > sum(needed[trial] for trial in best_trials) + others:
         return None
-    left -= sum(until_report.values())
+    left -= sum(certain.values())
     kept: list[int] = []
     for trial, steps in needed.items():
-        further = steps - until_report.get(trial, 0)
+        further = steps - certain.get(trial, 0)
         if len(kept) < len(best_trials) and (trial in begun or (steps and further <= left)):
             kept.append(trial)
             left -= further

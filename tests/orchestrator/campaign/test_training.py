@@ -155,7 +155,7 @@ def test_steps_on_the_way_to_the_next_reports_are_not_left() -> None:
         dispatch((0, 1), (1, 1), (2, 1)),
         ReportsArrived(time=1.0, reports=sparse),
     ]
-    for steps, kept_for in ((31, None), (30, (1,)), (29, (2,))):  # trial 2 is on its way to its end
+    for steps, kept_for in ((31, None), (30, (1,)), (28, (2,))):  # trial 2 is on its way to its end
         state = fold(opened(steps), *begun, success(0, 0.1), stop(1, 0.9, 4))
         assert state.steps.total == 18
         assert trials_to_finish(state) == kept_for
