@@ -5,6 +5,7 @@ finished trial: its size and the cost of a step do not grow with the number of e
 `transitions.apply` folds events into it.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -326,26 +327,25 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...] | None:
     rule, rules, end = state.rules.training, state.rules, state.training_end
     if rule is None or not rule.finish or not rule.resumes or end is None:
         return None
+    if rules.steps is None and rules.seconds is None:
+        return None
+    most, steps_left = rule.finish, math.inf if rules.steps is None else rules.steps - state.steps.total
+    if rules.steps is not None and steps_left > end * (most + len(state.running)):
+        return None  # for speed
     # one that was lost with its worker, or was chosen to go on, waits in the backlog
     going_on = {*state.running, *(attempt.trial for attempt in state.backlog if attempt.trial in state.training.curves)}
     begun = state.training.finishing.intersection(going_on)
-    most = rule.finish
+    if steps_left <= 0 and state.totals.succeeded:
+        return tuple(sorted(begun))
     if rules.steps is not None:
-        steps_left = rules.steps - state.steps.total
-        if steps_left > end * (most + len(state.running)):
-            return None  # for speed
-        if steps_left <= 0 and state.totals.succeeded:
-            return tuple(sorted(begun))
         most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
-    elif rules.seconds is None:
-        return None
     best = None if state.best is None else state.best.value
     hopeful = state.training.best_unfinished(going_on, rules.sign, best)
     # one whose end has begun is not given up for another one that looks better for a while
     ordered = sorted(hopeful, key=lambda trial: trial not in begun)
     needed = {trial: max(0, end - _steps_to_keep(state, rule, trial)) for trial in ordered}
     best_trials = tuple(ordered[:most])
-    if rules.steps is not None and (kept := _affordable(state, needed, best_trials, begun, end)) is not None:
+    if rules.steps is not None and (kept := _affordable(state, steps_left, needed, best_trials, begun)) is not None:
         return kept
     elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
     longest = max((needed[trial] for trial in best_trials), default=0)
@@ -354,16 +354,25 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...] | None:
 
 
 def _affordable(
-    state: CampaignState, needed: Mapping[int, int], best_trials: tuple[int, ...], begun: Set[int], end: int
+    state: CampaignState, left: float, needed: Mapping[int, int], best_trials: tuple[int, ...], begun: Set[int]
 ) -> tuple[int, ...] | None:
-    """Return of the trials that need these steps to their end, the best one first, those that the
-    rest of a budget of steps completes, as many as there are `best_trials`, and those that `begun`
-    their end; None while the budget has more than `best_trials` need.
+    """Return which trials the steps `left` of a budget complete.
 
-    A running trial can only be stopped at its next report. Where this is not the next step, as it
-    mostly is, the steps until then are not left.
+    They are at most as many as `best_trials`, the best ones that fit; one in `begun` is not given
+    up. A running trial can only be stopped at its next report: where this is not the next step, as
+    it mostly is, the steps until then are not left.
+
+    Args:
+        state: of the campaign.
+        left: steps.
+        needed: the steps that each trial needs to its end, the best trial first.
+        best_trials: the first of these.
+        begun: trials whose end has begun.
+
+    Returns:
+        the trials; None while there is more than `best_trials` need.
     """
-    left = (state.rules.steps or 0) - state.steps.total
+    end = state.training_end or 0
     at = {trial: state.steps.open.get(trial, 0) for trial in state.running}
     certain = {trial: state.steps.until_next_report(step, end) - 1 for trial, step in at.items()}
     others = sum(steps + 1 for trial, steps in certain.items() if trial not in best_trials)
