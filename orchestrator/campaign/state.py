@@ -259,7 +259,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         return at_rung
     kept_for = trials_to_finish(state)
     if kept_for is not None and trial not in kept_for and state.rules.steps is not None:
-        return StopCause.FINISH
+        return StopCause.FINISH if kept_for else StopCause.SPENT
     return training.cause_of_stop(
         trial,
         () if curve is None else curve.steps,

@@ -29,6 +29,7 @@ class StopCause(StrEnum):
     PAUSE = "paused: the model chooses which trial goes on"
     FORECAST = "its expected end is worse than the best one"
     FINISH = "the rest of the budget is for the best trials"
+    SPENT = "the rest of the budget completes no training"
 
 
 def cause_at_rung(rule: StoppingRule, rungs: Rungs, trial: int) -> StopCause | None:

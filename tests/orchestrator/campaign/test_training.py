@@ -128,7 +128,7 @@ def test_the_best_trial_that_the_rest_of_a_budget_completes_is_completed() -> No
 def test_a_campaign_ends_when_the_rest_of_its_budget_completes_no_trial() -> None:
     state = fold_from(after_a_whole_training(23, 0.9, 0.5), stop(1, 0.9, 4))
     assert trials_to_finish(state) == ()  # 18 are used, and each of both trials needs 6 more
-    assert stop_cause(state, 2) is StopCause.FINISH
+    assert stop_cause(state, 2) is StopCause.SPENT
     assert isinstance(decide(state, 2.0), Tell)  # what the ended trials show may change that
     learned = ModelRefreshed(time=2.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=0.0)
     assert decide(fold_from(state, learned), 3.0) == Stop(StopReason.STEPS_SPENT)
