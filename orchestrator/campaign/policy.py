@@ -77,9 +77,8 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     if reason:
         return Stop(reason)
     room, rest_for = min(_room(state), state.unspent), trials_to_finish(state)
-    if rest_for == () and not state.computation:  # it completes no trial, as far as the model knows
-        is_unlearned = state.finished and state.rules.is_asynchronous
-        return Tell(tuple(state.finished)) if is_unlearned else Stop(StopReason.STEPS_SPENT)
+    if rest_for == ():  # it completes no trial, as far as the model knows
+        return _end_without_completing(state)
     kept_for = rest_for or ()
     if room and state.existing.not_learned is None and (ready := _ready(state, kept_for, room, now)):
         return Dispatch(ready)
@@ -99,6 +98,16 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
     if not state.running and not state.backlog and state.finished and not has_more:
         return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
     return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
+
+
+def _end_without_completing(state: CampaignState) -> Command | None:
+    """End a campaign whose budget of steps has too few left to complete a trial, once what its last
+    trials show is learned."""
+    if state.computation:
+        return None
+    if state.finished and state.rules.is_asynchronous:
+        return Tell(tuple(state.finished))
+    return None if state.running else Stop(StopReason.STEPS_SPENT)
 
 
 def _superfluous(state: CampaignState) -> tuple[int, ...]:

@@ -259,7 +259,10 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         return at_rung
     kept_for = trials_to_finish(state)
     if kept_for is not None and trial not in kept_for and state.rules.steps is not None:
-        return StopCause.FINISH if kept_for else StopCause.SPENT
+        if kept_for:
+            return StopCause.FINISH
+        if _steps_to_the_end(state, training, trial) > state.rules.steps - state.steps.total:
+            return StopCause.SPENT
     return training.cause_of_stop(
         trial,
         () if curve is None else curve.steps,
@@ -341,51 +344,56 @@ def trials_to_finish(state: CampaignState) -> tuple[int, ...] | None:
         most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
     best = None if state.best is None else state.best.value
     hopeful = state.training.best_unfinished(going_on, rules.sign, best)
+    if steps_left <= 0:  # no other one begins
+        hopeful = [trial for trial in hopeful if trial in state.running] or sorted(state.running)[:1]
     # one whose end has begun is not given up for another one that looks better for a while
     ordered = sorted(hopeful, key=lambda trial: trial not in begun)
-    needed = {trial: max(0, end - _steps_to_keep(state, rule, trial)) for trial in ordered}
-    best_trials = tuple(ordered[:most])
-    if rules.steps is not None and (kept := _affordable(state, steps_left, needed, best_trials, begun)) is not None:
+    longest = max((_steps_to_the_end(state, rule, trial) for trial in ordered[:most]), default=0)
+    if rules.steps is not None and (kept := _affordable(state, rule, steps_left, ordered, most, begun)) is not None:
         return kept
     elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
-    longest = max((needed[trial] for trial in best_trials), default=0)
     is_near_the_end = rules.seconds is not None and each and rules.seconds - elapsed <= longest * each
-    return best_trials if best_trials and is_near_the_end else None
+    return tuple(ordered[:most]) if ordered and is_near_the_end else None
 
 
 def _affordable(
-    state: CampaignState, left: float, needed: Mapping[int, int], best_trials: tuple[int, ...], begun: Set[int]
+    state: CampaignState, rule: TrainingRule, left: float, ordered: Sequence[int], most: int, begun: Set[int]
 ) -> tuple[int, ...] | None:
-    """Return which trials the steps `left` of a budget complete.
+    """Return which trials the steps `left` of a budget complete; None while there is more than the
+    `most` best ones need.
 
-    They are at most as many as `best_trials`, the best ones that fit; one in `begun` is not given
-    up. A running trial can only be stopped at its next report: where this is not the next step, as
-    it mostly is, the steps until then are not left.
+    A running trial can only be stopped at its next report: where this is not the next step, as it
+    mostly is, the steps until then are not left.
 
     Args:
         state: of the campaign.
+        rule: of its trainings.
         left: steps.
-        needed: the steps that each trial needs to its end, the best trial first.
-        best_trials: the first of these.
-        begun: trials whose end has begun.
-
-    Returns:
-        the trials; None while there is more than `best_trials` need.
+        ordered: unfinished trials, the best one first.
+        most: how many of them are completed at most.
+        begun: those whose end has begun; they are not given up.
     """
-    end = state.training_end or 0
-    at = {trial: state.steps.open.get(trial, 0) for trial in state.running}
-    certain = {trial: state.steps.until_next_report(step, end) - 1 for trial, step in at.items()}
-    others = sum(steps + 1 for trial, steps in certain.items() if trial not in best_trials)
-    if not best_trials or left > sum(needed[trial] for trial in best_trials) + others:
+    best_trials = ordered[:most]
+    on_the_way = {trial: state.steps.until_next_report(state.steps.open.get(trial, 0)) - 1 for trial in state.running}
+    others = sum(steps + 1 for trial, steps in on_the_way.items() if trial not in best_trials)
+    if not best_trials or left > sum(_steps_to_the_end(state, rule, trial) for trial in best_trials) + others:
         return None
-    left -= sum(certain.values())
+    left -= sum(on_the_way.values())
     kept: list[int] = []
-    for trial, steps in needed.items():
-        further = steps - certain.get(trial, 0)
-        if len(kept) < len(best_trials) and (trial in begun or (steps and further <= left)):
+    for trial in ordered:
+        steps = _steps_to_the_end(state, rule, trial)
+        further = steps - on_the_way.get(trial, 0)
+        if trial in begun or (steps and further <= left):
             kept.append(trial)
             left -= further
-    return tuple(kept) if kept or state.totals.succeeded else best_trials[:1]
+        if len(kept) == most:
+            break
+    return tuple(kept) if kept or state.totals.succeeded else tuple(best_trials[:1])
+
+
+def _steps_to_the_end(state: CampaignState, rule: TrainingRule, trial: int) -> int:
+    """Return how many steps an unfinished trial takes to its end."""
+    return max(0, (state.training_end or 0) - _steps_to_keep(state, rule, trial))
 
 
 def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:

@@ -34,12 +34,13 @@ class Steps:
                 new.add(step)
         return replace(self, open=MappingProxyType(largest), distinct=self.distinct | new if new else self.distinct)
 
-    def until_next_report(self, step: int, end: int) -> int:
+    def until_next_report(self, step: int) -> int:
         """Return how many steps a trial at `step` takes to its next report, as other trials did;
-        `end`: the last step of a training."""
-        if len(self.distinct) == _MOST_DISTINCT:
+        where none has reported beyond it, as many as to the report before."""
+        if len(self.distinct) == _MOST_DISTINCT or not step:
             return 1
-        return min((later for later in self.distinct if later > step), default=max(end, step + 1)) - step
+        later, before = [at for at in self.distinct if at > step], [at for at in self.distinct if at < step]
+        return min(later) - step if later else step - max(before, default=0)
 
     def reopen(self, trial: int, step: int) -> "Steps":
         """Return the new state after a trial that had ended at `step` was continued: its steps

@@ -31,12 +31,13 @@ def test_it_is_the_sum_of_each_trials_largest_step(reports: list[tuple[int, int]
 
 def test_the_next_report_is_expected_where_other_trials_reported() -> None:
     steps = Steps().after_reports([(0, 4), (0, 12), (0, 36), (1, 4)])
-    assert [steps.until_next_report(step, 108) for step in (0, 4, 12, 36)] == [4, 8, 24, 72]
-    assert Steps().until_next_report(0, 27) == 27  # nothing was reported yet
-    assert steps.until_next_report(108, 108) == 1  # beyond the last step that is known
+    assert [steps.until_next_report(step) for step in (4, 12)] == [8, 24]
+    assert steps.until_next_report(36) == 24  # none has gone further: as from 12 to 36
+    assert Steps().after_reports([(0, 1), (0, 2), (0, 3)]).until_next_report(3) == 1
+    assert Steps().until_next_report(0) == 1
 
 
 def test_trainings_of_many_reports_report_each_step() -> None:
     steps = Steps().after_reports((0, step) for step in range(2, 500, 2))
     assert len(steps.distinct) == 64
-    assert [steps.until_next_report(step, 500) for step in (1, 100, 400)] == [1, 1, 1]
+    assert [steps.until_next_report(step) for step in (1, 100, 400)] == [1, 1, 1]

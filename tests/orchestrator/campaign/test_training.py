@@ -131,7 +131,31 @@ def test_a_campaign_ends_when_the_rest_of_its_budget_completes_no_trial() -> Non
     assert stop_cause(state, 2) is StopCause.SPENT
     assert isinstance(decide(state, 2.0), Tell)  # what the ended trials show may change that
     learned = ModelRefreshed(time=2.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=0.0)
-    assert decide(fold_from(state, learned), 3.0) == Stop(StopReason.STEPS_SPENT)
+    state = fold_from(state, batch(3, [20]), ComputingBegan(time=2.0, what="refreshing"))
+    assert isinstance(decide(state, 2.0), Await)  # nothing else is begun meanwhile
+    state = fold_from(state, learned)
+    assert isinstance(decide(state, 3.0), Await)  # trial 2 is stopped at its next report, or ends
+    state = fold_from(state, stop(2, 0.5, 4), replace(learned, trials=(2,)))
+    assert decide(state, 4.0) == Stop(StopReason.STEPS_SPENT)
+
+
+def test_a_running_trial_that_the_rest_of_a_budget_completes_goes_on_before_the_model_knows_it() -> None:
+    poor = [Forecast(trial=1, mean=0.5, low=0.4, high=0.6)]
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    state = fold_from(
+        after_a_whole_training(26, 0.9, 0.5),
+        *(stop(1, 0.9, 4), reports(2, 0.5, 5, first=5), stop(2, 0.5, 5)),
+        *(TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2))),
+        *(refreshed(*poor), reports(2, 0.5, 9, attempt=2, first=6)),
+    )
+    assert trials_to_finish(state) == ()  # 23 are used, and trial 1 needs 6 more
+    assert stop_cause(state, 2) is None
+
+
+def test_once_a_budget_is_spent_a_running_trial_is_completed_if_none_has_ended() -> None:
+    state = fold_from(fold(opened(11), *started(0.9, 0.5, 0.1)), stop(0, 0.9, 4))
+    assert trials_to_finish(state) == (1,)
+    assert [stop_cause(state, trial) for trial in (1, 2)] == [None, StopCause.FINISH]
 
 
 def test_when_a_budget_is_spent_only_trials_that_are_being_completed_go_on() -> None:
