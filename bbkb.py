@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from objectives.machines import Machine
     from objectives.objective import EvaluationStopped, ObjectiveError
     from objectives.parameters import Choice, Ordered, Range
-    from orchestrator.api import Campaign, Result, Submitted, TrialResult, load, tune
+    from orchestrator.api import Campaign, Result, Submitted, load, tune
     from orchestrator.ask_tell.candidates import CandidateOptimizer
     from orchestrator.ask_tell.space import Optimizer
+    from orchestrator.campaign.trial_result import TrialResult
     from orchestrator.errors import (
         ActorLostError,
         BbkbError,
@@ -87,7 +88,7 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "RunError": "orchestrator.errors",
     "StoreError": "orchestrator.errors",
     "Submitted": "orchestrator.api",
-    "TrialResult": "orchestrator.api",
+    "TrialResult": "orchestrator.campaign.trial_result",
     "UserError": "orchestrator.errors",
     "__version__": "orchestrator.version",
     "load": "orchestrator.api",

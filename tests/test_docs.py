@@ -28,6 +28,7 @@ from orchestrator.cli.main import app
 from orchestrator.cli.main import load as load_command
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
+from tests.histories import history_of
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -134,7 +135,7 @@ def test_the_guides_strategy_with_a_model_predicts_what_it_picks_and_counts_pend
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = run_the_guides_strategy("Improvement", 300, monkeypatch, "simulated", first=6)
-    trials = run._history.trials
+    trials = history_of(run).trials
     has_model = [row.pick.mean is not None for row in trials]
     assert has_model == sorted(has_model), "the random picks come first"
     assert sum(has_model) >= 16

@@ -7,7 +7,8 @@ file. Output for a terminal is in `orchestrator.cli`; the ask-and-tell form with
 """
 
 from orchestrator.api.campaign import Campaign, tune
-from orchestrator.api.result import Result, TrialResult, load
+from orchestrator.api.result import Result, load
 from orchestrator.api.submitted import Submitted
+from orchestrator.campaign.trial_result import TrialResult
 
 __all__ = ["Campaign", "Result", "Submitted", "TrialResult", "load", "tune"]

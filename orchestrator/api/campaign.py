@@ -9,7 +9,7 @@ from pathlib import Path
 from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import ResultDelivery
-from orchestrator.api.result import Result, TrialResult, result_of
+from orchestrator.api.result import Result, result_of
 from orchestrator.api.resuming import Resume, find_run, prepare_resume
 from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
@@ -25,6 +25,7 @@ from orchestrator.ask_tell.space import Direction
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
+from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import RunError, UserError

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from orchestrator.api.result import Parameters, TrialResult
+from orchestrator.api.result import Parameters
 from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run

@@ -4,13 +4,13 @@ import html
 import os
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import goals_text
+from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.errors import RunError
 from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
@@ -25,55 +25,6 @@ if TYPE_CHECKING:
 
 Parameters: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialResult:
-    """One finished trial.
-
-    Args:
-        trial: its number; None for a result that was known before the campaign.
-        parameters: the configuration.
-        value: the result, on the user's scale; None when the trial failed.
-        status: queued, running, succeeded, stopped, failed; existing for a result known before the
-            campaign.
-        metrics: the numbers that the objective returned beside its value; with several objectives
-            all of them.
-        seconds: the duration of its last finished attempt; None before one.
-        error: why it failed; empty for one that succeeded at a later attempt.
-        is_feasible: whether the result satisfies all constraints; None without constraints or
-            result.
-    """
-
-    trial: int | None
-    parameters: Parameters
-    value: float | None
-    status: str
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    seconds: float | None = None
-    error: str = ""
-    is_feasible: bool | None = None
-
-    @classmethod
-    def of(cls, row: TrialRow, metric: str | None = None) -> "TrialResult":
-        """Make the trial of a row of the history.
-
-        Args:
-            row: the row.
-            metric: the name of the first objective, whose value is one of the metrics too; None
-                without a name.
-        """
-        named = {} if metric is None or row.value is None else {metric: row.value}
-        return cls(
-            trial=row.trial,
-            parameters=dict(row.parameters),
-            value=row.value,
-            status=row.status,
-            metrics={**named, **row.metrics},
-            seconds=row.seconds,
-            error="" if row.status == "succeeded" else row.error,
-            is_feasible=row.is_feasible,
-        )
 
 
 class Result:
@@ -250,7 +201,7 @@ class Result:
 
     def _trial(self, row: TrialRow) -> TrialResult:
         goals = self._history.campaign.rules.goals
-        return TrialResult.of(row, None if goals.is_single else goals.objectives[0].metric)
+        return trial_result(row, None if goals.is_single else goals.objectives[0].metric)
 
     def _facts(self) -> list[tuple[str, str]]:
         history, now = self._history, self._history.status()
@@ -285,3 +236,24 @@ def load(folder: str | Path) -> Result:
 def result_of(run: Run) -> Result:
     """Return the result of an open run."""
     return Result(run, read_history(run))
+
+
+def trial_result(row: TrialRow, metric: str | None = None) -> TrialResult:
+    """Return the trial of a row of the history.
+
+    Args:
+        row: the row.
+        metric: the name of the first objective, whose value is one of the metrics too; None with
+            one objective.
+    """
+    named = {} if metric is None or row.value is None else {metric: row.value}
+    return TrialResult(
+        trial=row.trial,
+        parameters=dict(row.parameters),
+        value=row.value,
+        status=row.status,
+        metrics={**named, **row.metrics},
+        seconds=row.seconds,
+        error="" if row.status == "succeeded" else row.error,
+        is_feasible=row.is_feasible,
+    )

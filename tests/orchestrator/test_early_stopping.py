@@ -20,6 +20,7 @@ from orchestrator.campaign.events import ReportsArrived, TrialStopped
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.histories import history_of
 from tests.waiting import wait_until
 
 STEPS = 9
@@ -44,7 +45,7 @@ def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[
 
 
 def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
-    return list(result._history.trials[trial].reports.items())
+    return list(history_of(result).trials[trial].reports.items())
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
@@ -76,7 +77,7 @@ def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -
     )
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
-        trial = result._history.trials[stop.trial]
+        trial = history_of(result).trials[stop.trial]
         assert (trial.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
         assert stop.step < STEPS
 
@@ -100,7 +101,7 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
         progress=False,
         settings=options,
     )
-    for trial in result._history.trials:
+    for trial in history_of(result).trials:
         if trial.stopped_at is not None:
             assert trial.seconds == pytest.approx(trial.stopped_at / (STEPS + 1))
 
@@ -255,7 +256,7 @@ def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_s
 
         def has_live_reports() -> bool:
             trial_folder = folder()
-            return trial_folder is not None and bool(load(trial_folder.parent.parent)._history.trials[0].reports)
+            return trial_folder is not None and bool(history_of(load(trial_folder.parent.parent)).trials[0].reports)
 
         assert wait_until(lambda: step() >= 5)
         assert wait_until(has_live_reports)
@@ -336,7 +337,7 @@ def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path
             progress=False,
             settings=options,
         )
-        begun = [trial for trial in result._history.trials if trial.reports]
+        begun = [trial for trial in history_of(result).trials if trial.reports]
         taken = sum(max(trial.reports) for trial in begun)
         assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # running trials finish
         counts.append(len(begun))
@@ -373,7 +374,7 @@ def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
 
     options = settings(tmp_path, early_stopping={"rule": "median"})
     result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=options)
-    pictures = {figure.name: figure for figure in figures(result._history)}
-    stopped = result._history.campaign.totals.stopped
+    pictures = {figure.name: figure for figure in figures(history_of(result))}
+    stopped = history_of(result).campaign.totals.stopped
     assert stopped > 1
     assert f"Without the {stopped} trials that stopped early or paused." in pictures["best"].caption

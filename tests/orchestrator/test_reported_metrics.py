@@ -23,6 +23,7 @@ from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
 from orchestrator.history.trackers import _report_rows
 from orchestrator.report.curves import learning_curves, metric_curves
+from tests.histories import history_of
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -60,7 +61,7 @@ def result(request: pytest.FixtureRequest, tmp_path: Path) -> Result:
 
 
 def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None:
-    for row in result._history.trials:
+    for row in history_of(result).trials:
         assert row.value is not None
         assert row.reports == {step: row.value * step for step in range(1, STEPS + 1)}
         assert {step: dict(metrics) for step, metrics in row.report_metrics.items()} == {
@@ -70,7 +71,7 @@ def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None
 
 def test_a_result_has_a_row_for_each_reported_step(result: Result) -> None:
     rows = result.rows(reports=True)
-    reported = [(row.trial, step, value) for row in result._history.trials for step, value in row.reports.items()]
+    reported = [(row.trial, step, value) for row in history_of(result).trials for step, value in row.reports.items()]
     assert [(row["trial"], row["step"], row["value"]) for row in rows] == reported
     assert len(rows) == STEPS * len(result)
     frame = result.dataframe(reports=True)
@@ -80,7 +81,7 @@ def test_a_result_has_a_row_for_each_reported_step(result: Result) -> None:
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
-    return run(train, tmp_path_factory.mktemp("runs"))._history
+    return history_of(run(train, tmp_path_factory.mktemp("runs")))
 
 
 def test_the_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.histories import history_of
 
 SPACE = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 OBJECTIVES: list[dict[str, Any]] = [
@@ -104,7 +105,7 @@ def test_the_search_spreads_along_the_front(result: Result) -> None:
 
 def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> None:
     run = open_run(result.folder)
-    problem = build(from_mapping(dict(result._history.settings.plain))).problem
+    problem = build(from_mapping(dict(history_of(result).settings.plain))).problem
     replayed = replay_until(problem, list(run.events()), None, is_checked=True)
     assert replayed.repeated > 10
     assert replayed.differences == ()
@@ -122,22 +123,22 @@ def test_a_campaign_that_is_resumed_continues_as_if_it_had_not_stopped(result: R
 
 
 def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result: Result) -> None:
-    status = result._history.status()
+    status = history_of(result).status()
     assert status.goals is not None
     assert status.goals.front == len(result.front)
     assert status.goals.reference[1] == 2.0
     assert "hypervolume" in dict(rows(status))["goals"].plain
-    names = [figure.name for figure in figures(result._history)]
+    names = [figure.name for figure in figures(history_of(result))]
     assert names[:4] == ["front", "best", "hypervolume", "feasible"]
-    assert {figure["name"] for figure in pictures(result._history)["figures"]} >= {"front", "hypervolume"}
-    volumes = next(figure for figure in figures(result._history) if figure.name == "hypervolume").traces[0]["y"]
+    assert {figure["name"] for figure in pictures(history_of(result))["figures"]} >= {"front", "hypervolume"}
+    volumes = next(figure for figure in figures(history_of(result)) if figure.name == "hypervolume").traces[0]["y"]
     assert volumes == sorted(volumes)
     assert volumes[-1] == pytest.approx(result.hypervolume, rel=1e-5)
-    assert {"Front", "Feasible"} <= {card.name for card in summary_cards(result._history)}
+    assert {"Front", "Feasible"} <= {card.name for card in summary_cards(history_of(result))}
 
 
 def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result) -> None:
-    rows, history = result.rows(), result._history
+    rows, history = result.rows(), history_of(result)
     assert [row["trial.feasible"] for row in rows] == [row["metric.memory"] <= 1.2 for row in rows]
     assert [trial.is_feasible for trial in result.trials()] == [row["trial.feasible"] for row in rows]
     infeasible = next(row for row in history.trials if row.is_feasible is False)
@@ -156,13 +157,13 @@ def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result)
 
 
 def drawn_course(result: Result) -> list[Spec]:
-    figure = best_so_far(result._history)
+    figure = best_so_far(history_of(result))
     assert figure is not None
     return figure.traces
 
 
 def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
-    history = result._history
+    history = history_of(result)
     course = drawn_course(result)
     best, _, line = course
     assert [trace["name"] for trace in course] == ["evaluations", "infeasible", "best so far"]
@@ -183,11 +184,11 @@ def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_p
 
 
 def test_the_best_configuration_has_its_further_metrics(result: Result) -> None:
-    status, memory = result._history.status(), result.best.metrics["memory"]
+    status, memory = history_of(result).status(), result.best.metrics["memory"]
     assert status.best_metrics == {"size": result.best.metrics["size"], "memory": memory}
     assert f"memory {memory:.6g}" in status.best_text
     assert f"memory {memory:.6g}" in dict(rows(status))["best"].plain
-    assert ("memory", f"{memory:.6g}") in best_parameters(result._history)
+    assert ("memory", f"{memory:.6g}") in best_parameters(history_of(result))
     assert f"memory {memory:.6g}" in output_of("status", str(result.folder))
     assert f"memory {memory:.6g}" in repr(result)
     assert "(memory at most 1.2)" in dict(rows(status))["goals"].plain
@@ -213,7 +214,7 @@ def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
     assert not {"objectives", "constraints"} & set(created.settings)
     succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
     assert "metrics" not in json.loads(body_of(succeeded))
-    assert result._history.status().goals is None
+    assert history_of(result).status().goals is None
     assert result.front == [result.best]
 
 

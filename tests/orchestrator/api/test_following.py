@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.api.following import ResultDelivery
-from orchestrator.api.result import TrialResult
 from orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
+from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, success
 

@@ -20,6 +20,7 @@ from orchestrator.api.campaign import Campaign, Space
 from orchestrator.errors import HeldError, RunError, UserError
 from orchestrator.store.lease import take
 from orchestrator.store.runs import open_run
+from tests.histories import history_of
 
 SPACE: Space = {"x": Range(0.0, 1.0)}
 
@@ -102,7 +103,7 @@ def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inli
     first = tune_small(inline)
     same = tune_small(inline, resume=True)
     assert same.rows() == first.rows()
-    assert len(same._history.sessions) == 1
+    assert len(history_of(same).sessions) == 1
     continued = tune_small(inline, evaluations=7, resume=str(first.folder))
     assert continued.rows()[:5] == first.rows()
     assert len(continued) == 7

@@ -16,6 +16,7 @@ from orchestrator.cli.plan import first_arms, say_warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.loading import from_mapping
+from tests.histories import history_of
 
 
 def campaign(tmp_path: Path, **changes: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: st
     planned = first_arms(settings, parts, existing(settings, parts))
     created = Campaign.__new__(Campaign)
     created.settings = settings
-    trials = created.run(progress=False)._history.trials
+    trials = history_of(created.run(progress=False)).trials
     assert len(planned) == 4
     assert planned == [row.arm for row in trials[:4]]
 

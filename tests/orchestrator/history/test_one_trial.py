@@ -12,6 +12,7 @@ from orchestrator.api import Result, tune
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.one_trial import describe_trial
+from tests.histories import history_of
 
 
 def trained(x: float, report: Report) -> float:
@@ -44,7 +45,7 @@ def status_of(run: Result, *arguments: str) -> str:
 
 
 def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Result) -> None:
-    failed = next(row for row in run._history.trials if row.status == "failed")
+    failed = next(row for row in history_of(run).trials if row.status == "failed")
     shown = status_of(run, "--trial", str(failed.trial))
     assert f"trial {failed.trial}: failed" in shown
     assert "ValueError: x is too large" in shown
@@ -55,8 +56,8 @@ def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Resul
 
 
 def test_the_traceback_has_the_users_calls_and_none_of_the_program(run: Result) -> None:
-    failed = next(row for row in run._history.trials if row.status == "failed")
-    described = describe_trial(run._history, failed.trial)
+    failed = next(row for row in history_of(run).trials if row.status == "failed")
+    described = describe_trial(history_of(run), failed.trial)
     assert described is not None
     message = described["attempts"][0]["message"]
     assert "in trained" in message
@@ -73,7 +74,7 @@ def test_the_same_is_written_as_json(run: Result) -> None:
 def test_a_trial_that_does_not_exist_is_refused(run: Result) -> None:
     with pytest.raises(UserError, match="must be one of the 6 trials"):
         status_of(run, "--trial", "6")
-    assert describe_trial(run._history, 6) is None
+    assert describe_trial(history_of(run), 6) is None
 
 
 def test_a_run_is_found_by_its_name_below_runs(run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +89,6 @@ def test_the_reason_of_a_pick_names_the_priors_of_the_space(tmp_path: Path) -> N
     for prior, words in (({"prior": 0.3}, "best, with what the priors of the space add:"), ({}, "best: a predicted")):
         space = {"x": {"low": 0.0, "high": 1.0, **prior}}
         result = tune(tent, space, evaluations=12, direction="maximize", progress=False, settings=settings)
-        described = describe_trial(result._history, 11)
+        described = describe_trial(history_of(result), 11)
         assert described is not None
         assert f"because it could still be the {words}" in described["reason"]

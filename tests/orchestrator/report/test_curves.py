@@ -21,6 +21,7 @@ from orchestrator.report.page import render, trial_table
 from orchestrator.report.summary import summary_cards
 from orchestrator.report.timeline import gantt
 from orchestrator.serve import views
+from tests.histories import history_of
 from tests.orchestrator.report.test_page import Page
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -48,7 +49,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     }
     space = {"lr": Range(1e-4, 1.0, log=True)}
     result: Result = tune(train, space, direction="minimize", evaluations=200, progress=False, settings=settings)
-    return result._history
+    return history_of(result)
 
 
 def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History) -> None:
@@ -186,5 +187,5 @@ def test_a_search_whose_trainings_report_nan_ends_with_its_report(tmp_path: Path
     settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "strategy": {"name": "uniform"}}
     space = {"lr": Range(0.0, 1.0)}
     result = tune(diverge, space, direction="minimize", evaluations=10, progress=False, settings=settings)
-    assert any(math.isnan(value) for row in result._history.trials for value in row.reports.values())
+    assert any(math.isnan(value) for row in history_of(result).trials for value in row.reports.values())
     assert result.report.is_file()

@@ -10,6 +10,7 @@ from orchestrator.api import tune
 from orchestrator.campaign.state import Totals
 from orchestrator.report.landscape import contours, landscape, slices
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from tests.histories import history_of
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -49,7 +50,7 @@ def test_parameters_that_the_best_configuration_does_not_have_are_left_out(tmp_p
     }
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     result = tune(value, space, evaluations=30, direction="maximize", progress=False, settings=settings)
-    surrogate = fit_surrogate(result._history)
+    surrogate = fit_surrogate(history_of(result))
     assert surrogate is not None
     assert surrogate.absent == ("gamma",)
     pictures = {figure.name: figure for figure in landscape(surrogate, True)}

@@ -28,6 +28,7 @@ from orchestrator.report.progress import (
     visible_values,
 )
 from tests.examples import examples
+from tests.histories import history_of
 from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
 
 LOGS = st.builds(
@@ -110,7 +111,7 @@ def constrained(folder: Path, most: float) -> History:
         objectives=[{"metric": "value", "direction": "minimize"}],
         constraints=[{"metric": "memory", "at_most": most}],
     )
-    return result._history
+    return history_of(result)
 
 
 def test_the_best_line_is_in_the_picture_where_infeasible_values_are_better(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from bbkb import CampaignError, Optimizer, Range, load, strategy, tune
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.cli.main import app
+from tests.histories import history_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def test_a_strategy_that_chooses_nothing_is_named_as_the_cause(tmp_path: Path) -
         settings=settings(tmp_path),
     )
     assert result.outcome == "failed"
-    assert "the strategy must choose at least one candidate" in load(result.folder)._history.sessions[-1].reason
+    assert "the strategy must choose at least one candidate" in history_of(load(result.folder)).sessions[-1].reason
 
 
 def test_a_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None:

@@ -27,6 +27,7 @@ from orchestrator.session.problem import advance, begin_progress
 from orchestrator.settings.loading import load
 from orchestrator.store.runs import open_run
 from orchestrator.wording import short_text
+from tests.histories import history_of
 
 
 def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
@@ -65,26 +66,26 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
     assert recommended
     in_log = progress.campaign.refresh.recommended
     assert in_log is not None
-    values = [float(row.value or 0.0) for row in noisy_result._history.trials if row.arm == in_log.arm]
+    values = [float(row.value or 0.0) for row in history_of(noisy_result).trials if row.arm == in_log.arm]
     assert in_log.evaluations == len(values)
     assert in_log.value == pytest.approx(np.mean(values))
 
 
 def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
-    recommended = noisy_result._history.campaign.refresh.recommended
+    recommended = history_of(noisy_result).campaign.refresh.recommended
     assert recommended is not None
     assert noisy_result.recommended == recommended.parameters
     assert noisy_result.recommendation == recommended
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == recommended.parameters
-    best = noisy_result._history.campaign.best
+    best = history_of(noisy_result).campaign.best
     assert best is not None
     assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (
         best.arm != recommended.arm
     )
     assert best.arm != recommended.arm
     screen = io.StringIO()
-    Console(file=screen, width=300).print(render(noisy_result._history.status()))
+    Console(file=screen, width=300).print(render(history_of(noisy_result).status()))
     assert "best estimate: one best value may be noise" in screen.getvalue()
     assert recommended.estimate is not None
     assert recommended.deviation is not None
@@ -93,24 +94,24 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     shown = f"{estimate} (estimate; {count_of(recommended)}: {recommended.value:.6g})"
     assert shown in screen.getvalue()
     assert f"value {shown}, minimised" in printed.stderr
-    assert dict(recommended_parameters(noisy_result._history))["value"] == shown
-    rows = dict(side_by_side([noisy_result._history]))
+    assert dict(recommended_parameters(history_of(noisy_result)))["value"] == shown
+    rows = dict(side_by_side([history_of(noisy_result)]))
     assert rows["recommended"] == [shown]
     assert {name: rows[name] for name in recommended.parameters} == {
         name: [short_text(value)] for name, value in recommended.parameters.items()
     }
-    assert "Recommended: best estimate" in page(noisy_result._history, "noisy")
-    assert next(name.split(",")[0] for name, _ in model_facts(noisy_result._history)) == "Fitted lengthscales"
+    assert "Recommended: best estimate" in page(history_of(noisy_result), "noisy")
+    assert next(name.split(",")[0] for name, _ in model_facts(history_of(noisy_result))) == "Fitted lengthscales"
 
 
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
     quadratic = run_quadratic(tmp_path, 0.0, "maximize")
-    assert quadratic._history.campaign.refresh.recommended is None
+    assert history_of(quadratic).campaign.refresh.recommended is None
     assert quadratic.recommended == quadratic.best.parameters
     assert (quadratic.recommendation.value, quadratic.recommendation.estimate) == (quadratic.best.value, None)
     assert quadratic.recommendation.evaluations == 1
-    assert "recommended" not in dict(side_by_side([quadratic._history]))
-    assert "Recommended" not in page(quadratic._history, "smooth")
+    assert "recommended" not in dict(side_by_side([history_of(quadratic)]))
+    assert "Recommended" not in page(history_of(quadratic), "smooth")
 
 
 def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
@@ -141,7 +142,7 @@ def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
     }
     space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
     result = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
-    rows, events = result._history.trials, open_run(result.folder).events()
+    rows, events = history_of(result).trials, open_run(result.folder).events()
     finished: set[int] = set()
     for event in events:
         if isinstance(event, ModelRefreshed):

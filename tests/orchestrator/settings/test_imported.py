@@ -15,6 +15,7 @@ from orchestrator.errors import ConfigError, UserError
 from orchestrator.history.optuna_study import to_optuna
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.resumed import with_recorded
+from tests.histories import history_of
 
 SPACE = {
     "x": {"low": 0.0, "high": 1.0},
@@ -85,7 +86,7 @@ def test_a_study_is_existing_data_and_what_is_outside_the_space_is_counted(tmp_p
     inside = [trial for trial in complete if trial.params["x"] <= 1.0]
     assert 0 < len(inside) < len(complete) == 11
     result = run(tree(tmp_path, {"optuna": url}), tmp_path)
-    existing = result._history.existing
+    existing = history_of(result).existing
     assert existing is not None
     assert list(existing.values) == [trial.value for trial in inside]
     assert existing.unmatched == len(complete) - len(inside)
@@ -116,8 +117,8 @@ def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp
         tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.04}]}), tmp_path
     )
     url = f"sqlite:///{tmp_path / 'made.db'}"
-    assert to_optuna(first._history, "made", url, tmp_path) == 4
-    assert to_optuna(first._history, "made", url, tmp_path) == 0, "a second export adds nothing"
+    assert to_optuna(history_of(first), "made", url, tmp_path) == 4
+    assert to_optuna(history_of(first), "made", url, tmp_path) == 0, "a second export adds nothing"
     study = optuna.load_study(study_name="made", storage=url)
     assert [trial.value for trial in study.trials] == [row["value"] for row in first.rows()]
     assert study.best_trial.params == {
@@ -127,7 +128,7 @@ def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp
         warnings.simplefilter("ignore")
         study.optimize(objective, n_trials=1)  # Optuna continues with it
     again = run(tree(tmp_path, {"optuna": url}), tmp_path)
-    existing = again._history.existing
+    existing = history_of(again).existing
     assert existing is not None
     assert list(existing.values)[:4] == [row["value"] for row in first.rows()]
 
@@ -139,7 +140,7 @@ def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'made.db'}"
     optuna.create_study(storage=url, study_name="made", direction="maximize")
     with pytest.raises(UserError, match="must have direction minimize, got maximize"):
-        to_optuna(first._history, "made", url, tmp_path)
+        to_optuna(history_of(first), "made", url, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +192,9 @@ def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
 def test_what_was_the_same_in_all_results_need_not_be_a_parameter(tmp_path: Path) -> None:
     results = [{"parameters": {"x": x, "n": 2, "model": "forest", "epochs": 3}, "value": x} for x in (0.25, 0.5)]
     result = run(tree(tmp_path, {"results": results}), tmp_path)
-    assert result._history.existing is not None
-    assert result._history.existing.values == (0.25, 0.5)
+    existing = history_of(result).existing
+    assert existing is not None
+    assert existing.values == (0.25, 0.5)
     results[0] = {"parameters": {"x": 0.25, "n": 2, "model": "forest", "epochs": 4}, "value": 0.25}
     with pytest.raises(UserError, match="has the parameter epochs"):
         run(tree(tmp_path, {"results": results}), tmp_path)

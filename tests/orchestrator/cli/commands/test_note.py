@@ -13,6 +13,7 @@ from orchestrator.api import Result, load, tune
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.report.page import render
+from tests.histories import history_of
 
 
 def run(tmp_path: Path, name: str, **settings: Any) -> Result:
@@ -56,7 +57,7 @@ def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path
     assert "looks noisy" in printed
     assert "[odd] trial 1: look at its log" in printed
     assert "looks noisy" not in output_of("note", noted.folder, "--trial", 1)
-    page = render(load(noted.folder)._history, "one")
+    page = render(history_of(load(noted.folder)), "one")
     for part in ("is &lt;b&gt;lr&lt;/b&gt; enough?", "looks noisy", "trial 1", "look at its log"):
         assert part in page
     rows = list(csv.DictReader(io.StringIO(output_of("export", noted.folder))))
@@ -77,4 +78,4 @@ def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:
     )
     output_of("run", file, "--set", f"runs={tmp_path / 'runs'}", "--tag", "second", "--quiet")
     (folder,) = (tmp_path / "runs").glob("tagged-*")
-    assert load(folder)._history.tags == ("first", "second")
+    assert history_of(load(folder)).tags == ("first", "second")

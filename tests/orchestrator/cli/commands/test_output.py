@@ -9,6 +9,7 @@ from objectives.parameters import Range
 from orchestrator.api import Result, tune
 from orchestrator.cli.main import app
 from orchestrator.errors import RunError
+from tests.histories import history_of
 
 
 def loud(x: float) -> float:
@@ -47,7 +48,7 @@ def test_without_a_trial_the_programs_own_log_is_printed(run: Result) -> None:
 
 
 def test_only_trials_that_printed_have_a_folder_and_nothing_else_is_left(run: Result) -> None:
-    loud_ones = [f"{row.trial:06d}" for row in run._history.trials if (row.value or 0.0) > 0.5]
+    loud_ones = [f"{row.trial:06d}" for row in history_of(run).trials if (row.value or 0.0) > 0.5]
     assert sorted(entry.name for entry in (run.folder / "trials").iterdir()) == loud_ones
 
 
@@ -58,7 +59,7 @@ def test_a_trial_that_does_not_exist_is_refused_by_name_of_those_that_do(run: Re
 
 
 def test_a_trial_or_an_attempt_that_printed_nothing_is_said_to(run: Result) -> None:
-    quiet = next(row.trial for row in run._history.trials if (row.value or 0.0) <= 0.5)
+    quiet = next(row.trial for row in history_of(run).trials if (row.value or 0.0) <= 0.5)
     with pytest.raises(RunError, match=f"trial {quiet} printed nothing"):
         output_of(run.folder, "--trial", quiet)
     with pytest.raises(RunError, match=r"attempt 2 of trial .* printed nothing.*attempts that did: 1"):

@@ -17,6 +17,7 @@ from orchestrator.cli.commands.results import BestFormat, _format
 from orchestrator.cli.main import app
 from orchestrator.errors import RunError, UserError
 from orchestrator.report.comparison import best_steps
+from tests.histories import history_of
 
 
 def run(tmp_path: Path, name: str, **workers: Any) -> Result:
@@ -126,7 +127,7 @@ def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(tmp_path: Path) -> None:
     result = run(tmp_path, "one")
-    places, values = best_steps(result._history)
+    places, values = best_steps(history_of(result))
     assert values == sorted(values)
     assert values[-1] == result.best.value
     assert places[-1] == 5

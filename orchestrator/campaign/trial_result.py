@@ -1,0 +1,53 @@
+"""`TrialResult`: one trial as a value for people's code, in campaigns and in ask and tell."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """One trial with its result.
+
+    Args:
+        trial: its index; None for a result that was known before the campaign.
+        parameters: the configuration.
+        value: the result, on the user's scale; None if the trial failed. For a recommended
+            configuration that was evaluated several times, the mean of its values.
+        status: queued, running, succeeded, stopped, failed; existing for a result known before the
+            campaign.
+        metrics: the numbers that the objective returned beside its value; with several objectives
+            the values of all of them.
+        seconds: the duration of its last finished attempt; None before the first one has finished.
+        error: why it failed; empty if a later attempt succeeded.
+        is_feasible: whether the result satisfies all constraints; None without constraints or
+            result.
+        estimate: the model's estimate of the value without noise; None if the values are not noisy
+            or the model is not known.
+        deviation: the standard deviation of `estimate`; None without an estimate.
+        evaluations: how many values `value` is the mean of.
+    """
+
+    trial: int | None
+    parameters: Mapping[str, Any]
+    value: float | None
+    status: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    error: str = ""
+    is_feasible: bool | None = None
+    estimate: float | None = None
+    deviation: float | None = None
+    evaluations: int = 1
+
+
+class Trials(tuple[TrialResult, ...]):
+    """A tuple of trials, which can still be called as in older versions: `trials()`."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[TrialResult]:
+        """Return the trials as a list, with a warning that they are a property now."""
+        warnings.warn("trials is a property now: write trials instead of trials()", DeprecationWarning, stacklevel=2)
+        return list(self)
