@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD
 
-.PHONY: bench run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: bench counts run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -34,6 +34,10 @@ test-slow: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.bench --base $(BASE) $(if $(DATA),--data $(DATA))
+
+# Size and complexity of the code beside their goals. `python -m benchmarks.counts --list branchy` lists the places.
+counts: .venv/installed
+	$(BIN)/python -m benchmarks.counts
 
 # Ten thousand examples of campaign files, tables, logs and returned values.
 fuzz: .venv/installed-dev

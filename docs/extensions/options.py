@@ -26,7 +26,7 @@ class OptionsFromAnnotations(griffe.Extension):
             return
         try:
             options = parameters(griffe.dynamic_import(cls.path))
-        except ImportError:  # a module that needs an optional library
+        except (ImportError, NameError):  # optional library, or a type imported for type checkers only
             return
         if not options:
             return
