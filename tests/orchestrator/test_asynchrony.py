@@ -197,8 +197,8 @@ def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(
             asked += 1
         progress = advance(problem, progress, event)
     assert asked > 5
-    assert progress.campaign == driver._campaign
-    assert progress.model == driver._strategy_state
+    assert progress.campaign == driver.progress.campaign
+    assert progress.model == driver.progress.model
 
 
 def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ def most_at_once(events: list[Event]) -> int:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_log_gives_back_the_strategy_s_state_and_shows_that_the_rules_were_kept(tmp_path: Path, name: str) -> None:
     problem, events, driver = run(tmp_path, name)
-    assert replay(problem, events).model == driver._strategy_state
+    assert replay(problem, events).model == driver.progress.model
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert len(picks) == EVALUATIONS
     failed = {event.trial for event in events if isinstance(event, TrialFailed) and event.is_final}
-    assert len(driver._strategy_state.pulls.arms) <= driver._strategy_state.pulls.total == EVALUATIONS - len(failed)
+    assert len(driver.progress.model.pulls.arms) <= driver.progress.model.pulls.total == EVALUATIONS - len(failed)
     if getattr(STRATEGIES[name], "is_sequential", False):
         assert most_at_once(events) == 1

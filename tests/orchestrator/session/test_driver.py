@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.commands import Close, GiveUp
+from orchestrator.campaign.commands import Close
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
-from orchestrator.campaign.status import Status
-from orchestrator.campaign.training import StopCause
 from orchestrator.errors import CampaignError
 from orchestrator.history.fold import fold
 from orchestrator.session.driver import Driver
-from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, Parabola, campaign_with_existing
+from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
 from workers.inline import InlineExecutor
 from workers.messages import Limits
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -138,20 +136,3 @@ def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ign
     assert history.status().done == 30
     keys = [(attempt.trial, attempt.attempt) for attempt in history.attempts]
     assert len(set(keys)) == len(keys)
-
-
-def test_an_attempt_that_is_given_up_leaves_no_cause_of_a_stop_to_the_next_one(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path)
-
-    def give_up(status: Status) -> None:
-        if status.running:
-            trial = status.running[0].trial
-            driver._stop_causes[trial] = StopCause.PAUSE  # it was asked to stop, and never answered
-            driver._give_up(GiveUp((trial,), "late"))
-            raise Killed
-
-    executor = campaign.simulated_executor()
-    driver: Driver = campaign.driver(executor, give_up)
-    with pytest.raises(Killed):
-        driver.run(campaign.session_event(executor))
-    assert driver._stop_causes == {}

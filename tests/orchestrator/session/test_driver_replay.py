@@ -44,9 +44,9 @@ def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
     driver = campaign.driver(executor)
     driver.run(campaign.session_event(executor))
     again = replay(campaign.problem, campaign.events())
-    assert again.campaign == driver._campaign
-    assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver._strategy_state)
-    ours, theirs = (campaign.problem.strategy.posterior(model) for model in (again.model, driver._strategy_state))
+    assert again.campaign == driver.progress.campaign
+    assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver.progress.model)
+    ours, theirs = (campaign.problem.strategy.posterior(model) for model in (again.model, driver.progress.model))
     np.testing.assert_array_equal(ours.ucb, theirs.ucb)
 
 
@@ -94,9 +94,9 @@ def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_pa
     driver = campaign.driver(executor)
     driver.run(campaign.session_event(executor))
     again = replay(campaign.problem, campaign.events())
-    assert again.model == driver._strategy_state
-    assert again.campaign == driver._campaign
-    assert driver._strategy_state.pulls.total == 80 + 12
+    assert again.model == driver.progress.model
+    assert again.campaign == driver.progress.campaign
+    assert driver.progress.model.pulls.total == 80 + 12
 
 
 def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:

@@ -1,0 +1,251 @@
+"""The strategy's three computations: choose trials, refit the model, append candidates.
+
+A computation has two halves. `run` computes; it may run in a background thread while the campaign
+receives results, so it reads only values that do not change. `conclude` runs in the loop's thread
+when `run` has returned, and turns the result into events and a new `Search`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
+from orchestrator.campaign.commands import Ask, Begin, Grow, Tell
+from orchestrator.campaign.events import (
+    BatchChosen,
+    CandidatesGrown,
+    Computed,
+    ContinuedTrial,
+    Event,
+    ModelRefreshed,
+    TrialsContinued,
+)
+from orchestrator.campaign.state import ACTIVITIES, CampaignState
+from orchestrator.candidates.pool import Appended, Pool
+from orchestrator.errors import CampaignError
+from orchestrator.session.outcome_events import number_or_none, trials_of_picks
+from orchestrator.session.problem import (
+    BEGIN,
+    GROW,
+    TELL,
+    Problem,
+    Refreshed,
+    describe_refresh,
+    with_growth,
+    with_told_curves,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Search:
+    """The strategy's side of a session: its problem, its state and the current candidates."""
+
+    problem: Problem
+    model: StrategyState
+    pool: Pool
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The events that record a computation, in order, and the search after it."""
+
+    events: tuple[Event, ...]
+    search: Search
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The campaign when a computation ends, the executor's time, and the computation's seconds."""
+
+    campaign: CampaignState
+    now: float
+    seconds: float
+
+
+class Computation(Protocol[T]):
+    """One computation of the strategy; see the module."""
+
+    @property
+    def kind(self) -> Computed:
+        """The kind that the log records when the computation begins."""
+        ...
+
+    @property
+    def activity(self) -> str:
+        """The campaign's activity meanwhile, for display."""
+        ...
+
+    def run(self, campaign: CampaignState) -> T:
+        """Compute, given the campaign at the beginning of the computation."""
+        ...
+
+    def conclude(self, result: T, ending: Ending) -> Conclusion:
+        """Return the events and the new search for the `result` of `run`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The strategy chooses trials."""
+
+    kind: ClassVar[Computed] = "choosing"
+    activity: ClassVar[str] = ACTIVITIES["choosing"]
+    search: Search
+    command: Ask
+
+    def run(self, campaign: CampaignState) -> Decision:
+        """Return the strategy's decision."""
+        return self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
+
+    def conclude(self, result: Decision, ending: Ending) -> Conclusion:
+        """Record the new trials, and the stopped trials that the strategy continues."""
+        picks = result.picks if isinstance(result, Choose) else ()
+        prospect = result.prospect if isinstance(result, Choose) else None
+        new_picks = tuple(pick for pick in picks if pick.trial is None)
+        continued = tuple(pick for pick in picks if pick.trial is not None)
+        campaign = ending.campaign
+        chosen = BatchChosen(
+            time=ending.now,
+            round=campaign.refresh.round,
+            picks=trials_of_picks(new_picks, campaign.totals.chosen, self.search.pool.candidates),
+            reason=result.reason,
+            seconds=ending.seconds,
+            limit=self.command.limit,
+            continued=tuple(pick.trial for pick in continued if pick.trial is not None),
+            possible_gain=None if prospect is None else number_or_none(prospect.gain),
+            noise=None if prospect is None else number_or_none(prospect.noise),
+        )
+        events = (chosen, continuation(campaign, continued, "promising", ending.now)) if continued else (chosen,)
+        return Conclusion(events, self.search)
+
+
+def continuation(
+    campaign: CampaignState, picks: Sequence[Pick], reason: Literal["promising", "finish"], now: float
+) -> TrialsContinued:
+    """Return the event that queues stopped trials again, without those that cannot be continued."""
+    paused = campaign.training.paused
+    trials = tuple(
+        ContinuedTrial(
+            trial=pick.trial,
+            arm=paused[pick.trial].run.arm,
+            attempt=paused[pick.trial].run.attempt,
+            parameters=paused[pick.trial].run.parameters,
+            mean=number_or_none(pick.mean),
+            width=number_or_none(pick.width),
+            variance=number_or_none(pick.variance),
+        )
+        for pick in picks
+        if pick.trial is not None and pick.trial in paused
+    )
+    return TrialsContinued(time=now, trials=trials, reason=reason)
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """The strategy learns results: a new state with the parts that were drawn, and forecasts."""
+
+    kind: ClassVar[Computed] = "refreshing"
+    search: Search
+    trials: tuple[int, ...]  # whose results are learned
+    activity: str
+    learn: Callable[[CampaignState], StrategyState]
+
+    def run(self, campaign: CampaignState) -> Refreshed:
+        """Return the new state of the strategy and its description."""
+        return describe_refresh(self.search.problem, self.search.pool, self.learn(campaign), campaign)
+
+    def conclude(self, result: Refreshed, ending: Ending) -> Conclusion:
+        """Record the refresh."""
+        event = ModelRefreshed(
+            time=ending.now,
+            round=ending.campaign.refresh.round + 1,
+            trials=self.trials,
+            dictionary_size=len(result.model.dictionary),
+            record=self.search.problem.strategy.recorded(result.model),
+            seconds=ending.seconds,
+            wants_growth=result.wants_growth,
+            recommended=result.recommended,
+            forecasts=result.forecasts,
+        )
+        return Conclusion((event,), replace(self.search, model=result.model))
+
+
+def _first_refresh(search: Search, command: Begin) -> Refresh:
+    """Return the refresh that learns results from before the campaign."""
+    problem = search.problem
+
+    def learn(campaign: CampaignState) -> StrategyState:
+        model = begin(problem.strategy, search.model, command.existing, problem.rng(BEGIN))
+        state: StrategyState = model
+        return state
+
+    return Refresh(search, (), "learning existing data", learn)
+
+
+def _refresh(search: Search, command: Tell, campaign: CampaignState) -> Refresh:
+    """Return the refresh that learns the finished trials of `command`."""
+    problem = search.problem
+    observations = [finished.observation for finished in command.finished]
+    rng = problem.rng(TELL, campaign.refresh.round + 1)
+
+    def learn(campaign: CampaignState) -> StrategyState:
+        model = with_told_curves(problem, search.model, campaign)
+        state: StrategyState = problem.strategy.tell(model, observations, rng)
+        return state
+
+    return Refresh(search, tuple(finished.trial for finished in command.finished), "refitting the model", learn)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """New candidates are drawn around the arms that the strategy names."""
+
+    kind: ClassVar[Computed] = "growing"
+    activity: ClassVar[str] = ACTIVITIES["growing"]
+    search: Search
+    command: Grow
+
+    def run(self, campaign: CampaignState) -> Appended:
+        """Return the new candidates and the arms that they replace.
+
+        Raises CampaignError if the strategy does not request candidates although the log says so.
+        """
+        problem, model, pool = self.search.problem, self.search.model, self.search.pool
+        demand = pool.demand(problem.strategy, model)
+        if demand is None or not isinstance(problem.strategy, Grows):
+            raise CampaignError("the log says that candidates are to be appended, the strategy does not")
+        rng = problem.rng(GROW, campaign.refresh.round)
+        return pool.growth(problem.strategy, model, demand, self.command.pending, rng)
+
+    def conclude(self, result: Appended, ending: Ending) -> Conclusion:
+        """Record the new candidates, and add them to the strategy's state and to the pool."""
+        search = self.search
+        event = CandidatesGrown(
+            time=ending.now,
+            round=ending.campaign.refresh.round,
+            first=len(search.pool.candidates),
+            columns={name: tuple(column) for name, column in result.columns.items()},
+            retired=result.retired,
+            seconds=ending.seconds,
+        )
+        model, pool = with_growth(search.problem, search.model, search.pool, event)
+        return Conclusion((event,), Search(search.problem, model, pool))
+
+
+AnyComputation = Computation[Any]
+
+
+def computation_for(command: Ask | Tell | Begin | Grow, search: Search, campaign: CampaignState) -> AnyComputation:
+    """Return the computation that carries out `command`."""
+    match command:
+        case Ask():
+            return Choice(search, command)
+        case Tell():
+            return _refresh(search, command, campaign)
+        case Begin():
+            return _first_refresh(search, command)
+        case Grow():
+            return Growth(search, command)

@@ -1,0 +1,102 @@
+"""The session's side of the executor: attempts, their intermediate values and their outcomes."""
+
+from collections.abc import Sequence
+
+from objectives.objective import Candidates
+from orchestrator.campaign.commands import Dispatch, GiveUp, QueuedAttempt
+from orchestrator.campaign.events import TrialsDispatched
+from orchestrator.campaign.state import cause_at_limit, is_expected, is_running, step_limit, stop_cause
+from orchestrator.campaign.training import StopCause
+from orchestrator.session.outcome_events import event_of
+from orchestrator.session.outputs import with_output
+from orchestrator.session.problem import Problem
+from orchestrator.session.recorder import Recorder
+from orchestrator.session.reports import RecordedReports
+from workers.executor import Executor
+from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Outcome, Stopped
+
+
+class Evaluations:
+    """The attempts that a session has dispatched. All calls come from the loop's thread."""
+
+    def __init__(self, problem: Problem, executor: Executor, recorder: Recorder) -> None:
+        self._problem = problem
+        self._executor = executor
+        self._recorder = recorder
+        self._reports = RecordedReports()
+        self.stop_causes: dict[int, StopCause] = {}  # of the running trials that were told to stop
+
+    def begin(self) -> None:
+        """Receive intermediate values from now on."""
+        self._executor.listen(self._take_reports)
+
+    def dispatch(self, command: Dispatch, candidates: Candidates) -> None:
+        """Record the attempts, commit, and submit them to the executor."""
+        attempts = tuple((queued.trial, queued.attempt) for queued in command.assignments)
+        self._recorder.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
+        self.commit()
+        self._executor.submit([self._attempt(queued, candidates) for queued in command.assignments])
+
+    def _attempt(self, queued: QueuedAttempt, candidates: Candidates) -> Attempt:
+        state = self._recorder.campaign
+        return self._problem.attempt(
+            queued,
+            candidates,
+            state.memory_factor(queued.trial),
+            step_limit(state, queued.trial),
+            can_be_stopped=state.rules.stopping is not None,
+        )
+
+    def receive(self, timeout: float) -> None:
+        """Record the outcomes that arrive within `timeout` seconds; late and doubled ones are
+        ignored."""
+        for outcome in self._executor.next_outcomes(timeout):
+            if is_expected(self._recorder.campaign, outcome):
+                self._record(with_output(outcome, self._problem.outputs))
+
+    def _record(self, outcome: Outcome) -> None:
+        campaign = self._recorder.campaign
+        cause = self.stop_causes.pop(outcome.trial, "")
+        if isinstance(outcome, Stopped) and not cause:  # its worker ended it at its step limit
+            cause = cause_at_limit(campaign, outcome.trial) or ""
+        self._recorder.record(event_of(outcome, campaign, self._reports, self._executor.now(), cause))
+
+    def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
+        """Record the intermediate values of running attempts; return the trials to stop early."""
+        campaign = self._recorder.campaign
+        current = [value for value in values if is_running(campaign, value.trial, value.attempt)]
+        if current:
+            self._recorder.record(self._reports.take(current, self._executor.now()))
+        campaign = self._recorder.campaign
+        causes = {trial: stop_cause(campaign, trial) for trial in {value.trial for value in current}}
+        stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
+        self.stop_causes.update(stopped)
+        return frozenset(stopped)
+
+    def give_up(self, command: GiveUp) -> None:
+        """Record these attempts as timed out, and cancel them.
+
+        The outcomes are recorded here because the workers may never answer. Later ones are ignored.
+        """
+        now = self._executor.now()
+        for trial in command.trials:
+            run = self._recorder.campaign.running[trial]
+            self.stop_causes.pop(trial, None)  # of this attempt, not of the next one
+            failure = Failure(
+                trial=trial,
+                attempt=run.attempt,
+                kind=FailureKind.TIMEOUT,
+                message=command.reason,
+                started=min(run.since, now),
+                finished=now,
+                worker="",
+            )
+            self._recorder.record(event_of(failure, self._recorder.campaign, self._reports, now))
+        self.commit()
+        self._executor.cancel(command.trials)
+
+    def commit(self) -> None:
+        """Write the recorded events, and acknowledge the outcomes among them to the executor."""
+        ended_attempts = self._recorder.commit()
+        if ended_attempts:
+            self._executor.acknowledge(ended_attempts)

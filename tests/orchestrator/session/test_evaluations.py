@@ -1,0 +1,34 @@
+"""The session's side of the executor."""
+
+from pathlib import Path
+
+from orchestrator.campaign.commands import Ask, Dispatch, GiveUp
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.training import StopCause
+from orchestrator.session.computations import Choice, Ending, Search
+from orchestrator.session.evaluations import Evaluations
+from orchestrator.session.problem import replay
+from orchestrator.session.recorder import Recorder
+from tests.orchestrator.session.parabola import Campaign
+
+
+def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated_executor()
+    progress = replay(campaign.problem, campaign.events())
+    recorder = Recorder(progress.campaign, campaign.store.claim("c", "test"), lambda: False, lambda reason: None)
+    recorder.record(campaign.session_event(executor))
+    ask = decide(recorder.campaign, 0.0)
+    assert isinstance(ask, Ask)
+    choice = Choice(Search(campaign.problem, progress.model, progress.pool), ask)
+    for event in choice.conclude(choice.run(recorder.campaign), Ending(recorder.campaign, 0.0, 0.0)).events:
+        recorder.record(event)
+    dispatch = decide(recorder.campaign, 0.0)
+    assert isinstance(dispatch, Dispatch)
+    evaluations = Evaluations(campaign.problem, executor, recorder)
+    evaluations.dispatch(dispatch, progress.pool.candidates)
+    trial = next(iter(recorder.campaign.running))
+    evaluations.stop_causes[trial] = StopCause.PAUSE  # it was told to stop, and never answered
+    evaluations.give_up(GiveUp((trial,), "late"))
+    assert trial not in evaluations.stop_causes
+    assert trial not in recorder.campaign.running
