@@ -1,3 +1,3 @@
 """The version of the project, written once: the package's metadata are read from here."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
