@@ -1,10 +1,11 @@
-"""Runs side by side: what they found, and where their campaign files differ. For `bbkb compare` and
-the live page."""
+"""Compares runs: their results, and the differences between their campaign files. For `bbkb
+compare` and the live page."""
 
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from orchestrator.campaign.status import Status, goals_text
 from orchestrator.history.fold import History
@@ -12,40 +13,52 @@ from orchestrator.settings.changes import leaves
 from orchestrator.wording import duration, one_line, short_text
 
 MOST_SETTINGS = 40
-_PLACES = ("run", "runs", "store")  # differ without a meaning
-_OF_ONE_RUN = (*_PLACES, "name", "seed", "note", "tags")  # differ between repetitions of a campaign
+Row = tuple[str, list[str]]  # a name, and one cell for each run
+
+_STORAGE = ("run", "runs", "store")  # settings that do not influence the results
+_OF_ONE_RUN = (*_STORAGE, "name", "seed", "note", "tags")  # may differ between repetitions
 _LONGEST = 60  # characters of a setting
 
 
-def side_by_side(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
-    """Return rows of a table: a name, and one cell for each run. First the results, then the
-    parameters of the recommended configuration or of the best value, then the settings that are not
-    the same in all runs."""
-    now = [history.status() for history in histories]
-    rows: list[tuple[str, list[str]]] = [
-        ("strategy", [history.settings.strategy for history in histories]),
-        ("state", [str(history.state) for history in histories]),
-        ("trials", [trials_text(status) for status in now]),
-        ("best value", [best_text(history) for history in histories]),
-        *_means_over_seeds(histories, "mean over seeds", _best_value),
-        ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
-        *_recommendation_rows(histories),
-        *_means_over_seeds(histories, "mean estimate over seeds", _estimate),
-        ("time", [duration(status.elapsed_seconds) for status in now]),
-        ("utilisation", [f"{status.utilization:.0%}" for status in now]),
+def side_by_side(histories: Sequence[History]) -> list[Row]:
+    """Return the rows of a table with one column for each run.
+
+    First the results, then the parameters of the recommended or best configuration, then the
+    settings that differ between the runs.
+    """
+    means = partial(_means_over_seeds, histories)
+    results = [
+        *_row("strategy", histories, lambda history: history.settings.strategy),
+        *_row("state", histories, lambda history: str(history.state)),
+        *_row("trials", histories, lambda history: trials_text(history.status())),
+        *_row("best value", histories, best_text),
+        *means("mean over seeds", _best_value),
+        *_row("found by", histories, _best_origin),
+        *[row for row in _row("recommended", histories, _recommendation) if any(row[1])],
+        *means("mean estimate over seeds", _estimate),
+        *_row("time", histories, lambda history: duration(history.status().elapsed_seconds)),
+        *_row("utilisation", histories, lambda history: f"{history.status().utilization:.0%}"),
     ]
-    taken = [history.recommended or {} for history in histories]
-    names = dict.fromkeys(name for parameters in taken for name in parameters)
-    rows += [(name, [_parameter(parameters, name) for parameters in taken]) for name in names]
-    return rows + _different_settings(histories)
+    return [*results, *_parameter_rows(histories), *_different_settings(histories)]
 
 
-def _recommendation_rows(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
-    """Return a row with the values of the recommended configurations; none where no run has one
-    beside its best value."""
-    recommended = [history.campaign.refresh.recommended for history in histories]
-    cells = ["" if recommendation is None else str(recommendation) for recommendation in recommended]
-    return [("recommended", cells)] if any(cells) else []
+def _row(name: str, histories: Sequence[History], text: Callable[[History], str]) -> list[Row]:
+    return [(name, list(map(text, histories)))]
+
+
+def _parameter_rows(histories: Sequence[History]) -> list[Row]:
+    recommended = [history.recommended or {} for history in histories]
+    names = dict.fromkeys(name for parameters in recommended for name in parameters)
+    return [(name, [_parameter(parameters, name) for parameters in recommended]) for name in names]
+
+
+def _recommendation(history: History) -> str:
+    recommendation = history.campaign.refresh.recommended
+    return "" if recommendation is None else str(recommendation)
+
+
+def _best_origin(history: History) -> str:
+    return "" if history.best_known is None else history.best_known.origin
 
 
 def _best_value(history: History) -> float | None:
@@ -59,9 +72,11 @@ def _estimate(history: History) -> float | None:
 
 def _means_over_seeds(
     histories: Sequence[History], name: str, value_of: Callable[[History], float | None]
-) -> list[tuple[str, list[str]]]:
-    """Return a row `name` with the mean value of the runs that differ in their seed only, with its
-    standard error; no row where no two runs do. Of runs with the same seed the first one counts."""
+) -> list[Row]:
+    """Return a row with means and their standard errors over runs that differ only in their seed.
+
+    Only the first run with each seed counts. No row if each run has settings of its own.
+    """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]
     for key, history in zip(keys, histories, strict=True):
@@ -72,7 +87,7 @@ def _means_over_seeds(
 
 
 def _without_seed(history: History) -> str:
-    """Return a text of the settings that is the same for repetitions of a campaign only."""
+    """Return the settings as a text that only repetitions of a campaign have in common."""
     settings = history.settings.plain
     return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)
 
@@ -86,13 +101,13 @@ def _mean_text(values: Sequence[float]) -> str:
 
 
 def trials_text(status: Status) -> str:
-    """Return how many trials have ended, and how many of them failed."""
+    """Return the number of trials that have ended, and of those that failed."""
     failed = f", {status.failed} failed" if status.failed else ""
     return f"{status.trials_text.replace('/', ' of ')}{failed}"
 
 
 def best_text(history: History) -> str:
-    """Return the best value, or what several objectives have reached."""
+    """Return the best value, or front and hypervolume of several objectives."""
     now = history.status().goals
     if now is not None and len(now.objectives) > 1:
         return goals_text(now)
@@ -105,19 +120,31 @@ def _parameter(parameters: Mapping[str, object], name: str) -> str:
 
 
 def _setting_text(value: object) -> str:
-    """Return the text of a setting; one that is off equals one that an older version lacked."""
+    """Return the text of a setting. `False` equals a setting that an older version did not have."""
     return "" if value is None or value is False else one_line(str(value), _LONGEST)
 
 
-def _different_settings(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+def _different_settings(histories: Sequence[History]) -> list[Row]:
     settings = [dict(leaves(history.settings.shown)) for history in histories]
-    keys = dict.fromkeys(key for keys_of_run in settings for key in keys_of_run if key.partition(".")[0] not in _PLACES)
-    if len({history.settings.strategy for history in histories}) > 1:  # an option of one says nothing of another
-        lacking = [key for key in keys if key.startswith("strategy.") and any(key not in run for run in settings)]
-        keys = dict.fromkeys(key for key in keys if key not in lacking)
-    rows = [(key, [keys_of_run.get(key) for keys_of_run in settings]) for key in keys]
-    different = [(key, values) for key, values in rows if len(set(map(_setting_text, values))) > 1]
-    return [
-        (key, ["off" if value is False else _setting_text(value) for value in values])
-        for key, values in different[:MOST_SETTINGS]
-    ]
+    is_one_strategy = len({history.settings.strategy for history in histories}) == 1
+    keys = _comparable_keys(settings, is_one_strategy)
+    rows = [(key, [of_run.get(key) for of_run in settings]) for key in keys]
+    different = [row for row in rows if len(set(map(_setting_text, row[1]))) > 1]
+    return [(key, list(map(_shown_setting, values))) for key, values in different[:MOST_SETTINGS]]
+
+
+def _comparable_keys(
+    settings: Sequence[Mapping[str, object]],
+    is_one_strategy: bool,
+) -> Iterator[str]:
+    """Yield the keys of all runs. An option that only one of several strategies has is left out."""
+    for key in dict.fromkeys(key for of_run in settings for key in of_run):
+        is_option = key.startswith("strategy.") and not is_one_strategy
+        if key.partition(".")[0] in _STORAGE:
+            continue
+        if not is_option or all(key in of_run for of_run in settings):
+            yield key
+
+
+def _shown_setting(value: object) -> str:
+    return "off" if value is False else _setting_text(value)

@@ -1,18 +1,21 @@
-"""One row for each trial, or for each reported step, as CSV, JSON or Parquet.
+"""Exports trials or reported steps as CSV, JSON or Parquet, one row each.
 
-Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name,
-`LAST_COLUMNS`, one column `metric.<name>` for each metric, and where some trial has one:
-`trial.step` (the last step that it reported; the value of a trial that was stopped early is that of
-this step), `trial.remark` (why it was stopped, which constraints it breaks), `trial.feasible`
-(whether its result satisfies all constraints), `trial.tags` and `trial.note`. A parameter whose
-name is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with
-`parameter.`.
+The columns of trials, in this order: `FIRST_COLUMNS`, one column for each parameter under its own
+name, `LAST_COLUMNS`, one column `metric.<name>` for each metric, and these if some trial has a
+value for them:
+
+* `trial.step`: the last reported step; the value of a trial that was stopped early is of this step
+* `trial.remark`: why the trial was stopped, and the constraints that it breaks
+* `trial.feasible`: whether the result satisfies all constraints
+* `trial.tags` and `trial.note`
+
+A parameter gets the prefix `parameter.` if its name equals a fixed column or begins with `metric.`.
 
 `started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in
 Parquet; the virtual seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown
 value (no result yet, an inactive conditional parameter) is an empty field in CSV and null
-elsewhere. `error` is the last failure of a trial that has not succeeded, and may have several
-lines.
+in the other formats. `error` is the last failure of a trial that has not succeeded. It may have
+several lines.
 """
 
 import csv
@@ -22,6 +25,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -41,18 +46,17 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
-# these columns only when some trial has a value for them
+# These columns exist only if some trial has a value for them
 TAGS_COLUMN = "trial.tags"
 NOTE_COLUMN = "trial.note"
 STEP_COLUMN = "trial.step"
 REMARK_COLUMN = "trial.remark"
 FEASIBLE_COLUMN = "trial.feasible"
-_OPTIONAL_COLUMNS = (STEP_COLUMN, REMARK_COLUMN, FEASIBLE_COLUMN)
-_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types need no conversion for CSV
-_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these none for JSON
+_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # written to CSV unchanged
+_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # written to JSON unchanged
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
-_PART = 10_000  # rows that are converted at once
+_PART = 10_000  # rows in one part of a file
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch", "step", STEP_COLUMN), "int64"),
     **dict.fromkeys(("value", "reward", "seconds"), "float64"),
@@ -62,13 +66,20 @@ _ARROW_TYPES = {
 
 
 def export(history: History, format: Format, table: Table = "trials", is_safe: bool = True) -> Iterator[bytes]:
-    """Yield the parts of a file with all trials of `history` in the order they were chosen, or what
-    they reported, or its existing data, which are no trials; text is UTF-8.
+    """Yield the parts of a file in UTF-8.
 
-    The whole file of a long campaign would take half as much memory as its history, so CSV and
-    JSON come in parts. `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets
-    an apostrophe before it. Raises UserError for an unknown format, and for Parquet when pyarrow is
-    not installed.
+    The complete file of a long campaign would take half as much memory as its history, so CSV and
+    JSON come in parts.
+
+    Args:
+        history: the campaign.
+        format: the format of the file.
+        table: the trials in the order of choice, their reports, or the existing data.
+        is_safe: put an apostrophe before a text in CSV that a spreadsheet would execute as a
+            formula.
+
+    Raises:
+        UserError: the format is unknown, or pyarrow is not installed for Parquet.
     """
     if format not in get_args(Format):
         raise UserError(f"the export's format must be one of {', '.join(get_args(Format))}, got {format!r}")
@@ -86,7 +97,7 @@ def export(history: History, format: Format, table: Table = "trials", is_safe: b
 
 
 class _Layout(NamedTuple):
-    """Which columns a table of trials has besides those that all have."""
+    """The columns of a table of trials that differ between campaigns."""
 
     parameters: Mapping[str, str]  # parameter → column
     metrics: Sequence[str]
@@ -106,43 +117,72 @@ class _Layout(NamedTuple):
             metrics=_first_seen(row.metrics for row in rows),
             optional=[
                 name
-                for name in _OPTIONAL_COLUMNS
-                if any(_optional_cell(history, name, row) is not None for row in rows)
+                for name, cell in _OPTIONAL_CELLS.items()
+                if not all(cell(history, row) is None for row in history.trials)
             ],
             notes=notes,
         )
 
 
 def trial_columns(history: History) -> Columns:
-    """Return the table as columns of equal length; None where a trial has no such value."""
+    """Return the table as columns of equal length. A missing value is None."""
     return _columns_of(history, history.trials, _Layout.of(history))
 
 
 def _trial_parts(history: History) -> Iterator[Columns]:
-    """Yield the table in parts of at most `_PART` rows; a table without rows is one part."""
+    """Yield the table in parts of at most `_PART` rows, at least one part."""
     layout = _Layout.of(history)
     for first in range(0, max(1, len(history.trials)), _PART):
         yield _columns_of(history, history.trials[first : first + _PART], layout)
 
 
 def _columns_of(history: History, rows: Sequence[TrialRow], layout: _Layout) -> Columns:
-    columns = {name: [getattr(row, name) for row in rows] for name in FIRST_COLUMNS}
-    columns |= {column: [row.parameters.get(name) for row in rows] for name, column in layout.parameters.items()}
-    columns |= {name: [getattr(row, name) for row in rows] for name in LAST_COLUMNS}
-    columns |= {name: [None if time is None else iso(time) for time in columns[name]] for name in TIME_COLUMNS}
-    columns |= {METRIC_PREFIX + name: [row.metrics.get(name) for row in rows] for name in layout.metrics}
-    columns |= {name: [_optional_cell(history, name, row) for row in rows] for name in layout.optional}
+    cells: dict[str, Callable[[TrialRow], object]] = {
+        **{name: attrgetter(name) for name in FIRST_COLUMNS},
+        **{column: partial(_parameter, name) for name, column in layout.parameters.items()},
+        **{name: attrgetter(name) for name in LAST_COLUMNS},
+        **{name: partial(_time, name) for name in TIME_COLUMNS},
+        **{METRIC_PREFIX + name: partial(_metric, name) for name in layout.metrics},
+        **{name: partial(_OPTIONAL_CELLS[name], history) for name in layout.optional},
+    }
+    columns: Columns = {name: list(map(cell, rows)) for name, cell in cells.items()}
     return columns | _note_columns(rows, layout.notes)
 
 
-def _optional_cell(history: History, name: str, row: TrialRow) -> object:
-    if name == STEP_COLUMN:
-        return max(row.reports, default=row.stopped_at)
-    return row.is_feasible if name == FEASIBLE_COLUMN else remark(history, row) or None
+def _parameter(name: str, row: TrialRow) -> object:
+    return row.parameters.get(name)
+
+
+def _metric(name: str, row: TrialRow) -> object:
+    return row.metrics.get(name)
+
+
+def _time(name: str, row: TrialRow) -> str | None:
+    time: float | None = getattr(row, name)
+    return None if time is None else iso(time)
+
+
+def _last_step(_history: History, row: TrialRow) -> int | None:
+    return max(row.training.reports, default=row.training.stopped_at)
+
+
+def _remark(history: History, row: TrialRow) -> str | None:
+    return remark(history, row) or None
+
+
+def _is_feasible(_history: History, row: TrialRow) -> bool | None:
+    return row.is_feasible
+
+
+_OPTIONAL_CELLS: Mapping[str, Callable[[History, TrialRow], object]] = {
+    STEP_COLUMN: _last_step,
+    REMARK_COLUMN: _remark,
+    FEASIBLE_COLUMN: _is_feasible,
+}
 
 
 def _note_columns(trials: Sequence[TrialRow], of_trials: Mapping[int, Sequence[Note]]) -> Columns:
-    """Return `trial.tags` and `trial.note`; neither where no trial of the campaign has any."""
+    """Return `trial.tags` and `trial.note`; no column if no trial of the campaign has a note."""
     if not of_trials:
         return {}
     rows = [of_trials.get(row.trial, []) for row in trials]
@@ -153,7 +193,7 @@ def _note_columns(trials: Sequence[TrialRow], of_trials: Mapping[int, Sequence[N
 
 
 def existing_columns(history: History) -> Columns:
-    """Return results known before: `arm` and `reward` (user's scale), as a warm start reads."""
+    """Return the existing data as `arm` and `reward` (user's scale), the format of a warm start."""
     existing = history.existing
     if existing is None:
         return {"arm": [], "reward": []}
@@ -161,20 +201,23 @@ def existing_columns(history: History) -> Columns:
 
 
 def report_columns(history: History) -> Columns:
-    """Return one row for each trial and step: the value that the newest attempt reported there, and
-    further numbers as `metric.<name>`."""
-    reported = [(row, step, value) for row in history.trials for step, value in sorted(row.reports.items())]
+    """Return one row for each trial and step: the value that the newest attempt reported, and
+    further metrics as `metric.<name>`."""
+    reported = [
+        (row, step, row.training.reports[step]) for row in history.trials for step in sorted(row.training.reports)
+    ]
     columns: Columns = {
         "trial": [row.trial for row, _, _ in reported],
         "step": [step for _, step, _ in reported],
         "value": [value for _, _, value in reported],
     }
-    metrics = [row.report_metrics.get(step, {}) for row, step, _ in reported]
-    return columns | {METRIC_PREFIX + name: [numbers.get(name) for numbers in metrics] for name in _first_seen(metrics)}
+    metrics = [row.training.metrics.get(step, {}) for row, step, _ in reported]
+    names = _first_seen(metrics)
+    return columns | {METRIC_PREFIX + name: [at.get(name) for at in metrics] for name in names}
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:
-    """Return every parameter that some trial has, in order of first appearance."""
+    """Return the parameters of all trials, in the order of their first appearance."""
     return _first_seen(row.parameters for row in rows)
 
 
@@ -183,8 +226,8 @@ def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
-    """Return parameter → column name: injective, and distinct from fixed and metric columns."""
-    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN, *_OPTIONAL_COLUMNS}
+    """Return a unique column for each parameter, different from fixed and metric columns."""
+    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN, *_OPTIONAL_CELLS}
     columns = {}
     for name in names:
         column = name
@@ -195,12 +238,12 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
-    """Yield RFC 4180: lines end with CRLF, so a lone CR or LF in a field is quoted too."""
+    """Yield RFC 4180. Lines end with CRLF, so a lone CR or LF in a field is quoted too."""
     shown = _without_formula if is_safe else _cell
-    for place, columns in enumerate(parts):
+    for index, columns in enumerate(parts):
         text = io.StringIO(newline="")
         writer = csv.writer(text)
-        if not place:
+        if not index:
             writer.writerow(shown(name) for name in columns)
         cells = (_convert_cells(column, shown, _PLAIN) for column in columns.values())
         writer.writerows(zip(*cells, strict=True))
@@ -208,27 +251,31 @@ def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
 
 
 def _convert_cells(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
-    """Return `change` of every cell; the column itself if all its types are `unchanged`."""
+    """Apply `change` to every cell. A column whose types are all `unchanged` is returned as is."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
 
 def _without_formula(value: object) -> object:
-    """Return a cell that no spreadsheet executes: a text that begins like a formula gets an
-    apostrophe; numbers stay numbers."""
+    """Return a cell that no spreadsheet executes.
+
+    A text that begins like a formula gets an apostrophe before it; numbers are unchanged.
+    """
     cell = value if type(value) is str else _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
 def _cell(value: object) -> object:
-    """Return text and numbers unchanged (floats round-trip), other values as JSON."""
+    """Return text and numbers unchanged (floats round-trip), and other values as JSON."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
         return value
     return json.dumps(strict_json(value), ensure_ascii=False, default=str)
 
 
 def _to_json(parts: Iterable[Columns]) -> Iterator[bytes]:
-    """Yield an array with one object in each line. The lines are written one by one, because json's
-    indentation takes five times as long."""
+    """Yield an array with one object on each line.
+
+    The lines are joined here, because the indentation of `json` takes five times as long.
+    """
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
     before = "["
     for columns in parts:
@@ -241,7 +288,7 @@ def _to_json(parts: Iterable[Columns]) -> Iterator[bytes]:
 
 
 def strict_json(value: object) -> object:
-    """Return `value` in plain lists and dicts; NaN and infinities, which JSON lacks, as None."""
+    """Return `value` as lists and dictionaries, with None for NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -266,7 +313,7 @@ def _to_parquet(columns: Columns) -> bytes:
 
 
 def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
-    """Return an array; fixed columns and metrics have fixed types, also in an empty campaign."""
+    """Return an array. Fixed columns and metrics have the same type in every campaign."""
     if name in TIME_COLUMNS:
         moments = [None if value is None else datetime.fromisoformat(value) for value in values]
         return pa.array(moments, type=pa.timestamp("us", tz="UTC"))
@@ -274,5 +321,5 @@ def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
         return pa.array(values, type=_ARROW_TYPES.get(name, "float64"))
     try:
         return pa.array(values)
-    except (pa.ArrowException, OverflowError):  # a parameter of mixed types has no Arrow type but text
+    except (pa.ArrowException, OverflowError):  # a parameter of mixed types becomes text
         return pa.array([None if value is None else str(_cell(value)) for value in values], type="string")

@@ -1,20 +1,22 @@
-"""A campaign's event log folded into tables and totals: the only source of status, report, export
+"""Folds a campaign's event log into tables and totals, the only source of status, report, export
 and the live page.
 
-`History` has the `campaign.state.CampaignState` on which the run decides, and the tables that a
-state of bounded size cannot have: trials, attempts, refreshes, sessions. All totals come from that
-state, so `bbkb status` and the report cannot disagree. `verify` counts independently on purpose.
+`History` consists of the `campaign.state.CampaignState` that the run itself computes, and of tables
+that a state of bounded size cannot hold: trials, attempts, refreshes and sessions. All totals come
+from that state, so `bbkb status` and the report cannot disagree. `verify` counts independently on
+purpose.
 
-`advance` is the step, state and event to state, so following a growing log costs as much as its new
-events. It changes the state it was given and returns it: a copy for each step would cost as much as
-the whole log. Time is the executor's clock.
+`advance` adds one event, so following a growing log costs only as much as its new events. It
+modifies the history in place: copying the tables for each event would cost as much as the whole
+log. Times are on the executor's clock.
 """
 
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.endings import RunState
@@ -54,44 +56,43 @@ from orchestrator.store.notes import Note
 
 @dataclass(slots=True)
 class History:
-    """Tables and totals after `position` events. Built by `fold`, or `begin` and `advance`."""
+    """Tables and totals after `position` events. Built by `fold`, or by `begin` and `advance`."""
 
     created: CampaignCreated
     settings: RecordedSettings  # of the newest session
     campaign: CampaignState  # all totals, as the run itself counts them
     position: int = 1
-    existing: ExistingTaken | None = None  # results known before; they are no trials
+    existing: ExistingTaken | None = None  # results from before the campaign; they are not trials
     trials: list[TrialRow] = field(default_factory=list)
-    succeeded: list[TrialRow] = field(default_factory=list)  # in the order in which their results arrived
+    succeeded: list[TrialRow] = field(default_factory=list)  # in the order of their results
     trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
-    running: set[int] = field(default_factory=set)  # trials
-    reporting: dict[int, TrialRow] = field(default_factory=dict)  # the trials that reported intermediate values
+    reporting: dict[int, TrialRow] = field(default_factory=dict)  # trials with intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[AttemptRow] = field(default_factory=list)
-    appended: int = 0  # candidates that were added after the beginning
+    appended: int = 0  # the number of candidates that were added during the campaign
     sessions: list[SessionRow] = field(default_factory=list)
-    notes: tuple[Note, ...] = ()  # in the order written; they are not in the log
+    notes: tuple[Note, ...] = ()  # in the order of writing; the log does not contain them
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The campaign's tags: those of its file and those that were added, each once."""
+        """The tags of the campaign file and of the campaign's notes, without duplicates."""
         added = (tag for note in self.notes if note.trial is None for tag in note.tags)
         return tuple(dict.fromkeys([*self.settings.tags, *added]))
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether the strategy receives results as they come, not batch by batch."""
+        """Whether the strategy receives results one by one instead of batch by batch."""
         return self.campaign.rules.is_asynchronous
 
     @property
     def is_maximized(self) -> bool:
-        """Whether high values are good."""
+        """Whether the first objective is maximized."""
         return self.campaign.rules.is_maximized
 
     @property
     def sign(self) -> float:
-        """What turns a value into a reward, which is maximised."""
+        """The factor (1 or -1) from a value to its reward, which is maximized."""
         return self.campaign.rules.sign
 
     @property
@@ -101,15 +102,17 @@ class History:
 
     @property
     def front(self) -> list[TrialRow]:
-        """The trials on the front of several objectives, in the order of their values, the best of
-        the first one first; with one objective the best trial alone."""
+        """The trials on the Pareto front, sorted from the best value of the first objective.
+
+        With a single objective, only the best trial.
+        """
         if len(self.goals.objectives) == 1:
             return [] if self.best is None else [self.best]
         return [self.trials[member.trial] for member in self.campaign.front.ordered]
 
     def worth(self, row: TrialRow) -> tuple[bool, float]:
-        """Return what orders trials, the best last: whether the result may be feasible, then its
-        reward."""
+        """Return a sort key for trials, the best last: feasible ones after infeasible ones, then
+        by reward."""
         return row.is_feasible is not False, self.sign * (row.value or 0.0)
 
     @property
@@ -119,32 +122,34 @@ class History:
 
     @property
     def best(self) -> TrialRow | None:
-        """The trial with the best value, of the first objective where there are several, among
-        those that satisfy all constraints; the earliest result of equals; None when there is
-        none."""
+        """The trial with the best value of the first objective that satisfies all constraints.
+
+        The earliest result among equal values. None if no trial qualifies.
+        """
         best = self.campaign.best
         return None if best is None or best.trial is None else self.trials[best.trial]
 
     @property
     def best_known(self) -> Best | None:
-        """The best value of all, existing data included."""
+        """The best value among all results, including existing data."""
         return self.campaign.best_known
 
     @property
     def recommended(self) -> Mapping[str, object] | None:
-        """The parameters to take: those the strategy recommends where values are noisy, else those
-        of the best value; None when nothing succeeded."""
+        """The recommended parameters; None if no trial succeeded.
+
+        They come from the strategy if the values are noisy, else from the best value.
+        """
         recommendation = self.campaign.refresh.recommended or self.best_known
         return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":
-        """Return a copy that further steps do not change, but for rows of open trials."""
+        """Return a copy that later events do not change, except in the rows of open trials."""
         return replace(
             self,
             trials=self.trials[:],
             succeeded=self.succeeded[:],
             trace=self.trace.copy(),
-            running=self.running.copy(),
             reporting=self.reporting.copy(),
             batches=self.batches[:],
             refreshes=self.refreshes[:],
@@ -154,7 +159,7 @@ class History:
 
     @property
     def state(self) -> RunState:
-        """The state of the run: that of its last session."""
+        """The state of the last session, which is the state of the run."""
         return self.sessions[-1].state if self.sessions else RunState.NOT_STARTED
 
     def status(self, now: float | None = None, activity: str = "") -> Status:
@@ -163,10 +168,13 @@ class History:
 
 
 def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None = None) -> History:
-    """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`.
+    """Fold a whole log. Raises ValueError if it does not begin with `CampaignCreated`.
 
-    `state` is the fold of its first `stored` events, if that has been stored: applying them again
-    takes half of the time.
+    Args:
+        events: all events of the log.
+        stored: the number of events that `state` contains.
+        state: the campaign's state from a snapshot, if there is one. It saves applying the first
+            `stored` events again, which takes half of the time.
     """
     iterator, history = _begin_log(events)
     if state is not None:
@@ -177,10 +185,10 @@ def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None =
 
 
 def fold_tables(events: Iterable[Event]) -> History:
-    """Return the tables of a whole log without its totals: `campaign`, and what is computed from
-    it, is that of the log's beginning.
+    """Return the tables of a whole log without totals, in half of the time of `fold`.
 
-    It takes half of the time of `fold`. Raises ValueError as `fold` does.
+    `campaign`, and every property that is computed from it, stays at the log's first event. Raises
+    ValueError as `fold` does.
     """
     iterator, history = _begin_log(events)
     for event in iterator:
@@ -189,7 +197,7 @@ def fold_tables(events: Iterable[Event]) -> History:
 
 
 def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
-    """Return the events after the first one, and the history after that."""
+    """Return the events after the first one, and the history after the first one."""
     iterator = iter(events)
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
@@ -203,84 +211,52 @@ def begin(created: CampaignCreated) -> History:
 
 
 def advance(history: History, event: Event) -> History:
-    """Return `history` after one more event: the same object, changed."""
+    """Add one event to `history`, in place, and return it."""
     history.campaign = apply_recorded(history.campaign, event)
     _record(history, event)
     return history
 
 
 def _record(history: History, event: Event) -> None:
-    """Update the tables by one more event. Raises StoreError for an event that cannot follow those
-    before it."""
+    """Update the tables by one more event.
+
+    Raises StoreError if the event cannot follow the events before it.
+    """
     try:
-        _update(history, event)
-    except (BbkbError, MemoryError):  # of recorded settings, or of this machine
+        history.position += 1
+        _UPDATES[type(event)](history, event)
+        if history.sessions and not isinstance(event, TrialsReopened):
+            session = history.sessions[-1]
+            session.ended = max(session.ended, event.time)
+    except (BbkbError, MemoryError):  # of the recorded settings, or of this machine
         raise
     except Exception as error:
         raise damage_error(event, error) from error
 
 
-def _update(history: History, event: Event) -> None:
-    history.position += 1
-    match event:
-        case SessionOpened():
-            _open(history, event)
-        case BatchChosen():
-            _choose(history, event)
-        case TrialsDispatched():
-            for trial, attempt in event.attempts:
-                row = history.trials[trial]
-                row.status, row.attempts, row.dispatched = "running", attempt, event.time
-                history.running.add(trial)
-        case TrialSucceeded() | TrialFailed() | TrialStopped():
-            _end_attempt(history, event)
-        case TrialsReopened():
-            _mark(history, (reopened.trial for reopened in event.trials), "queued")
-        case TrialsContinued():
-            _continue(history, event)
-        case CheckpointsRemoved():
-            for trial in event.trials:
-                history.trials[trial].has_no_checkpoint = True
-        case PlacesChanged():
-            _change_places(history.sessions[-1], event)
-        case ReportsArrived():
-            for trial, _attempt, step, value in event.reports:
-                _take_reports(history, history.trials[trial], ((step, value),))
-            for trial, step, metrics in event.metrics:
-                history.trials[trial].begin_reports()
-                history.trials[trial].report_metrics[step] = metrics
-        case ExistingTaken():
-            history.existing = event
-        case ModelRefreshed():
-            history.refreshes.append(event)
-        case CandidatesGrown():
-            history.appended += event.size
-        case StopRequested() | CampaignCreated() | ComputingBegan():
-            pass
-        case SessionClosed():
-            history.sessions[-1].state, history.sessions[-1].reason = RunState(event.outcome), event.reason
-            _queue_running(history)  # a resume evaluates them again
-    if history.sessions and not isinstance(event, TrialsReopened):
-        history.sessions[-1].ended = max(history.sessions[-1].ended, event.time)
-
-
 def _open(history: History, event: SessionOpened) -> None:
     _queue_running(history)
     _mark(history, event.adopted, "running")
-    history.running.update(event.adopted)
     history.settings = read_recorded(event.settings)
-    history.sessions.append(SessionRow(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
+    session = SessionRow(event.epoch, event.executor, event.slots, event.time, ended=event.time)
+    history.sessions.append(session)
 
 
-def _change_places(session: SessionRow, event: PlacesChanged) -> None:
-    session.ended = max(session.ended, event.time)
-    session.earlier_seconds, session.slots_since = session.worker_seconds, session.ended
-    session.slots = event.slots
+def _close(history: History, event: SessionClosed) -> None:
+    session = history.sessions[-1]
+    session.state = RunState(event.outcome)
+    session.reason = event.reason
+    _queue_running(history)  # a resume evaluates them again
+
+
+def _change_places(history: History, event: PlacesChanged) -> None:
+    history.sessions[-1].change_slots(event.slots, event.time)
 
 
 def _queue_running(history: History) -> None:
-    _mark(history, history.running, "queued")
-    history.running.clear()
+    for row in history.trials:
+        if row.status == "running":
+            row.status = "queued"
 
 
 def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
@@ -288,52 +264,155 @@ def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
         history.trials[trial].status = status
 
 
-def _continue(history: History, event: TrialsContinued) -> None:
-    """Stopped trials wait for their next attempts."""
-    for continued in event.trials:
-        row = history.trials[continued.trial]
-        row.status, row.value, row.stopped_at, row.stop_cause = "queued", None, None, ""
-        row.continuations += 1
+def _reopen(history: History, event: TrialsReopened) -> None:
+    _mark(history, (reopened.trial for reopened in event.trials), "queued")
 
 
 def _choose(history: History, event: BatchChosen) -> None:
     history.batches.append(event)
     number = len(history.batches)
-    history.trials.extend(TrialRow(pick, number, place) for place, pick in enumerate(event.picks, start=1))
+    rows = (TrialRow(pick, number, index) for index, pick in enumerate(event.picks, start=1))
+    history.trials.extend(rows)
 
 
-def _take_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
-    row.begin_reports()
-    for step, value in reports:
-        if row.continuations and len(row.reports) > 1 and step <= next(iter(row.reports)):
-            row.has_restarted = True
-        row.reports[step] = value
-        row.report_metrics.pop(step, None)  # of an attempt before
+def _dispatch(history: History, event: TrialsDispatched) -> None:
+    for trial, attempt in event.attempts:
+        row = history.trials[trial]
+        row.status = "running"
+        row.attempts = attempt
+        row.dispatched = event.time
+
+
+def _continue(history: History, event: TrialsContinued) -> None:
+    """Queue stopped trials for their next attempts."""
+    for continued in event.trials:
+        row = history.trials[continued.trial]
+        row.status = "queued"
+        row.value = None
+        training = row.own_training()
+        training.stopped_at = None
+        training.stop_cause = ""
+        training.continuations += 1
+
+
+def _remove_checkpoints(history: History, event: CheckpointsRemoved) -> None:
+    for trial in event.trials:
+        history.trials[trial].own_training().has_no_checkpoint = True
+
+
+def _report(history: History, event: ReportsArrived) -> None:
+    for trial, _attempt, step, value in event.reports:
+        _add_reports(history, history.trials[trial], ((step, value),))
+    for trial, step, metrics in event.metrics:
+        history.trials[trial].own_training().metrics[step] = metrics
+
+
+def _add_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
+    row.own_training().add(reports)
     history.reporting.setdefault(row.trial, row)
 
 
-def _end_attempt(history: History, event: AttemptEnded) -> None:
+def _succeed(history: History, event: TrialSucceeded) -> None:
+    row = _end_attempt(history, event)
+    row.status = "succeeded"
+    row.value = event.value
+    row.metrics = event.metrics
+    row.error = ""
+    if history.goals.constraints:
+        row.is_feasible = history.goals.is_feasible(event.value, event.metrics)
+    history.succeeded.append(row)
+    history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
+    _add_last_reports(history, row, event)
+    _add_attempt(history, event, value=event.value)
+
+
+def _stop(history: History, event: TrialStopped) -> None:
+    row = _end_attempt(history, event)
+    row.status = "stopped"
+    row.value = event.value
+    row.error = ""
+    training = row.own_training()
+    training.stopped_at = event.step
+    training.stop_cause = event.cause
+    _add_last_reports(history, row, event)
+    _add_attempt(history, event, stop=stop_words(event.cause)[0], value=event.value)
+
+
+def _fail(history: History, event: TrialFailed) -> None:
+    row = _end_attempt(history, event)
+    row.status = "failed" if event.is_final else "queued"
+    row.error = f"{event.failure}: {event.message}"
+    _add_attempt(history, event, failure=event.failure, message=event.message)
+
+
+def _end_attempt(history: History, event: AttemptEnded) -> TrialRow:
+    """Return the trial's row with the times and the worker of the attempt that ended."""
     row = history.trials[event.trial]
-    history.running.discard(event.trial)
-    row.started, row.finished, row.worker = event.started, event.finished, sys.intern(event.worker)
-    failure, message = "", ""
-    if isinstance(event, TrialSucceeded):
-        row.status, row.value, row.metrics, row.error = "succeeded", event.value, event.metrics, ""
-        if history.goals.constraints:
-            row.is_feasible = history.goals.is_feasible(event.value, event.metrics)
-        history.succeeded.append(row)
-        history.trace.add(history.campaign.rules.sign * event.value, row, row.is_feasible is not False)
-    elif isinstance(event, TrialStopped):
-        row.status, row.value, row.stopped_at, row.stop_cause = "stopped", event.value, event.step, event.cause
-        row.error = ""
-    else:
-        row.status = "failed" if event.is_final else "queued"
-        failure, message = event.failure, event.message
-        row.error = f"{failure}: {message}"
-    if not isinstance(event, TrialFailed) and event.reports:
-        _take_reports(history, row, event.reports)
-        row.report_metrics.update(event.report_metrics)
-    stop = stop_words(event.cause)[0] if isinstance(event, TrialStopped) else ""
-    value = None if isinstance(event, TrialFailed) else event.value
-    attempt = (event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)
-    history.attempts.append(AttemptRow(*attempt, stop, value))
+    row.started = event.started
+    row.finished = event.finished
+    row.worker = sys.intern(event.worker)
+    return row
+
+
+def _add_last_reports(
+    history: History,
+    row: TrialRow,
+    event: TrialSucceeded | TrialStopped,
+) -> None:
+    """Add the reports that reached the log together with the attempt's end."""
+    if event.reports:
+        _add_reports(history, row, event.reports)
+        row.own_training().metrics.update(event.report_metrics)
+
+
+def _add_attempt(
+    history: History,
+    event: AttemptEnded,
+    *,
+    failure: str = "",
+    message: str = "",
+    stop: str = "",
+    value: float | None = None,
+) -> None:
+    worker = history.trials[event.trial].worker
+    times = (event.started, event.finished)
+    attempt = AttemptRow(event.trial, event.attempt, *times, worker, failure, message, stop, value)
+    history.attempts.append(attempt)
+
+
+def _keep_existing(history: History, event: ExistingTaken) -> None:
+    history.existing = event
+
+
+def _refresh(history: History, event: ModelRefreshed) -> None:
+    history.refreshes.append(event)
+
+
+def _grow(history: History, event: CandidatesGrown) -> None:
+    history.appended += event.size
+
+
+def _change_nothing(history: History, event: Event) -> None:
+    """The tables do not show these events."""
+
+
+_UPDATES: Mapping[type[Event], Callable[[History, Any], None]] = {
+    CampaignCreated: _change_nothing,
+    SessionOpened: _open,
+    SessionClosed: _close,
+    StopRequested: _change_nothing,
+    PlacesChanged: _change_places,
+    ExistingTaken: _keep_existing,
+    ComputingBegan: _change_nothing,
+    BatchChosen: _choose,
+    ModelRefreshed: _refresh,
+    CandidatesGrown: _grow,
+    TrialsDispatched: _dispatch,
+    TrialsReopened: _reopen,
+    TrialsContinued: _continue,
+    ReportsArrived: _report,
+    TrialSucceeded: _succeed,
+    TrialStopped: _stop,
+    TrialFailed: _fail,
+    CheckpointsRemoved: _remove_checkpoints,
+}

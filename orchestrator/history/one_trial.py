@@ -1,4 +1,4 @@
-"""Everything that is known of one trial, for the page and for `bbkb status RUN --trial`."""
+"""The details of one trial, for the live page and for `bbkb status RUN --trial`."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from objectives.parameters import has_prior
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
-from orchestrator.history.remarks import broken_constraints, training
+from orchestrator.history.remarks import broken_constraints, training_remark
 from orchestrator.history.rows import TrialRow
 from orchestrator.wording import duration, iso
 
@@ -17,27 +17,30 @@ _SCORES = "a score is not in the unit of the objective, and a high one is good"
 
 
 def describe_trial(history: History, number: int) -> Plain | None:
-    """Return a trial in plain values: parameters, result, reports, attempts, and why it was chosen;
-    None when there is no such trial."""
+    """Return a trial's parameters, result, reports, attempts and the reason for its choice.
+
+    All values can be written as JSON. None if the trial does not exist.
+    """
     if not 0 <= number < len(history.trials):
         return None
     row = history.trials[number]
     attempts = [attempt for attempt in history.attempts if attempt.trial == number]
-    reports = sorted(row.reports.items())[-MOST_REPORTS:]
+    training = row.training
+    reports = sorted(training.reports.items())[-MOST_REPORTS:]
     return {
         "trial": number,
         "candidate": row.arm,
         "status": row.status,
         "value": strict_json(row.value),
         "reason": reason(history, row),
-        "training": training(history, row),
+        "training": training_remark(history, row),
         "feasible": row.is_feasible,
         "broken_constraints": broken_constraints(history, row),
         "parameters": strict_json(dict(row.parameters)),
         "metrics": strict_json(dict(row.metrics)),
         "reports": [[step, strict_json(value)] for step, value in reports],
         "report_metrics": {
-            step: strict_json(row.report_metrics[step]) for step, _ in reports if step in row.report_metrics
+            step: strict_json(metrics) for step, _ in reports if (metrics := training.metrics.get(step)) is not None
         },
         "attempts": [
             {

@@ -1,8 +1,7 @@
-"""A campaign's finished trials as a study of Optuna, for its dashboard, its pictures and its
-samplers.
+"""Exports finished trials to an Optuna study, for Optuna's dashboard, plots and samplers.
 
-Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By this number, a
-repeated export adds only new trials.
+The user attribute `bbkb.trial` of each trial contains its index, so a repeated export adds only new
+trials.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,20 @@ _ENDED = ("succeeded", "failed", "stopped")
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
-    """Add the new trials of the campaign `run` to the study of that name in the storage at `url`;
-    returns their number.
+    """Add the new trials of the campaign `run` to the study of that name, and return their number.
 
-    Failed trials become failed ones, those that were stopped early pruned ones with their
-    intermediate values. The study is made when there is none. Raises UserError when Optuna is not
-    installed, the storage cannot be used, or its study has another direction.
+    The study is created if it does not exist. Trials that were stopped early become pruned trials
+    with their intermediate values.
+
+    Args:
+        history: the campaign.
+        run: the name of the run and of the study.
+        url: the Optuna storage.
+        folder: the folder that relative paths in `url` refer to.
+
+    Raises:
+        UserError: Optuna is not installed, the storage cannot be used, or its study has other
+            directions.
     """
     storage = open_storage(url, folder, must_exist=False)
     import optuna
@@ -35,8 +42,8 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
     there = [direction.name.lower() for direction in study.directions]
     if there != directions:
         raise UserError(
-            f"the study {run!r} must have direction {', '.join(directions)}, got {', '.join(there)}: it belongs to "
-            "something else; give another storage"
+            f"the study {run!r} must have direction {', '.join(directions)}, "
+            f"got {', '.join(there)}: it belongs to another search; give another storage"
         )
     exported = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
     distributions = _distributions(history)
@@ -48,13 +55,13 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
 
 
 def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> object:
-    """Return the trial as Optuna keeps it, with the value of each objective, its own first."""
+    """Return an Optuna trial with the value of each objective, in the order of `metrics`."""
     from optuna.trial import FrozenTrial, TrialState
 
     states = {"succeeded": TrialState.COMPLETE, "failed": TrialState.FAIL, "stopped": TrialState.PRUNED}
     parameters = {name: value for name, value in row.parameters.items() if name in distributions and value is not None}
     return FrozenTrial(
-        number=-1,  # the storage numbers it
+        number=-1,  # the storage assigns it
         trial_id=-1,
         state=states[row.status],
         value=None,
@@ -65,17 +72,17 @@ def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequenc
         distributions={name: distributions[name] for name in parameters},
         user_attrs={_TRIAL: row.trial, **{f"metric.{name}": value for name, value in row.metrics.items()}},
         system_attrs={},
-        intermediate_values=dict(row.reports),
+        intermediate_values=dict(row.training.reports),
     )
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Return local time without a zone, as Optuna writes it."""
+    """Return local time without a time zone, as Optuna stores it."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
 
 
 def _distributions(history: History) -> dict[str, object]:
-    """Return Optuna's distribution of each parameter, by the space or by a table's values."""
+    """Return the distribution of each parameter, from the space or from the trials' values."""
     from optuna.distributions import CategoricalDistribution
 
     if history.settings.space:

@@ -1,4 +1,4 @@
-"""Reads a run's log and its notes as one history, for all commands that show a run."""
+"""Reads a run's log and notes into a history, for all commands that show a run."""
 
 import gc
 from collections.abc import Iterator
@@ -11,7 +11,10 @@ from orchestrator.store.runs import Run
 
 
 def read_history(run: Run) -> History:
-    """Return the run's history with its notes. Raises RunError (no log), StoreError."""
+    """Return the run's history with its notes.
+
+    Raises RunError if the run has no log, and StoreError if the log cannot be read.
+    """
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         position, state = snapshots.load(store, run.name)
@@ -22,7 +25,7 @@ def read_history(run: Run) -> History:
 
 
 def read_tables(run: Run) -> History:
-    """Return the run's tables and notes without totals; raises as `read_history` does."""
+    """Return the run's tables and notes without totals. Raises as `read_history` does."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         history = fold_tables(chain((created,), events))
@@ -32,7 +35,7 @@ def read_tables(run: Run) -> History:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the cycle collector off: events and rows form none, and it costs a quarter."""
+    """Disable the cycle collector, which costs a quarter of the time: rows form no cycles."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,5 +1,6 @@
-"""What a person should know of a trial beside its numbers: broken constraints, early stops,
-continuations."""
+"""Remarks on a trial for a person: broken constraints, early stops and continuations."""
+
+from collections.abc import Iterator
 
 from orchestrator.campaign.training import stop_words
 from orchestrator.history.fold import History
@@ -8,12 +9,13 @@ from orchestrator.wording import plural
 
 
 def remark(history: History, row: TrialRow) -> str:
-    """Return which constraints the result breaks, and how the training went; empty: nothing."""
-    return "; ".join(filter(None, [broken_constraints(history, row), training(history, row)]))
+    """Return the broken constraints and the course of the training; may be empty."""
+    remarks = [broken_constraints(history, row), training_remark(history, row)]
+    return "; ".join(filter(None, remarks))
 
 
 def broken_constraints(history: History, row: TrialRow) -> str:
-    """Return the constraints that the result breaks, with its numbers; empty: none."""
+    """Return the constraints that the result breaks, with its metrics; may be empty."""
     if row.is_feasible is not False or row.value is None:
         return ""
     margins = history.goals.margins(row.value, row.metrics)
@@ -25,19 +27,24 @@ def broken_constraints(history: History, row: TrialRow) -> str:
     return f"infeasible: {', '.join(broken)}"
 
 
-def training(history: History, row: TrialRow) -> str:
-    """Return whether and why this trial was stopped, continued or spared; empty: nothing."""
-    facts = []
-    if row.continuations:
-        facts.append(f"continued {'once' if row.continuations == 1 else plural(row.continuations, 'time')}")
+def training_remark(history: History, row: TrialRow) -> str:
+    """Return whether and why the trial was stopped, continued or exempted; may be empty."""
+    return "; ".join(_training_facts(history, row))
+
+
+def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
+    training = row.training
     rule = history.campaign.rules.training
-    if row.has_restarted and rule is not None and rule.continues:
-        facts.append("it began again at the first step when it was continued")
-    if row.status == "stopped":
-        word, why = stop_words(row.stop_cause)
-        facts.append(f"{'then ' if facts else ''}{word} at step {row.stopped_at}{why}")
-    if row.has_no_checkpoint:
-        facts.append("its checkpoint was removed")
-    if rule is not None and rule.is_witness(row.trial) and row.reports and row.status != "stopped":
-        facts.append("a witness: no comparison and no forecast stops it")
-    return "; ".join(facts)
+    count = training.continuations
+    is_stopped = row.status == "stopped"
+    if count:
+        yield f"continued {'once' if count == 1 else plural(count, 'time')}"
+    if training.has_restarted and rule is not None and rule.continues:
+        yield "it restarted at the first step when it was continued"
+    if is_stopped:
+        word, cause = stop_words(training.stop_cause)
+        yield f"{'then ' if count else ''}{word} at step {training.stopped_at}{cause}"
+    if training.has_no_checkpoint:
+        yield "its checkpoint was removed"
+    if training.reports and not is_stopped and rule is not None and rule.is_witness(row.trial):
+        yield "a witness: no comparison and no forecast stops it"

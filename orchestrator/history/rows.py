@@ -1,6 +1,6 @@
 """The rows of a campaign's tables: trials, attempts and sessions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
@@ -10,42 +10,59 @@ from orchestrator.campaign.events import PickedTrial
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 
-# Read-only, one pair for all trials that report nothing: two empty dictionaries are an eighth of a row
-_NO_REPORTS = cast(dict[int, float], MappingProxyType({}))
-_NO_REPORT_METRICS = cast(dict[int, Mapping[str, float]], MappingProxyType({}))
+
+@dataclass(slots=True)
+class TrainingRow:
+    """The training of one trial that reports intermediate values."""
+
+    reports: dict[int, float] = field(default_factory=dict)  # step → value, of the newest attempt
+    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further metrics
+    stopped_at: int | None = None  # the step at which the campaign stopped the trial early
+    stop_cause: str = ""  # why, for a person
+    continuations: int = 0  # how many times the trial was continued after a stop
+    has_restarted: bool = False  # whether it then reported its first step again
+    has_no_checkpoint: bool = False  # whether its checkpoint was removed after the stop
+
+    def add(self, reports: Iterable[tuple[int, float]]) -> None:
+        """Add pairs of a step and its value. They replace the reports of an earlier attempt."""
+        for step, value in reports:
+            if self.continuations and len(self.reports) > 1 and step <= next(iter(self.reports)):
+                self.has_restarted = True
+            self.reports[step] = value
+            self.metrics.pop(step, None)  # of an earlier attempt
+
+
+# Shared by all trials that report nothing: a value for each of them would take an eighth of a row
+_NO_TRAINING = TrainingRow(
+    cast(dict[int, float], MappingProxyType({})),
+    cast(dict[int, Mapping[str, float]], MappingProxyType({})),
+)
 
 
 @dataclass(slots=True)
 class TrialRow:
-    """One trial as it stands at the end of the log. Times are None until known; `value` on the
+    """One trial at the end of the log. Times are None until they are known; `value` is on the
     user's scale."""
 
-    pick: PickedTrial  # the candidate, and the numbers it was chosen by
+    pick: PickedTrial  # the candidate, and the model's prediction when it was chosen
     batch: int  # 1 for the first batch
-    place: int  # in its batch, 1 for the first
+    place: int  # the index in its batch, from 1
     status: TrialStatus = "queued"
     attempts: int = 0
     value: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    dispatched: float | None = None  # when its newest attempt was passed to a worker
+    dispatched: float | None = None  # when the newest attempt was passed to a worker
     started: float | None = None
     finished: float | None = None
     worker: str = ""
-    stopped_at: int | None = None  # the step at which the campaign stopped it early
-    stop_cause: str = ""  # why, for a person
-    continuations: int = 0  # how often it was continued after a stop
-    has_restarted: bool = False  # whether it then reported its first step once more
-    has_no_checkpoint: bool = False  # whether its checkpoint was removed after it was stopped
-    # step → intermediate value, the newest attempt's
-    reports: dict[int, float] = field(default_factory=lambda: _NO_REPORTS)
-    # step → further numbers by name
-    report_metrics: dict[int, Mapping[str, float]] = field(default_factory=lambda: _NO_REPORT_METRICS)
-    error: str = ""  # "kind: message" of the last failure; empty once an attempt succeeded or was stopped early
-    is_feasible: bool | None = None  # whether its result satisfies all constraints; None without either
+    # read-only; `own_training` returns one to modify
+    training: TrainingRow = field(default_factory=lambda: _NO_TRAINING)
+    error: str = ""  # "kind: message" of the newest attempt's failure; empty if it did not fail
+    is_feasible: bool | None = None  # None before a result, and without constraints
 
     @property
     def trial(self) -> int:
-        """Its number, in the order of choice."""
+        """The trial's index, in the order of choice."""
         return self.pick.trial
 
     @property
@@ -60,55 +77,63 @@ class TrialRow:
 
     @property
     def seconds(self) -> float | None:
-        """Duration of the last finished attempt."""
+        """Duration of the newest finished attempt."""
         return None if self.started is None or self.finished is None else self.finished - self.started
 
-    def begin_reports(self) -> None:
-        """Make the dictionaries of a row that has none yet."""
-        if self.reports is _NO_REPORTS:
-            self.reports, self.report_metrics = {}, {}
+    def own_training(self) -> TrainingRow:
+        """Return the row's training for modification; create it first if necessary."""
+        if self.training is _NO_TRAINING:
+            self.training = TrainingRow()
+        return self.training
 
 
 class AttemptRow(NamedTuple):
-    """A finished attempt, successful or not: one bar of the Gantt picture."""
+    """A finished attempt, successful or not: one bar of the Gantt chart."""
 
     trial: int
     attempt: int
     started: float
     finished: float
     worker: str
-    failure: str = ""  # its kind; empty for a success
+    failure: str = ""  # its kind; empty if the attempt did not fail
     message: str = ""
-    stop: str = ""  # what its stop by the campaign is called: paused or stopped early; empty without one
-    value: float | None = None  # that it returned, or the last one before it was stopped
+    stop: str = ""  # "paused" or "stopped early"; empty if the campaign did not stop it
+    value: float | None = None  # the result, or the last report before the stop
 
     @property
     def ended(self) -> str:
-        """How it ended: the kind of its failure, paused, stopped early, or succeeded."""
+        """The kind of the failure, "paused", "stopped early" or "succeeded"."""
         return self.failure or self.stop or "succeeded"
 
 
 @dataclass(slots=True)
 class SessionRow:
-    """The work of one process on the campaign. `ended` is the time of its last event."""
+    """One session. `ended` is the time of its last event."""
 
     epoch: int
     executor: str
     slots: int
     started: float
     ended: float
-    state: RunState = RunState.UNFINISHED  # until its end is recorded
+    state: RunState = RunState.UNFINISHED  # until the log records the end of the session
     reason: str = ""
-    earlier_seconds: float = 0.0  # worker-seconds before the number of slots changed last
-    slots_since: float | None = None  # when it did
+    earlier_seconds: float = 0.0  # worker-seconds before the latest change of `slots`
+    slots_since: float | None = None  # the time of that change
+
+    def change_slots(self, slots: int, time: float) -> None:
+        """Continue with this number of slots from `time` on."""
+        self.ended = max(self.ended, time)
+        self.earlier_seconds = self.worker_seconds
+        self.slots_since = self.ended
+        self.slots = slots
 
     @property
     def seconds(self) -> float:
-        """Wall-clock (or virtual) length."""
+        """Wall-clock (or virtual) duration."""
         return self.ended - self.started
 
     @property
     def worker_seconds(self) -> float:
-        """Worker-seconds of all its workers, also when the number of slots changed."""
+        """The sum over time of the number of slots, in worker-seconds."""
         since = self.started if self.slots_since is None else self.slots_since
         return self.earlier_seconds + self.slots * max(0.0, self.ended - since)

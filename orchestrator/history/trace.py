@@ -1,9 +1,8 @@
-"""The results of a campaign in the order in which they arrived, reduced to the number that a
-picture can show.
+"""A sample of a campaign's results, in the order of their arrival, that a figure can show.
 
-Every result falls into a bucket of neighbours, of which the best and the worst are kept. When there
-are too many buckets, neighbours are joined. So adding a result costs constant time on average, and
-outliers and improvements are never lost.
+Each bucket covers consecutive results and keeps the best and the worst of them. If there are too
+many buckets, neighboring buckets are merged. So adding a result takes constant time on average, and
+no outlier and no improvement is lost.
 """
 
 from collections.abc import Iterator
@@ -21,27 +20,28 @@ _REWARD = attrgetter("reward")
 class Point(Generic[T]):
     """A result in the order of arrival."""
 
-    place: int  # 1 for the first result
-    reward: float  # high where the result is good
+    place: int  # its index in the order of arrival, from 1
+    reward: float  # higher is better
     item: T  # the result
 
 
 @dataclass(slots=True)
 class Trace(Generic[T]):
-    """A sample of `count` results: at most 2 `MOST_BUCKETS`, and every improvement."""
+    """A sample of `count` results: at most 2 · `MOST_BUCKETS`, and every improvement."""
 
     count: int = 0
     width: int = 1  # results per bucket
     improvements: list[Point[T]] = field(default_factory=list)
-    _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)  # the worst and the best of each
+    # the worst and the best result of each bucket
+    _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)
 
     def add(self, reward: float, item: T, is_feasible: bool = True) -> None:
-        """The next result. One that is not feasible is no improvement."""
+        """Add the next result. An infeasible result is not an improvement."""
         self.count += 1
         is_better = is_feasible and (not self.improvements or reward > self.improvements[-1].reward)
         is_in_last = len(self._buckets) * self.width >= self.count
         if not is_better and is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
-            return  # neither the worst nor the best of its bucket; true for most results of a long campaign
+            return  # most results of a long campaign are neither the worst nor the best of a bucket
         point = Point(self.count, reward, item)
         if is_better:
             self.improvements.append(point)
@@ -63,7 +63,7 @@ class Trace(Generic[T]):
         return Trace(self.count, self.width, self.improvements[:], self._buckets[:])
 
     def points(self) -> Iterator[Point[T]]:
-        """Yield the points, in the order of arrival."""
+        """Yield the sampled points in the order of arrival."""
         for bucket in self._buckets:
             yield from bucket
 
@@ -73,7 +73,8 @@ def _is_between(reward: float, first: Point[T], second: Point[T]) -> bool:
 
 
 def _extremes(points: tuple[Point[T], ...]) -> tuple[Point[T], ...]:
-    worst, best = min(points, key=_REWARD), max(points, key=_REWARD)
+    worst = min(points, key=_REWARD)
+    best = max(points, key=_REWARD)
     if worst is best:
         return (worst,)
     return (worst, best) if worst.place < best.place else (best, worst)

@@ -1,14 +1,14 @@
-"""A campaign's finished trials in an experiment tracker: TensorBoard (tensorboardX) or MLflow.
+"""Exports finished trials to an experiment tracker: TensorBoard (tensorboardX) or MLflow.
 
-One parent for the campaign, and a child for each trial that has ended. A repeated export adds only
-new trials.
+The campaign is a parent run, and each trial that has ended is a child run. A repeated export adds
+only new trials.
 """
 
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,70 +21,84 @@ from orchestrator.history.rows import TrialRow
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: how many trials of which campaign are in it
+_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: the campaign and its exported trials
 _TRIAL_TAG = "bbkb.trial"
 _RUN_TAG = "bbkb.run"
-_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}  # seconds of each try
+# Settings of the first request: a time-out of 6 seconds and one retry
+_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _LONGEST_TEXT = 500  # characters of a parameter or a message
 
 
 def to_tensorboard(history: History, run: str, folder: Path) -> int:
-    """Write the new trials of the campaign `run` below `folder`, each into its own folder; returns
-    their number.
+    """Write each new trial of the campaign `run` into a folder below `folder`; return their number.
 
-    `value` and `best` of the parent are by the number of the result; a trial's reports are by their
-    step. Raises UserError when tensorboardX is not installed, `folder` has another campaign, or
-    cannot be written.
+    The scalars `value` and `best` of the campaign are indexed by the number of results, the reports
+    of a trial by their step.
+
+    Raises:
+        UserError: tensorboardX is not installed, or `folder` contains another campaign or cannot be
+            written.
     """
     try:
-        from tensorboardX import SummaryWriter
-        from tensorboardX.summary import hparams
+        import tensorboardX  # noqa: F401
     except ImportError:
         raise _missing("tensorboardX", '"tensorboardX>=2.6,<3"') from None
     exported = _read_exported(folder, run)
-    if all(row.trial in exported for row in _ended_trials(history)):
+    ended = list(_ended_trials(history))
+    new = [row for row in ended if row.trial not in exported]
+    if not new:
         return 0
-    best: float | None = None
-    new = 0
+    state = {"run": run, "trials": sorted(row.trial for row in ended)}
     try:
-        # a file of its own for each export: its name has only the second otherwise
-        with SummaryWriter(str(folder / "campaign"), filename_suffix=f".after-{len(exported)}") as parent:
-            for place, row in enumerate(history.succeeded, start=1):
-                if row.is_feasible is not False:
-                    best = _better(history, best, row.value)
-                if row.trial not in exported:
-                    at = row.finished
-                    parent.add_scalar("value", row.value, place, walltime=at)
-                    if best is not None:
-                        parent.add_scalar("best", best, place, walltime=at)
-        for row in _ended_trials(history):
-            if row.trial in exported:
-                continue
-            place_of = folder / f"trial-{row.trial:06d}"
-            shutil.rmtree(place_of, ignore_errors=True)  # left by an interrupted export
-            with SummaryWriter(str(place_of)) as child:
-                numbers = _numbers(row)
-                for summary in hparams(dict(_parameters(row)), numbers):
-                    child.file_writer.add_summary(summary)
-                for name, number in numbers.items():
-                    child.add_scalar(name, number, 0, walltime=row.finished)
-                for name, number, step in _report_rows(row):
-                    child.add_scalar(name, number, step)
-            new += 1
-        ended = sorted(row.trial for row in _ended_trials(history))
-        (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": ended}), encoding="utf-8")
+        _write_campaign_scalars(history, folder, exported)
+        for row in new:
+            _write_trial_folder(row, folder / f"trial-{row.trial:06d}")
+        (folder / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error
-    return new
+    return len(new)
+
+
+def _write_campaign_scalars(history: History, folder: Path, exported: Collection[int]) -> None:
+    """Write the value of each new result, and the best value so far."""
+    from tensorboardX import SummaryWriter
+
+    best: float | None = None
+    # the suffix distinguishes two exports in one second
+    suffix = f".after-{len(exported)}"
+    with SummaryWriter(str(folder / "campaign"), filename_suffix=suffix) as writer:
+        for count, row in enumerate(history.succeeded, start=1):
+            if row.is_feasible is not False:
+                best = _better(history, best, row.value)
+            if row.trial in exported:
+                continue
+            writer.add_scalar("value", row.value, count, walltime=row.finished)
+            if best is not None:
+                writer.add_scalar("best", best, count, walltime=row.finished)
+
+
+def _write_trial_folder(row: TrialRow, folder: Path) -> None:
+    from tensorboardX import SummaryWriter
+    from tensorboardX.summary import hparams
+
+    shutil.rmtree(folder, ignore_errors=True)  # may exist after an interrupted export
+    numbers = _numbers(row)
+    with SummaryWriter(str(folder)) as writer:
+        for summary in hparams(dict(_parameters(row)), numbers):
+            writer.file_writer.add_summary(summary)
+        for name, number in numbers.items():
+            writer.add_scalar(name, number, 0, walltime=row.finished)
+        for name, number, step in _report_rows(row):
+            writer.add_scalar(name, number, step)
 
 
 def to_mlflow(history: History, run: str, uri: str) -> int:
-    """Log the new trials of the campaign `run` to the MLflow server or database at `uri`; returns
-    their number.
+    """Log the new trials of the campaign `run` to the MLflow server or database at `uri`, and
+    return their number.
 
-    The experiment has the campaign's name, a parent run the run's; a child run has a trial's
-    parameters, metrics and reports. Raises UserError when MLflow is not installed or the tracker
-    cannot be used.
+    The experiment is named after the campaign, and its parent run after the run. A child run holds
+    a trial's parameters, metrics and reports. Raises UserError if MLflow is not installed or the
+    tracker cannot be used.
     """
     try:
         from mlflow.exceptions import MlflowException
@@ -106,9 +120,11 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
 
 @contextmanager
 def _first_call() -> Iterator[None]:
-    """Let the first request to an unreachable server fail within seconds. MLflow's default, retries
-    for minutes, remains for the rest of an export. Variables that the user has set are not
-    changed."""
+    """Let the first request to an unreachable server fail within seconds.
+
+    Later requests use MLflow's default, which retries for minutes. Variables that the user has set
+    are not changed.
+    """
     added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
     os.environ.update(added)
     try:
@@ -146,7 +162,7 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
 
 
 def _read_logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
-    """Return the trials logged already, without those that an export left half-logged."""
+    """Return the trials that are logged already. Delete those of an interrupted export."""
     logged: set[int] = set()
     token = None
     while True:
@@ -176,7 +192,7 @@ def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialR
     client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
     for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
         client.log_batch(child, metrics=metrics[first : first + 1000])
-    # a batch's tags come after its metrics and parameters: this one marks a complete child
+    # MLflow writes tags after metrics and parameters, so this tag marks a complete child
     is_complete = RunTag(_TRIAL_TAG, str(row.trial))
     client.log_batch(child, metrics=metrics[:1000], params=parameters[:100], tags=[is_complete])
 
@@ -187,11 +203,12 @@ def _read_exported(folder: Path, run: str) -> set[int]:
         return set()
     try:
         state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        of, trials = str(state["run"]), {int(trial) for trial in state["trials"]}
+        exported_run = str(state["run"])
+        trials = {int(trial) for trial in state["trials"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged: remove {folder}, and export again") from error
-    if of != run:
-        raise UserError(f"--output must be a different folder for each campaign, and {folder} has that of {of}")
+    if exported_run != run:
+        raise UserError(f"--output must be a different folder for each campaign, and {folder} contains {exported_run}")
     return trials
 
 
@@ -214,10 +231,10 @@ def _numbers(row: TrialRow) -> dict[str, float]:
 
 
 def _report_rows(row: TrialRow) -> Iterator[tuple[str, float, int]]:
-    """Return the reported values and further numbers, each with its name and step."""
-    for step, value in sorted(row.reports.items()):
+    """Yield the name, value and step of all reported values and metrics."""
+    for step, value in sorted(row.training.reports.items()):
         yield "reported", value, step
-    for step, metrics in sorted(row.report_metrics.items()):
+    for step, metrics in sorted(row.training.metrics.items()):
         yield from ((f"reported.{name}", number, step) for name, number in metrics.items())
 
 

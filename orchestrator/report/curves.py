@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from orchestrator.history.fold import History
-from orchestrator.history.remarks import training
+from orchestrator.history.remarks import training_remark
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import Figure, Spec, axis, axis_range, label, layout, quantiles, round_values
 from orchestrator.wording import noun_and_numbers, one_line, plural, printable
@@ -20,13 +20,13 @@ _MOST_METRICS = 8
 def learning_curves(history: History) -> Figure | None:
     """Return the curves of the best and the newest trials, the best one in front; None when no
     trial reported at two steps."""
-    rows = [row for row in history.reporting.values() if row.reports]
-    if not any(len(row.reports) > 1 for row in rows):
+    rows = [row for row in history.reporting.values() if row.training.reports]
+    if not any(len(row.training.reports) > 1 for row in rows):
         return None
     shown = _rows(history, rows)
     best = history.best
-    steps = max(step for row in shown for step in row.reports)
-    lines = [_line(history, row, row.reports) for row in sorted(shown, key=lambda row: row is best)]
+    steps = max(step for row in shown for step in row.training.reports)
+    lines = [_line(history, row, row.training.reports) for row in sorted(shown, key=lambda row: row is best)]
     caption = "Intermediate values by step; dashed lines are running, dotted ones were stopped early."
     caption += _decisions(history)
     expected = _forecasts(history, shown)
@@ -60,7 +60,7 @@ def learning_curves(history: History) -> Figure | None:
 def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
     """Return a range from the first quartile of the finite reported values to the best one, so that
     good trials can be told apart; None: all values, which it would not show twice as large."""
-    reported = (value for row in shown for value in row.reports.values())
+    reported = (value for row in shown for value in row.training.reports.values())
     rewards = [history.sign * value for value in reported if math.isfinite(value)]
     if not rewards:
         return None
@@ -72,15 +72,16 @@ def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] 
 
 def metric_curves(history: History) -> list[Figure]:
     """Return a picture for each of the first eight further numbers that the drawn trials report."""
-    rows = [row for row in history.reporting.values() if row.report_metrics]
+    rows = [row for row in history.reporting.values() if row.training.metrics]
     shown = sorted(_rows(history, rows), key=lambda row: row is history.best)
-    names = dict.fromkeys(name for row in shown for metrics in row.report_metrics.values() for name in metrics)
+    names = dict.fromkeys(name for row in shown for metrics in row.training.metrics.values() for name in metrics)
     return [_metric_curves(history, shown, name, place) for place, name in enumerate([*names][:_MOST_METRICS])]
 
 
 def _metric_curves(history: History, rows: list[TrialRow], name: str, place: int) -> Figure:
     values = (
-        (row, {step: numbers[name] for step, numbers in row.report_metrics.items() if name in numbers}) for row in rows
+        (row, {step: numbers[name] for step, numbers in row.training.metrics.items() if name in numbers})
+        for row in rows
     )
     return Figure(
         name=f"curves-{place}",
@@ -114,13 +115,15 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
     forecasts, end = history.campaign.training.forecasts, history.campaign.training_end
     bands = []
     for row in _rows_with_forecast(history, shown) if end is not None else []:
-        forecast, last = forecasts[row.trial], max(row.reports)
+        forecast, last = forecasts[row.trial], max(row.training.reports)
         bands.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "x": [last, end, end, last],
-                "y": round_values([row.reports[last], forecast.high, forecast.low, row.reports[last]], digits=5),
+                "y": round_values(
+                    [row.training.reports[last], forecast.high, forecast.low, row.training.reports[last]], digits=5
+                ),
                 "name": f"trial {row.trial}, expected",
                 "fill": "toself",
                 "fillcolor": "--fill",
@@ -167,10 +170,10 @@ def _decisions(history: History) -> str:
     stopped = [row for row in history.reporting.values() if row.status == "stopped"]
     if not stopped:
         return ""
-    causes = Counter(row.stop_cause for row in stopped if row.stop_cause)
+    causes = Counter(row.training.stop_cause for row in stopped if row.training.stop_cause)
     why = ", ".join(f"{count} × {cause}" for cause, count in causes.most_common())
     parts = [f"{plural(len(stopped), 'trial')} stopped" + (f" ({why})" if why else "")]
-    continued = sum(row.continuations > 0 for row in history.reporting.values())
+    continued = sum(row.training.continuations > 0 for row in history.reporting.values())
     parts += [f"{continued} continued after a stop"] if continued else []
     rule = history.campaign.rules.training
     spared = [row.trial for row in history.reporting.values() if rule is not None and rule.is_witness(row.trial)]
@@ -185,7 +188,7 @@ def _decisions(history: History) -> str:
 def _line(history: History, row: TrialRow, values: Mapping[int, float]) -> Spec:
     steps, is_best = sorted(values), row is history.best
     facts = " (best)" if is_best else ""
-    facts += "".join(f"<br>{fact}" for fact in [training(history, row)] if fact)
+    facts += "".join(f"<br>{fact}" for fact in [training_remark(history, row)] if fact)
     dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
     return {
         "type": "scatter",

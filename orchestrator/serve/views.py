@@ -136,10 +136,10 @@ def _running(history: History, now: float) -> list[Plain]:
 
 
 def _last_report(row: TrialRow) -> object:
-    if not row.reports:
+    if not row.training.reports:
         return None
-    step = max(row.reports)
-    return [step, strict_json(row.reports[step])]
+    step = max(row.training.reports)
+    return [step, strict_json(row.training.reports[step])]
 
 
 def _end_row(history: History, attempt: AttemptRow) -> Plain:

@@ -45,7 +45,7 @@ def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[
 
 
 def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
-    return list(history_of(result).trials[trial].reports.items())
+    return list(history_of(result).trials[trial].training.reports.items())
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
@@ -78,7 +78,7 @@ def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
         trial = history_of(result).trials[stop.trial]
-        assert (trial.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
+        assert (trial.training.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
         assert stop.step < STEPS
 
 
@@ -102,8 +102,8 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
         settings=options,
     )
     for trial in history_of(result).trials:
-        if trial.stopped_at is not None:
-            assert trial.seconds == pytest.approx(trial.stopped_at / (STEPS + 1))
+        if (step := trial.training.stopped_at) is not None:
+            assert trial.seconds == pytest.approx(step / (STEPS + 1))
 
 
 def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
@@ -256,7 +256,9 @@ def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_s
 
         def has_live_reports() -> bool:
             trial_folder = folder()
-            return trial_folder is not None and bool(history_of(load(trial_folder.parent.parent)).trials[0].reports)
+            return trial_folder is not None and bool(
+                history_of(load(trial_folder.parent.parent)).trials[0].training.reports
+            )
 
         assert wait_until(lambda: step() >= 5)
         assert wait_until(has_live_reports)
@@ -337,8 +339,8 @@ def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path
             progress=False,
             settings=options,
         )
-        begun = [trial for trial in history_of(result).trials if trial.reports]
-        taken = sum(max(trial.reports) for trial in begun)
+        begun = [trial for trial in history_of(result).trials if trial.training.reports]
+        taken = sum(max(trial.training.reports) for trial in begun)
         assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # running trials finish
         counts.append(len(begun))
     assert 20 <= counts[0] <= 22

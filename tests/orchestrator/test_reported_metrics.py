@@ -63,15 +63,17 @@ def result(request: pytest.FixtureRequest, tmp_path: Path) -> Result:
 def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None:
     for row in history_of(result).trials:
         assert row.value is not None
-        assert row.reports == {step: row.value * step for step in range(1, STEPS + 1)}
-        assert {step: dict(metrics) for step, metrics in row.report_metrics.items()} == {
+        assert row.training.reports == {step: row.value * step for step in range(1, STEPS + 1)}
+        assert {step: dict(metrics) for step, metrics in row.training.metrics.items()} == {
             step: pytest.approx({"loss": 1 / step, "val/auc": math.nan}, nan_ok=True) for step in range(1, STEPS + 1)
         }
 
 
 def test_a_result_has_a_row_for_each_reported_step(result: Result) -> None:
     rows = result.rows(reports=True)
-    reported = [(row.trial, step, value) for row in history_of(result).trials for step, value in row.reports.items()]
+    reported = [
+        (row.trial, step, value) for row in history_of(result).trials for step, value in row.training.reports.items()
+    ]
     assert [(row["trial"], row["step"], row["value"]) for row in rows] == reported
     assert len(rows) == STEPS * len(result)
     frame = result.dataframe(reports=True)

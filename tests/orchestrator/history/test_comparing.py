@@ -18,7 +18,7 @@ def history_with(**settings: object) -> History:
     return fold(map(changed, SyntheticLog(trials=12, sessions=1).events()))
 
 
-def test_only_settings_that_differ_have_a_row() -> None:
+def test_comparison_has_a_row_for_each_setting_that_differs() -> None:
     one, two = history_with(tags=["a"], note="x" * 500), history_with(tags=["b"], note="x" * 500)
     rows = dict(side_by_side([one, two]))
     assert rows["tags"] == ["['a']", "['b']"]
@@ -27,14 +27,14 @@ def test_only_settings_that_differ_have_a_row() -> None:
     assert dict(side_by_side([one, one])).keys() == rows.keys() - {"tags"}
 
 
-def test_where_a_run_was_stored_is_no_difference_and_a_missing_setting_is_empty() -> None:
+def test_comparison_ignores_the_storage_and_shows_a_missing_setting_as_empty() -> None:
     rows = dict(side_by_side([history_with(store="sqlite", runs="a"), history_with(runs="b", note="long " * 100)]))
     assert not {"store", "runs"} & rows.keys()
     assert rows["note"][0] == ""
     assert len(rows["note"][1]) <= 60
 
 
-def test_options_of_one_of_several_strategies_are_no_difference() -> None:
+def test_comparison_ignores_options_that_only_some_strategies_have() -> None:
     one = history_with(strategy={"name": "bbkb", "delta": 0.1, "mode": "async"})
     other = history_with(strategy={"name": "uniform", "mode": "batch"})
     rows = dict(side_by_side([one, other]))
@@ -44,7 +44,7 @@ def test_options_of_one_of_several_strategies_are_no_difference() -> None:
     assert dict(side_by_side([one, again]))["strategy.delta"] == ["0.1", ""]
 
 
-def test_best_parameters_are_shown_for_each_run() -> None:
+def test_comparison_shows_the_best_parameters_of_each_run() -> None:
     history = history_with()
     assert history.best is not None
     rows = dict(side_by_side([history]))
@@ -52,7 +52,7 @@ def test_best_parameters_are_shown_for_each_run() -> None:
     assert rows["found by"] == [f"trial {history.best.trial}"]
 
 
-def test_a_setting_that_an_older_version_did_not_have_is_no_difference_while_it_is_off() -> None:
+def test_comparison_ignores_a_disabled_setting_that_an_older_version_lacks() -> None:
     old = history_with()
     rows = dict(side_by_side([old, history_with(earlier=None, careful=False)]))
     assert not {"earlier", "careful"} & rows.keys()
@@ -60,7 +60,7 @@ def test_a_setting_that_an_older_version_did_not_have_is_no_difference_while_it_
     assert dict(side_by_side([history_with(careful=True), history_with(careful=False)]))["careful"] == ["True", "off"]
 
 
-def test_runs_that_differ_in_their_seed_only_have_a_mean() -> None:
+def test_comparison_averages_runs_that_differ_only_in_their_seed() -> None:
     one, two, other = history_with(seed=1), history_with(seed=2), history_with(seed=3, retries=9)
     rows = dict(side_by_side([one, two, other]))
     assert one.best is not None
@@ -69,7 +69,7 @@ def test_runs_that_differ_in_their_seed_only_have_a_mean() -> None:
     assert "mean over seeds" not in dict(side_by_side([one, history_with(seed=2, tags=["1"], workers_of={"seed": 1})]))
 
 
-def test_a_run_that_is_listed_twice_counts_once() -> None:
+def test_comparison_counts_a_repeated_run_once() -> None:
     one, two = history_with(seed=1), history_with(seed=2, name="again", note="later")
     assert "mean over seeds" not in dict(side_by_side([one, one, history_with(seed=1, tags=["b"])]))
     cells = dict(side_by_side([one, two, one]))["mean over seeds"]
@@ -86,7 +86,7 @@ def test_a_run_that_is_listed_twice_counts_once() -> None:
         ([1.0, 2.0, 3.0], "2 ± 0.58 (3 runs)"),
     ],
 )
-def test_the_mean_of_huge_values_is_shown(values: list[float], text: str) -> None:
+def test_comparison_shows_the_mean_of_huge_values(values: list[float], text: str) -> None:
     def valued(seed: int) -> History:
         def changed(event: Event) -> Event:
             if isinstance(event, SessionOpened):

@@ -75,7 +75,7 @@ def history() -> History:
 
 @pytest.mark.parametrize("format_", ["csv", "json"])
 @pytest.mark.parametrize("rows", [1, 7, 60])
-def test_the_parts_of_a_file_are_the_file(
+def test_export_in_parts_equals_the_complete_file(
     history: History, format_: Format, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = export(history, format_)
@@ -85,7 +85,7 @@ def test_the_parts_of_a_file_are_the_file(
     assert b"".join(parts) == whole
 
 
-def test_every_format_has_one_row_a_trial_in_the_order_of_choice(history: History) -> None:
+def test_export_has_one_row_per_trial_in_the_order_of_choice(history: History) -> None:
     expected = [row.trial for row in history.trials]
     assert [int(row["trial"]) for row in read_csv(export(history, "csv"))] == expected
     assert [row["trial"] for row in json.loads(export(history, "json"))] == expected
@@ -93,12 +93,12 @@ def test_every_format_has_one_row_a_trial_in_the_order_of_choice(history: Histor
 
 
 @pytest.mark.parametrize("format_", get_args(Format))
-def test_the_tables_alone_are_exported_as_the_whole_history_is(format_: Format) -> None:
+def test_export_of_tables_equals_the_export_of_the_whole_history(format_: Format) -> None:
     events = SyntheticLog(trials=60, failure_share=0.3, sessions=3).events()
     assert export(fold_tables(events), format_) == export(fold(events), format_)
 
 
-def test_json_gives_back_every_number_and_text_and_null_for_what_is_unknown(history: History) -> None:
+def test_json_export_round_trips_numbers_and_texts_with_null_for_unknown_values(history: History) -> None:
     for row, trial in zip(json.loads(export(history, "json")), history.trials, strict=True):
         for name in (
             "arm",
@@ -119,7 +119,7 @@ def test_json_gives_back_every_number_and_text_and_null_for_what_is_unknown(hist
         assert row["metric.loss"] == (loss if loss == loss else None)  # NaN is not JSON
 
 
-def test_csv_gives_back_floats_exactly_and_messages_with_their_line_breaks(history: History) -> None:
+def test_csv_export_round_trips_floats_and_line_breaks(history: History) -> None:
     rows = read_csv(export(history, "csv"))
     for row, trial in zip(rows, history.trials, strict=True):
         assert row["value"] == ("" if trial.value is None else repr(trial.value))
@@ -128,20 +128,20 @@ def test_csv_gives_back_floats_exactly_and_messages_with_their_line_breaks(histo
     assert any("\r\n" in row["error"] for row in rows)
 
 
-def test_parquet_gives_back_every_value_with_its_type(history: History) -> None:
+def test_parquet_export_round_trips_every_value_with_its_type(history: History) -> None:
     table = pq.read_table(io.BytesIO(export(history, "parquet")))
     assert table["value"].to_pylist() == [row.value for row in history.trials]
     assert table["batch_size"].to_pylist() == [row.parameters["batch_size"] for row in history.trials]
     assert table["error"].to_pylist() == [row.error for row in history.trials]
 
 
-def test_columns_come_in_the_documented_order(history: History) -> None:
+def test_export_columns_have_the_documented_order(history: History) -> None:
     parameters = ("learning_rate", "batch_size", "dropout", "activation")
     expected = [*FIRST_COLUMNS, *parameters, *LAST_COLUMNS, "metric.noise_free", "metric.loss"]
     assert list(trial_columns(history)) == expected
 
 
-def test_a_campaign_without_trials_exports_an_empty_table_with_the_same_types(history: History) -> None:
+def test_export_without_trials_is_an_empty_table_with_the_same_types(history: History) -> None:
     empty = SyntheticLog(trials=0).history()
     assert json.loads(export(empty, "json")) == []
     assert export(empty, "csv").decode().strip().split(",") == [*FIRST_COLUMNS, *LAST_COLUMNS]
@@ -151,7 +151,7 @@ def test_a_campaign_without_trials_exports_an_empty_table_with_the_same_types(hi
 
 @given(st.lists(names | st.sampled_from([*FIRST_COLUMNS, "parameter.value", "metric.x"]), max_size=8, unique=True))
 @settings(max_examples=60, deadline=None)
-def test_every_parameter_keeps_a_column_of_its_own_whatever_its_name(parameters: list[str]) -> None:
+def test_export_gives_each_parameter_a_unique_column(parameters: list[str]) -> None:
     columns = trial_columns(one_trial({name: f"is {name}" for name in parameters}))
     assert len(columns) == len(FIRST_COLUMNS) + len(LAST_COLUMNS) + len(parameters)
     assert {f"is {name}" for name in parameters} <= {column[0] for column in columns.values()}
@@ -161,7 +161,7 @@ def test_every_parameter_keeps_a_column_of_its_own_whatever_its_name(parameters:
 
 @given(st.dictionaries(names, scalars, max_size=4), texts)
 @settings(max_examples=60, deadline=None)
-def test_any_parameters_and_message_survive_csv_and_json(parameters: dict[str, Any], message: str) -> None:
+def test_export_round_trips_any_parameters_and_message(parameters: dict[str, Any], message: str) -> None:
     history = one_trial(parameters, failed_trial(message))
     columns = trial_columns(history)
     (from_csv,), (from_json,) = read_csv(export(history, "csv", is_safe=False)), json.loads(export(history, "json"))
@@ -174,7 +174,7 @@ def test_any_parameters_and_message_survive_csv_and_json(parameters: dict[str, A
             assert from_csv[name] == value
 
 
-def test_parameters_of_mixed_types_become_text_in_parquet() -> None:
+def test_parquet_export_writes_parameters_of_mixed_types_as_text() -> None:
     history = SyntheticLog(trials=3, failure_share=0).history()
     for row, value in zip(history.trials, (1, "auto", None), strict=True):
         row.pick = replace(row.pick, parameters={"depth": value, "nested": {"a": [1, float("nan")]}})
@@ -183,19 +183,19 @@ def test_parameters_of_mixed_types_become_text_in_parquet() -> None:
     assert json.loads(export(history, "json"))[0]["nested"] == {"a": [1, None]}
 
 
-def test_parquet_without_pyarrow_names_the_remedy(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_export_without_pyarrow_names_the_remedy(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match='pip install "pyarrow>=17"'):
         export(history, "parquet")
 
 
-def test_an_unknown_format_is_refused_with_the_known_ones(history: History) -> None:
+def test_export_rejects_an_unknown_format_and_lists_the_known_ones(history: History) -> None:
     with pytest.raises(UserError, match=f"{', '.join(get_args(Format))}, got 'xml'"):
         export(history, cast(Format, "xml"))
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
-def test_existing_data_are_no_trials_and_are_written_on_request(format: Format, tmp_path: Path) -> None:
+def test_export_writes_existing_data_only_on_request(format: Format, tmp_path: Path) -> None:
     events = SyntheticLog(trials=5).events()
     existing = ExistingTaken(
         time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), unmatched=1, first_unmatched="row 3: x=9"
@@ -213,7 +213,7 @@ def test_existing_data_are_no_trials_and_are_written_on_request(format: Format, 
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_text_of_a_csv_file_is_a_formula_unless_that_is_asked_for(text: str) -> None:
+def test_csv_export_contains_no_formula_unless_requested(text: str) -> None:
     history = one_trial({text: text, "number": -1.5})
     assert f"'{text}" in export(history, "csv").decode()
     plain = export(history, "csv", is_safe=False).decode()

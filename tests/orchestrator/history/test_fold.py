@@ -46,7 +46,7 @@ LOGS = st.builds(
 
 @given(LOGS)
 @settings(max_examples=40, deadline=None)
-def test_status_and_report_cannot_disagree_on_the_same_log(log: SyntheticLog) -> None:
+def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> None:
     events = log.events()
     status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
     cards = {card.name: card for card in summary_cards(fold(events))}
@@ -62,7 +62,7 @@ def test_status_and_report_cannot_disagree_on_the_same_log(log: SyntheticLog) ->
 
 @given(LOGS, st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
-def test_the_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, share: float) -> None:
+def test_history_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, share: float) -> None:
     events = log.events()
     history = fold(events[: 1 + int(share * (len(events) - 1))])
     counts = {state: sum(row.status == state for row in history.trials) for state in ("succeeded", "failed")}
@@ -78,7 +78,7 @@ def test_the_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, 
 
 @given(LOGS)
 @settings(max_examples=20, deadline=None)
-def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
+def test_history_advanced_by_single_events_equals_the_fold(log: SyntheticLog) -> None:
     created, *later = log.events()
     assert isinstance(created, CampaignCreated)
     history = begin(created)
@@ -90,16 +90,14 @@ def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
 
 @given(LOGS, st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
-def test_a_stored_state_saves_applying_the_events_before_it_and_changes_nothing(
-    log: SyntheticLog, share: float
-) -> None:
+def test_fold_from_a_stored_state_equals_the_complete_fold(log: SyntheticLog, share: float) -> None:
     events = log.events()
     applied = 1 + int(share * (len(events) - 1))
     state = functools.reduce(apply, events[:applied], CampaignState())
     assert fold(events, applied, state) == fold(events)
 
 
-def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_it_is_adopted() -> None:
+def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_ones() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
     under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
     closed = SessionClosed(time=events[under_way].time, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
@@ -115,7 +113,7 @@ def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_i
     assert {row.trial for row in again.trials if row.status == "running"} == set(adopted)
 
 
-def test_the_status_of_an_open_session_names_what_runs_longest_with_its_parameters() -> None:
+def test_status_of_an_open_session_lists_the_longest_running_trials() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
     under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
     history = fold(events[:under_way])
@@ -126,7 +124,7 @@ def test_the_status_of_an_open_session_names_what_runs_longest_with_its_paramete
     assert all(running.parameters == history.trials[running.trial].parameters for running in status.running)
 
 
-def test_recent_attempts_are_the_last_ones_of_the_log() -> None:
+def test_status_lists_the_newest_attempts_of_the_log() -> None:
     history = SyntheticLog(trials=40, failure_share=0.4).history()
     recent = history.status().recent
     assert [(recent_attempt.trial, recent_attempt.attempt) for recent_attempt in recent] == [
@@ -137,7 +135,7 @@ def test_recent_attempts_are_the_last_ones_of_the_log() -> None:
     ]
 
 
-def test_the_status_in_json_has_the_best_parameters_and_iso_times() -> None:
+def test_status_in_json_has_the_best_parameters_and_iso_times() -> None:
     history = SyntheticLog().history()
     plain = json.loads(json.dumps(as_plain(history.status())))
     assert history.best is not None
@@ -147,12 +145,12 @@ def test_the_status_in_json_has_the_best_parameters_and_iso_times() -> None:
     assert all(attempt["time"].endswith("Z") for attempt in plain["recent"])
 
 
-def test_a_log_of_something_else_is_refused() -> None:
+def test_fold_rejects_a_log_that_does_not_begin_with_a_campaign() -> None:
     with pytest.raises(ValueError, match="does not begin with the creation"):
         fold([])
 
 
-def test_an_event_that_cannot_follow_is_named_as_damage() -> None:
+def test_fold_reports_an_event_that_cannot_follow_as_damage() -> None:
     events = [
         replace(event, trial=10**6) if isinstance(event, TrialSucceeded) else event for event in SyntheticLog().events()
     ]
@@ -163,7 +161,7 @@ def test_an_event_that_cannot_follow_is_named_as_damage() -> None:
 
 @given(LOGS, st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_log_with_an_event_missing_or_elsewhere_is_folded_or_refused(log: SyntheticLog, data: st.DataObject) -> None:
+def test_fold_accepts_or_rejects_a_log_with_a_missing_or_moved_event(log: SyntheticLog, data: st.DataObject) -> None:
     created, *later = log.events()
     taken = later.pop(data.draw(st.integers(0, len(later) - 1))) if later else created
     for place in data.draw(st.lists(st.integers(0, len(later)), max_size=2)):
@@ -173,7 +171,7 @@ def test_a_log_with_an_event_missing_or_elsewhere_is_folded_or_refused(log: Synt
             assert read([created, *later]).position == 1 + len(later)
 
 
-def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_longer_has() -> None:
+def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
     tree: dict[str, Any] = SyntheticLog().settings()
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
@@ -183,7 +181,7 @@ def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_long
     assert (rules.is_maximized, rules.is_asynchronous, read.budget.evaluations) == (False, True, 80)
 
 
-def test_people_are_shown_no_webhook() -> None:
+def test_recorded_settings_hide_the_webhook() -> None:
     def shown_notify(notify: object) -> object:
         return read_recorded({"budget": {"evaluations": 1}, "notify": notify}).shown["notify"]
 
@@ -193,20 +191,20 @@ def test_people_are_shown_no_webhook() -> None:
         assert shown_notify(notify) == notify
 
 
-def test_a_damaged_campaign_file_in_a_log_is_named_with_its_mistake() -> None:
+def test_recorded_settings_name_the_mistake_in_a_damaged_campaign_file() -> None:
     with pytest.raises(ConfigError, match=r"budget\.evaluations must be"):
         read_recorded({"budget": {"evaluations": "many"}})
 
 
 @pytest.mark.parametrize("error", [ConfigError("model.kernel must be …"), MemoryError()])
-def test_a_mistake_in_settings_and_a_full_memory_are_not_called_damage(
+def test_fold_does_not_report_bad_settings_or_full_memory_as_damage(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object) -> CampaignState:
         raise error
 
     created, opened = SyntheticLog(trials=0).events()[:2]
-    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.fold._update"):
+    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.fold.read_recorded"):
         with monkeypatch.context() as patched:
             history = begin(cast(CampaignCreated, created))
             patched.setattr(place, fail)
@@ -214,7 +212,7 @@ def test_a_mistake_in_settings_and_a_full_memory_are_not_called_damage(
                 advance(history, opened)
 
 
-def test_a_continued_trial_that_reports_its_first_step_again_has_restarted() -> None:
+def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> None:
     def has_restarted_at(step: int) -> bool:
         again = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
         events = (
@@ -223,6 +221,6 @@ def test_a_continued_trial_that_reports_its_first_step_again_has_restarted() -> 
             TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((0, 2)),
             ReportsArrived(time=3.0, reports=((0, 2, step, 0.5),)),
         )  # fmt: skip
-        return fold_tables(events).trials[0].has_restarted
+        return fold_tables(events).trials[0].training.has_restarted
 
     assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]

@@ -44,7 +44,7 @@ def status_of(run: Result, *arguments: str) -> str:
     return result.output
 
 
-def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Result) -> None:
+def test_trial_status_shows_the_whole_error_and_the_path_of_the_output(run: Result) -> None:
     failed = next(row for row in history_of(run).trials if row.status == "failed")
     shown = status_of(run, "--trial", str(failed.trial))
     assert f"trial {failed.trial}: failed" in shown
@@ -55,7 +55,7 @@ def test_a_failed_trial_shows_its_whole_error_and_where_its_output_is(run: Resul
     assert f"bbkb logs {run.folder} --trial {failed.trial}" in " ".join(shown.split())
 
 
-def test_the_traceback_has_the_users_calls_and_none_of_the_program(run: Result) -> None:
+def test_trial_traceback_shows_only_the_users_calls(run: Result) -> None:
     failed = next(row for row in history_of(run).trials if row.status == "failed")
     described = describe_trial(history_of(run), failed.trial)
     assert described is not None
@@ -64,27 +64,27 @@ def test_the_traceback_has_the_users_calls_and_none_of_the_program(run: Result) 
     assert "workers/evaluate.py" not in message
 
 
-def test_the_same_is_written_as_json(run: Result) -> None:
+def test_trial_status_can_be_written_as_json(run: Result) -> None:
     best = run.best.trial
     described = json.loads(status_of(run, "--trial", str(best), "--json"))
     assert described["value"] == run.best.value
     assert described["outputs"] == [1]
 
 
-def test_a_trial_that_does_not_exist_is_refused(run: Result) -> None:
+def test_trial_status_rejects_an_unknown_trial(run: Result) -> None:
     with pytest.raises(UserError, match="must be one of the 6 trials"):
         status_of(run, "--trial", "6")
     assert describe_trial(history_of(run), 6) is None
 
 
-def test_a_run_is_found_by_its_name_below_runs(run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_status_finds_a_run_by_its_name(run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runs").symlink_to(run.folder.parent)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["status", run.folder.name], catch_exceptions=False)
     assert result.exit_code == 0
 
 
-def test_the_reason_of_a_pick_names_the_priors_of_the_space(tmp_path: Path) -> None:
+def test_trial_reason_names_the_priors_of_the_space(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
     for prior, words in (({"prior": 0.3}, "best, with what the priors of the space add:"), ({}, "best: a predicted")):
         space = {"x": {"low": 0.0, "high": 1.0, **prior}}

@@ -19,20 +19,20 @@ def trace_of(rewards: list[float]) -> Trace[int]:
 
 @given(REWARDS)
 @settings(max_examples=60, deadline=None)
-def test_a_short_trace_keeps_everything_in_order(rewards: list[float]) -> None:
+def test_trace_of_few_results_keeps_all_in_order(rewards: list[float]) -> None:
     assert [(point.place - 1, point.reward) for point in trace_of(rewards).points()] == list(enumerate(rewards))
 
 
 @given(REWARDS)
 @settings(max_examples=60, deadline=None)
-def test_improvements_are_the_running_maximum(rewards: list[float]) -> None:
+def test_trace_improvements_are_the_running_maximum(rewards: list[float]) -> None:
     best = [place for place, reward in enumerate(rewards) if all(reward > before for before in rewards[:place])]
     assert [point.item for point in trace_of(rewards).improvements] == best
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.booleans()), max_size=300))
 @settings(max_examples=60, deadline=None)
-def test_infeasible_results_are_points_and_no_improvements(results: list[tuple[float, bool]]) -> None:
+def test_trace_has_infeasible_results_but_not_as_improvements(results: list[tuple[float, bool]]) -> None:
     trace: Trace[int] = Trace()
     best, improvements = -math.inf, []
     for item, (reward, is_feasible) in enumerate(results):
@@ -46,7 +46,7 @@ def test_infeasible_results_are_points_and_no_improvements(results: list[tuple[f
 
 @given(st.integers(MOST_BUCKETS, 5 * MOST_BUCKETS), st.integers(0, 9))
 @settings(max_examples=20, deadline=None)
-def test_a_long_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
+def test_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
     rewards = [float((place * 7919 + seed * 104729) % 10007) for place in range(count)]
     trace = trace_of(rewards)
     points = list(trace.points())

@@ -68,7 +68,7 @@ def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.thorough
-def test_an_mlflow_server_that_does_not_answer_is_an_error_soon_and_without_its_password(
+def test_mlflow_export_to_an_unreachable_server_fails_soon_and_hides_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(trackers._FIRST_CALL, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
@@ -85,7 +85,7 @@ def test_an_mlflow_server_that_does_not_answer_is_an_error_soon_and_without_its_
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.thorough
-def test_mlflow_has_a_parent_and_every_trial_once_as_its_child(tmp_path: Path) -> None:
+def test_mlflow_has_a_parent_run_and_one_child_per_trial(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mlflow.tracking import MlflowClient

@@ -15,7 +15,7 @@ from orchestrator.campaign.status import as_plain, headline
 from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
-from orchestrator.history.remarks import training
+from orchestrator.history.remarks import training_remark
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.page import render, trial_table
 from orchestrator.report.summary import summary_cards
@@ -60,9 +60,11 @@ def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History
     assert 1 <= len(bands) <= 8
     for name, band in bands.items():
         row, one = history.trials[int(name)], forecasts[int(name)]
-        last = max(row.reports)
+        last = max(row.training.reports)
         assert band["x"] == [last, STEPS, STEPS, last]
-        assert band["y"] == pytest.approx([row.reports[last], one.high, one.low, row.reports[last]], rel=1e-4)
+        assert band["y"] == pytest.approx(
+            [row.training.reports[last], one.high, one.low, row.training.reports[last]], rel=1e-4
+        )
         assert row.status in ("stopped", "queued")
     means = {trial: one.mean for trial, one in forecasts.items() if history.trials[trial].status == "stopped"}
     others = [mean for trial, mean in means.items() if str(trial) not in bands]
@@ -73,20 +75,23 @@ def test_the_caption_counts_stops_by_cause_and_continued_trials(history: History
     figure = learning_curves(history)
     assert figure is not None
     stopped = [row for row in history.trials if row.status == "stopped"]
-    short = sum(row.stop_cause == "short first training" for row in stopped)
+    short = sum(row.training.stop_cause == "short first training" for row in stopped)
     assert f"{len(stopped)} trials stopped (" in figure.caption
     assert f"{short} × short first training" in figure.caption
-    assert f"{sum(row.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
+    assert f"{sum(row.training.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
 
 
 def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: History) -> None:
-    stopped = next(row for row in history.trials if row.status == "stopped" and not row.continuations)
-    assert training(history, stopped) == f"stopped early at step {stopped.stopped_at}: {stopped.stop_cause}"
-    continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
-    assert "continued " in training(history, continued)
+    stopped = next(row for row in history.trials if row.status == "stopped" and not row.training.continuations)
+    assert (
+        training_remark(history, stopped)
+        == f"stopped early at step {stopped.training.stopped_at}: {stopped.training.stop_cause}"
+    )
+    continued = next(row for row in history.trials if row.status == "succeeded" and row.training.continuations)
+    assert "continued " in training_remark(history, continued)
     described = describe_trial(history, continued.trial)
     assert described is not None
-    assert described["training"] == training(history, continued)
+    assert described["training"] == training_remark(history, continued)
     *before, last = (one["ended"] for one in described["attempts"])
     assert set(before) <= {"stopped early", "paused"}
     assert before
@@ -95,16 +100,16 @@ def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: H
 
 def test_the_table_of_trials_shows_and_finds_the_causes(history: History) -> None:
     shown = views.trials(history, "trial", False, "short first training", 0)
-    causes = [row.stop_cause for row in history.trials if row.status == "stopped"]
+    causes = [row.training.stop_cause for row in history.trials if row.status == "stopped"]
     assert shown["total"] == causes.count("short first training") > 0
     assert all("short first training" in row["remark"] for row in shown["rows"])
 
 
 def test_exports_and_the_reports_table_have_the_step_and_the_cause(history: History) -> None:
     columns, stopped = trial_columns(history), next(row for row in history.trials if row.status == "stopped")
-    assert columns["trial.step"] == [max(row.reports, default=None) for row in history.trials]
-    assert columns["trial.remark"] == [training(history, row) or None for row in history.trials]
-    assert f"at step {stopped.stopped_at}" in columns["trial.remark"][stopped.trial]
+    assert columns["trial.step"] == [max(row.training.reports, default=None) for row in history.trials]
+    assert columns["trial.remark"] == [training_remark(history, row) or None for row in history.trials]
+    assert f"at step {stopped.training.stopped_at}" in columns["trial.remark"][stopped.trial]
     assert "trial.feasible" not in columns
     table = trial_table(history)
     place = [column["name"] for column in table["columns"]].index("remark")
@@ -131,11 +136,11 @@ def test_the_last_step_is_not_compared_with_itself(history: History) -> None:
 
 
 def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
-    continued = next(row for row in history.trials if row.status == "succeeded" and row.continuations)
+    continued = next(row for row in history.trials if row.status == "succeeded" and row.training.continuations)
     ends = [views._end_row(history, attempt) for attempt in history.attempts if attempt.trial == continued.trial]
     *stops, last = (end["ended"] for end in ends)
     assert (set(stops) <= {"stopped early", "paused"}, last) == (True, "succeeded")
-    assert ends[0]["value"] in set(continued.reports.values()) - {
+    assert ends[0]["value"] in set(continued.training.reports.values()) - {
         continued.value
     }  # at a pause, or where it was stopped
     assert ends[-1]["value"] == continued.value
@@ -153,9 +158,9 @@ def test_bars_of_paused_attempts_and_of_those_stopped_early_are_counted_apart(hi
 def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction: str, others: list[float]) -> None:
     history = SyntheticLog(trials=12, failure_share=0.0, direction=direction).history()
     for row in history.trials:
-        row.reports = {step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)}
+        row.own_training().reports = {step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)}
         history.reporting[row.trial] = row
-    history.trials[3].reports.update(dict(enumerate(others, start=2)))
+    history.trials[3].training.reports.update(dict(enumerate(others, start=2)))
     page = Page(render(history, "diverged"))
     curves = page.unpack("curves-spec")
     assert all(math.isfinite(bound) for bound in curves["layout"]["yaxis"].get("range", []))
@@ -170,7 +175,7 @@ def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction
 def test_an_axis_without_finite_bounds_shows_all(values: list[float]) -> None:
     history = SyntheticLog(trials=5, failure_share=0.0).history()
     for row in history.trials:
-        row.reports = dict(enumerate(values, start=1))
+        row.own_training().reports = dict(enumerate(values, start=1))
         history.reporting[row.trial] = row
     figure = learning_curves(history)
     assert figure is not None
@@ -187,5 +192,5 @@ def test_a_search_whose_trainings_report_nan_ends_with_its_report(tmp_path: Path
     settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "strategy": {"name": "uniform"}}
     space = {"lr": Range(0.0, 1.0)}
     result = tune(diverge, space, direction="minimize", evaluations=10, progress=False, settings=settings)
-    assert any(math.isnan(value) for row in history_of(result).trials for value in row.reports.values())
+    assert any(math.isnan(value) for row in history_of(result).trials for value in row.training.reports.values())
     assert result.report.is_file()

@@ -51,11 +51,11 @@ def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     assert learning_curves(history) is None
     for row in history.trials:  # one step each is no curve
-        row.reports = {1: 0.5}
+        row.own_training().reports = {1: 0.5}
         history.reporting[row.trial] = row
     assert learning_curves(history) is None
     for row in history.trials:
-        row.reports.update({step: row.trial + step / 10 for step in range(1, 4)})
+        row.training.reports.update({step: row.trial + step / 10 for step in range(1, 4)})
     figure = learning_curves(history)
     assert figure is not None
     assert history.best is not None
@@ -67,7 +67,7 @@ def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
 def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     for row in history.trials:
-        row.reports = {step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)}
+        row.own_training().reports = {step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)}
         history.reporting[row.trial] = row
     figure = learning_curves(history)
     assert figure is not None

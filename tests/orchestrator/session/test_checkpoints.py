@@ -110,7 +110,7 @@ def test_a_continued_trial_that_begins_again_is_named_in_a_warning(tmp_path: Pat
     assert "began again at the first step: the checkpoint" in " ".join(shown.split())
     trial = continued[0].trials[0].trial
     described = CliRunner().invoke(app, ["status", str(result.folder), "--trial", str(trial)]).output
-    assert "it began again at the first step when it was continued" in " ".join(described.split())
+    assert "it restarted at the first step when it was continued" in " ".join(described.split())
 
 
 @pytest.mark.thorough
