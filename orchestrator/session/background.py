@@ -17,60 +17,61 @@ _LONGEST_POLL_SECONDS = 0.02
 
 @dataclass
 class _Computation(Generic[T]):
-    """A running call. `finish` gets its result, in the loop's thread."""
+    """A running call. `finish` receives its result in the loop's thread."""
 
     call: Callable[[], T]
     finish: Callable[[T], None]
-    is_over: threading.Event = field(default_factory=threading.Event)
-    results: list[T] = field(default_factory=list)  # one item when it is known
+    has_ended: threading.Event = field(default_factory=threading.Event)
+    results: list[T] = field(default_factory=list)  # the result, once the call has returned
     error: BaseException | None = None
     poll_seconds: float = _FIRST_POLL_SECONDS
 
     def run(self) -> None:
-        """Call the function in this thread and keep what it returns or raises."""
+        """Call the function in this thread and keep its result or its exception."""
         try:
             self.results.append(self.call())
-        except BaseException as error:  # passed to the loop's thread, which raises it
+        except BaseException as error:  # raised again in the loop's thread
             self.error = error
         finally:
-            self.is_over.set()
+            self.has_ended.set()
 
     def deliver(self) -> None:
-        """Hand the result to `finish`; raises what the call raised."""
+        """Pass the result to `finish`. Raises the exception of the call, if it raised one."""
         if self.error is not None:
             raise self.error
         self.finish(self.results[0])
 
 
 class Computing:
-    """The computation of the strategy: at most one at a time."""
+    """Runs the computations of the strategy, at most one at a time."""
 
     def __init__(self, in_background: bool) -> None:
         self.is_in_background = in_background
         self._current: _Computation[Any] | None = None
 
     def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
-        """Compute `call()`; `poll` passes the result to `finish`. No other call may be running."""
+        """Start `call()`. Once it has returned, `poll` passes its result to `finish`. No other call may
+        be running."""
         self._current = _Computation(call, finish)
         if self.is_in_background:
-            # a daemon: a session that is ended at once does not wait for it
+            # a daemon thread, so that a cancelled session does not wait for it
             threading.Thread(target=self._current.run, name="bbkb strategy", daemon=True).start()
         else:
             self._current.run()
 
     def poll(self) -> None:
-        """Deliver a finished computation; raises what it raised."""
+        """Deliver a finished computation. Raises the exception of the computation, if it raised one."""
         current = self._current
-        if current is None or not current.is_over.is_set():
+        if current is None or not current.has_ended.is_set():
             return
         self._current = None
         current.deliver()
 
     def wait_briefly(self) -> bool:
-        """Wait briefly, longer each time, for a running computation; False without one."""
+        """Wait briefly, longer each time, for the running computation. Return False if there is none."""
         current = self._current
         if current is None:
             return False
-        current.is_over.wait(current.poll_seconds)
+        current.has_ended.wait(current.poll_seconds)
         current.poll_seconds = min(2.0 * current.poll_seconds, _LONGEST_POLL_SECONDS)
         return True

@@ -1,6 +1,7 @@
 """The campaign's events as lines of the operator's log."""
 
 import logging
+from functools import singledispatch
 
 from orchestrator.campaign.events import (
     BatchChosen,
@@ -22,8 +23,8 @@ from orchestrator.campaign.training import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
-_ENDS = {  # why a choice had no more trials, in the words of an operator
-    "limit": "as many as were asked for",
+_ENDS = {  # the reasons why a batch has no more trials, for an operator
+    "limit": "as many as were requested",
     "batch size": "a full batch",
     "drift budget": "the next ones wait for results",
     "warm start": "first points",
@@ -32,7 +33,7 @@ _ENDS = {  # why a choice had no more trials, in the words of an operator
 
 
 def log_event(event: Event) -> None:
-    """Write the line of an event; events that say nothing to an operator have none."""
+    """Write the line of an event. Events that do not concern an operator have none."""
     if isinstance(event, TrialsDispatched):
         for trial, attempt in event.attempts:
             _of_attempt(logging.DEBUG, trial, attempt, "dispatched")
@@ -56,7 +57,7 @@ def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
         word, why = stop_words(event.cause)
         _of_attempt(logging.INFO, event.trial, event.attempt, f"{word} {took}, at step {event.step}{why}")
     else:
-        then = "the trial has ended" if event.is_final else "it will be tried again"
+        then = "the trial has ended" if event.is_final else "it will be retried"
         text = f"failed ({event.failure}) {took}, {then}: {event.message}"
         _of_attempt(logging.WARNING, event.trial, event.attempt, text)
 
@@ -65,28 +66,54 @@ def _of_attempt(level: int, trial: int, attempt: int, text: str) -> None:
     _LOGGER.log(level, "%s", text, extra={"trial": trial, "attempt": attempt})
 
 
+@singledispatch
 def _text(event: Event) -> str:
-    match event:
-        case SessionOpened():
-            adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
-            return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
-        case ExistingTaken():
-            return f"existing data: {event}"
-        case BatchChosen(picks=picks):
-            chose = f"chose {plural(len(picks), 'trial')} in {duration(event.seconds)}"
-            return f"{chose} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}"
-        case ModelRefreshed():
-            points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
-            learned = f"{plural(len(event.trials), 'result')}{points}"
-            return f"refit {event.round} in {duration(event.seconds)}: {learned}"
-        case CandidatesGrown():
-            return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
-        case TrialsContinued():
-            why = "to complete the best ones" if event.reason == "finish" else "the model expects much of them"
-            return f"continued {noun_and_numbers('trial', [again.trial for again in event.trials])}: {why}"
-        case CheckpointsRemoved():
-            return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
-        case StopRequested():
-            return f"stop requested: {event.reason}; running evaluations are drained"
-        case _:
-            return ""
+    """Return the line of an event; empty for an event without one."""
+    return ""
+
+
+@_text.register
+def _(event: SessionOpened) -> str:
+    adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
+    return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
+
+
+@_text.register
+def _(event: ExistingTaken) -> str:
+    return f"existing data: {event}"
+
+
+@_text.register
+def _(event: BatchChosen) -> str:
+    chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
+    return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}"
+
+
+@_text.register
+def _(event: ModelRefreshed) -> str:
+    points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
+    learned = f"{plural(len(event.trials), 'result')}{points}"
+    return f"refit {event.round} in {duration(event.seconds)}: {learned}"
+
+
+@_text.register
+def _(event: CandidatesGrown) -> str:
+    retired = len(event.retired)
+    return f"appended {event.size} candidates, retired {retired}, in {duration(event.seconds)}"
+
+
+@_text.register
+def _(event: TrialsContinued) -> str:
+    trials = noun_and_numbers("trial", [again.trial for again in event.trials])
+    why = "to complete the best ones" if event.reason == "finish" else "the model expects good values"
+    return f"continued {trials}: {why}"
+
+
+@_text.register
+def _(event: CheckpointsRemoved) -> str:
+    return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
+
+
+@_text.register
+def _(event: StopRequested) -> str:
+    return f"stop requested: {event.reason}; running evaluations are drained"

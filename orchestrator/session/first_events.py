@@ -17,9 +17,10 @@ def first_events(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> list[Event]:
-    """Return the creation of a campaign, what was known before it, and its first trials.
+    """Return the first events: the creation of the campaign, the results that were known before it
+    (`existing`), and the choice of the trials that are evaluated first (the arms `enqueued`).
 
-    `objective` is what the objective says of itself, `enqueued` the arms that are evaluated first.
+    `objective` is the objective's description of itself.
     """
     created = CampaignCreated(
         time=time.time(),
@@ -36,8 +37,8 @@ def first_events(
 
 
 def digest(candidates: Candidates) -> str:
-    """Return sha256 of features and parameters: equal for equal sets of candidates."""
-    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # not a copy as large as the candidates
+    """Return the SHA-256 digest of the candidates' features and parameters."""
+    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # avoids a copy of all candidates
     for name, column in candidates.columns.items():
         sha.update(name.encode())
         sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())
@@ -45,10 +46,19 @@ def digest(candidates: Candidates) -> str:
 
 
 def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
-    """Return the choice of the enqueued `arms`; none without any."""
+    """Return the event that chooses the enqueued `arms`; an empty list if there are none."""
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )
-    reason, limit = "enqueued in the campaign file", len(picks)
-    event = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)
-    return [event] if picks else []
+    if not picks:
+        return []
+    chosen = BatchChosen(
+        time=time,
+        round=0,
+        picks=picks,
+        reason="enqueued in the campaign file",
+        seconds=0.0,
+        limit=len(picks),
+        is_enqueued=True,
+    )
+    return [chosen]

@@ -56,7 +56,7 @@ class Notification:
     text: str
 
     def as_json(self) -> str:
-        """Return what a command reads and a webhook gets. Chat servers show `text`."""
+        """Return the JSON object that a command or a webhook receives. Chat servers show `text`."""
         return json.dumps({"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run})
 
 
@@ -70,20 +70,20 @@ class Notifier:
         self._stall_seconds = settings.stalled_minutes * 60.0
         self._sent: set[NotificationReason] = set()
         self._stalls = 0
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: the session has ended
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None ends the thread
         self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
 
     def take(self, event: Event) -> None:
-        """Note an event of the campaign, and send a notification if it is a reason for one."""
+        """Receive an event of the campaign, and send a notification if the event is a reason for one."""
         if isinstance(event, AttemptEnded | SessionClosed):
             self._events.put(event)
 
     def start(self) -> None:
-        """Begin to watch for a stall."""
+        """Start the thread that sends notifications and notices a stall."""
         self._thread.start()
 
     def close(self) -> None:
-        """Wait a bounded time for what is being sent."""
+        """Wait at most `END_SECONDS` for the notification that is being sent."""
         self._events.put(None)
         self._thread.join(END_SECONDS)
         if self._thread.is_alive():
@@ -110,8 +110,8 @@ class Notifier:
         if isinstance(event, SessionClosed):
             self._send(NotificationReason.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
         elif isinstance(event, TrialFailed) and event.failure != FailureKind.CANCELLED:
-            what = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
-            self._send(NotificationReason.FAILURE, f"first failed evaluation: {what}")
+            failure = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
+            self._send(NotificationReason.FAILURE, f"first failed evaluation: {failure}")
 
     def _report_stall(self) -> None:
         self._stalls += 1
@@ -141,8 +141,8 @@ def run_command(command: str, notification: Notification) -> None:
     """Run a shell command in the run's folder, with the notification as JSON on its standard input
     and in BBKB_EVENT, BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
 
-    Raises subprocess.SubprocessError when it fails, or takes too long: it is killed then, with what
-    it started.
+    Raises subprocess.SubprocessError if the command fails or takes longer than `SEND_SECONDS`; in
+    the second case its process group is killed.
     """
     variables = {
         "BBKB_EVENT": notification.reason.value,
@@ -171,10 +171,10 @@ def run_command(command: str, notification: Notification) -> None:
 
 
 def post(url: str, notification: Notification) -> None:
-    """Send the notification as JSON to a URL, in which `${VAR}` is taken from the environment.
+    """Send the notification as JSON to a URL. `${VAR}` in the URL is replaced by the environment variable.
 
-    Raises OSError or HTTPException when it is not accepted, ValueError when it is no http address,
-    UnsetVariableError.
+    Raises OSError or HTTPException if the server does not accept it, ValueError if the URL is not
+    an http address, UnsetVariableError if the variable is not set.
     """
     address = in_environment(url, os.environ)
     if not address.startswith(("https://", "http://")):
@@ -187,8 +187,8 @@ def post(url: str, notification: Notification) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects. Python would follow one with a GET: the notification would be lost without
-    an error, and the redirecting server could choose any address that this machine reaches."""
+    """Refuses redirects. Python would follow a redirect with a GET request: the notification would
+    be lost without an error, and the server could choose any address that this machine reaches."""
 
     def redirect_request(self, *_: object) -> None:
         """Raises OSError."""
@@ -199,7 +199,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def notifications(
     settings: NotifySettings | None, run: Run, status: Callable[[], Status]
 ) -> Iterator[Callable[[Event], None]]:
-    """Send notifications while the body runs. Yields a function, to be called with every event."""
+    """Send notifications while the body runs. Yields the function that receives every event."""
     if settings is None:
         yield lambda _event: None
         return
@@ -212,7 +212,7 @@ def notifications(
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of `error` without address or command, which may hold a secret."""
+    """Return the message of `error` without the address or the command, which may contain a secret."""
     if isinstance(error, UnsetVariableError):
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The events that record an outcome of an attempt, and a batch."""
+"""Turns outcomes of attempts and picks of the strategy into events."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class _Common(TypedDict):
 
 
 class _FurtherReports(TypedDict):
-    """What the events of an outcome have that brings reports along."""
+    """The fields of an event that records reports which arrived with the outcome."""
 
     reports: tuple[tuple[int, float], ...]
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...]
@@ -35,14 +35,14 @@ class _FurtherReports(TypedDict):
 def event_of(
     outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
 ) -> AttemptEnded:
-    """Return the event that records `outcome`, which the campaign expects; `reports` forgets the
-    attempt.
+    """Return the event that records `outcome`. The campaign must expect the outcome; `reports`
+    forgets its attempt.
 
     Args:
-        outcome: what the executor gave.
-        campaign: the state before it: it says whether a failure is final, and which remarks are
-            known.
-        reports: the intermediate values that were recorded before.
+        outcome: from the executor.
+        campaign: the state before the outcome, which decides whether a failure is final and which
+            remarks are new.
+        reports: the intermediate values that are in the log already.
         now: the executor's time, seconds.
         cause: why the campaign stopped the attempt, if it did.
     """
@@ -56,7 +56,9 @@ def event_of(
         "worker": outcome.worker,
     }
     match outcome:
-        case Success() if not isfinite(outcome.value):  # its process may have been changed by the objective
+        case Success() if not isfinite(
+            outcome.value
+        ):  # the objective may have changed the worker process, whose check is then not reliable
             message = f"value must be a finite number, got {outcome.value}"
             kind = FailureKind.INVALID_VALUE
             reports.forget(outcome)
@@ -75,7 +77,7 @@ def event_of(
 
 
 def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
-    """Return reports that came with an outcome as the fields of its event."""
+    """Return the event fields for reports that arrived with an outcome."""
     return {
         "reports": tuple(reported[:2] for reported in reports),
         "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in reports if reported.metrics),
@@ -83,7 +85,7 @@ def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
 
 
 def trials_of_picks(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
-    """Return a batch's trials, numbered from `first`, with parameters and reasons."""
+    """Return the trials of a batch, numbered from `first`, with their parameters and reasons."""
     return tuple(
         PickedTrial(
             trial=trial,
@@ -99,5 +101,5 @@ def trials_of_picks(picks: Sequence[Pick], first: int, candidates: Candidates) -
 
 
 def number_or_none(number: float) -> float | None:
-    """Return a number that explains a pick; None for NaN, which means that there is none."""
+    """Return `number`, or None if it is NaN."""
     return None if math.isnan(number) else number

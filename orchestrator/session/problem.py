@@ -1,5 +1,5 @@
-"""A campaign's problem (candidates, strategy, seed), and the two states folded from its log: the
-campaign's and the strategy's."""
+"""A campaign's problem (candidates, strategy, seed), and the two states that its log determines: the
+state of the campaign and the state of the strategy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ from orchestrator.errors import CampaignError
 from orchestrator.session.resources import Resources
 from workers.messages import Attempt
 
-# Streams of randomness derived from the campaign's seed; a stream's number must never change.
-# 5 is that of `settings.spaces`.
+# Random streams derived from the campaign's seed. The number of a stream must never change; stream 5
+# belongs to `settings.spaces`.
 INIT = 0
 TELL = 1
 TRIALS = 2
 BEGIN = 3
 GROW = 4
-MOST_FORECASTS = 50  # of trials that can be continued, in one event
+MOST_FORECASTS = 50  # the number of stopped trials with a forecast in one event
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,27 @@ class Problem:
 
     name: str  # of the campaign
     seed: int  # of all random numbers
-    candidates: Candidates  # those that it begins with
-    strategy: AnyStrategy  # which of them it chooses
-    # stands for the candidates' features where several processes hold them; None else
-    sharded_arms: PlacedArms | None = None
-    space: SearchSpace | None = None  # what new candidates are drawn from; None when there are never more
-    limit: int = 0  # of the candidates that are live, where there is such a space
-    trial_folders: Path | None = None  # where each trial gets a folder of its own; None where it gets none
-    # the run's folder of trials, where what each attempt prints is kept; None where it is not
-    outputs: Path | None = None
+    candidates: Candidates  # at the beginning of the campaign
+    strategy: AnyStrategy
+    sharded_arms: PlacedArms | None = None  # the candidates' features, if several processes hold them
+    space: SearchSpace | None = None  # the source of new candidates; None if their set is fixed
+    limit: int = 0  # the largest number of live candidates, if there is a `space`
+    trial_folders: Path | None = None  # the parent of the trials' own folders; None if they have none
+    outputs: Path | None = None  # the folder for the output of attempts; None if it is not saved
     is_deterministic: bool = False  # whether no arm is evaluated twice
     goals: Goals = SINGLE  # the numbers of objectives and constraints
-    resources: Resources | None = None  # of each trial, where its parameters say them
+    resources: Resources | None = None  # of each trial, if its parameters determine them
 
     def arms(self) -> Arms:
-        """Return the candidates as a strategy takes them.
+        """Return the candidates in the strategy's format.
 
-        An arm of a continuous space is not pulled again while the candidates grow: a neighbour
-        gives as much information. Without growth it may be, or noisy rewards would drive the search
-        away from the best arms; the published algorithms allow it too.
+        An arm of a continuous space is not pulled again while the candidates grow, because a
+        neighbor gives as much information. In a fixed set it may be pulled again: otherwise noisy
+        rewards would drive the search away from the best arms, and the published algorithms allow
+        it, too.
         """
-        candidates, is_calibrated = self.candidates, model_of(self.strategy) is not None
+        candidates = self.candidates
+        is_calibrated = model_of(self.strategy) is not None
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
         arms = arms_of(candidates, may_repeat and not self.is_deterministic)
         placed = arms if self.sharded_arms is None else replace(arms, features=self.sharded_arms)
@@ -72,7 +72,7 @@ class Problem:
         return Pool(self.candidates, self.space, self.limit)
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """Return the generator of one stream: derived when needed, never stored."""
+        """Return the generator of one random stream. It is derived when needed and never stored."""
         return np.random.default_rng([self.seed, *stream])
 
     def attempt(
@@ -83,7 +83,8 @@ class Problem:
         step_limit: int | None = None,
         can_be_stopped: bool = False,
     ) -> Attempt:
-        """Return the message to a worker. A trial's attempts share a seed, so repeats agree."""
+        """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
+        attempt gives the same value."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
@@ -114,7 +115,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """A strategy's state after a refresh, and what the log says of it beside its record."""
+    """A strategy's state after a refresh, and the fields of the event beside its record."""
 
     model: StrategyState
     wants_growth: bool
@@ -123,10 +124,9 @@ class Refreshed:
 
 
 def describe_refresh(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
-    """Return `model`, the strategy's new state; `campaign`: the campaign's state when the refresh
-    began.
+    """Describe `model`, the strategy's new state. `campaign` is the campaign when the refresh began.
 
-    The posterior that this may take is the one that the next choice is made by.
+    This may compute the posterior, which the next choice needs anyway.
     """
     wants_growth = pool.demand(problem.strategy, model) is not None
     recommended = _recommendation(problem, pool, model, campaign.rules.sign)
@@ -137,7 +137,9 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
     if problem.is_deterministic or not isinstance(problem.strategy, Recommends):
         return None
     arm = problem.strategy.recommend(model)
-    if arm is None or not (finished := int(model.pulls.finished.counts[arm])):  # else the best finished one remains
+    if arm is None or not (
+        finished := int(model.pulls.finished.counts[arm])
+    ):  # the best observed trial is recommended instead
         return None
     mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)
@@ -158,7 +160,7 @@ def begin_progress(problem: Problem) -> Progress:
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
-    """Return both states after one more event of the log. Nothing is drawn or decided here."""
+    """Return both states after one more event of the log. This draws and decides nothing."""
     model, pool = progress.model, progress.pool
     if isinstance(event, CandidatesGrown):
         model, pool = with_growth(problem, model, pool, event)
@@ -170,7 +172,7 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
-    """Return the strategy's state with the curves that the begun refresh is to learn."""
+    """Return the strategy's state with the learning curves for the refresh that has begun."""
     training = campaign.training
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return model
@@ -181,14 +183,15 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
         training.told,
         training.told_paused,
         last_step,
-        # a trial that would begin anew is taken up at the end of the budget only
+        # without checkpoints a stopped trial restarts only at the end of the budget
         compete=rule is None or not rule.restarts,
     )
     return state
 
 
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
-    """Return what running trials, and the `MOST_FORECASTS` best continuable, may reach."""
+    """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials that
+    can be continued."""
     training, sign = campaign.training, campaign.rules.sign
     if not training.told or not isinstance(problem.strategy, LearnsCurves):
         return ()
@@ -208,12 +211,12 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
 def with_growth(
     problem: Problem, model: StrategyState, pool: Pool, event: CandidatesGrown
 ) -> tuple[StrategyState, Pool]:
-    """Return the strategy's state and the pool with what the event appended.
+    """Return the strategy's state and the pool with the appended candidates of `event`.
 
-    Raises CampaignError when the log has a growth and the strategy of its settings does not grow.
+    Raises CampaignError if the strategy cannot append candidates.
     """
     if not isinstance(problem.strategy, Grows):
-        raise CampaignError("the log appends candidates, which the strategy in its settings does not do")
+        raise CampaignError("the log appends candidates, but the strategy in its settings cannot")
     pool, features, log_prior = pool.append(Appended(event.columns, event.retired))
     return problem.strategy.extend(model, features, event.retired, log_prior), pool
 

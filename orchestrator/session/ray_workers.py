@@ -1,5 +1,5 @@
-"""What the section `workers:` says to the Ray executor: where evaluations run, and the workers to
-begin with."""
+"""The Ray executor's part of the section `workers:`: the placement of evaluations and the first
+workers."""
 
 from objectives.objective import HasPreparation
 from orchestrator.session.resources import Resources, limits_of
@@ -9,7 +9,10 @@ from workers.on_ray.places import Placement
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
-    """Return where evaluations of the run `campaign` go; `resources`: those of each trial."""
+    """Return the placement of the evaluations of the run `campaign`.
+
+    `resources` are those of each trial, if the trials differ.
+    """
     workers = settings.workers
     return Placement(
         campaign=campaign,
@@ -26,9 +29,11 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
 
 
 def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
-    """Return the workers to start before there are attempts for them; None where evaluations are
-    tasks, for which Ray keeps processes ready, where the parameters of a trial say what it takes,
-    and where it takes several machines."""
+    """Return the workers that start before there are attempts for them.
+
+    None if evaluations are Ray tasks (Ray keeps processes ready for them), if parameters determine
+    the resources of a trial, or if an evaluation takes several machines.
+    """
     workers, objective = settings.workers, settings.objective.options
     placement = placement_of(settings, campaign, None)
     if placement.kind == "task" or placement.has_group(placement.share_of(None)) or workers.sized_by:

@@ -18,14 +18,12 @@ from orchestrator.store.event_store import Writer
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-# How long to wait for an unreachable store (a database server that restarts), and the time between
-# two attempts.
-STORE_PATIENCE_SECONDS = 300.0
+STORE_PATIENCE_SECONDS = 300.0  # the longest wait for an unreachable store, e.g. a server that restarts
 _STORE_RETRY_SECONDS = 1.0
 
 
 class Span(StrEnum):
-    """What a session measures the duration of, for metrics."""
+    """The operations of a session whose durations are measured."""
 
     REFIT = "refit"
     STORE_COMMIT = "store_commit"
@@ -35,8 +33,8 @@ class Recorder:
     """Records the events of one session. It belongs to the thread that runs the session.
 
     `campaign` is the state after all events. `heard` is called with every event before it is
-    written, `measured` with the seconds of every commit, `waiting` with the reason while the store
-    is waited for.
+    written, `measured` with the seconds of every commit, and `waiting` with the reason whenever a
+    commit has to wait for the store.
     """
 
     def __init__(
@@ -63,12 +61,12 @@ class Recorder:
         self._unwritten[1].append(event)
 
     def commit(self) -> list[tuple[int, int]]:
-        """Write what is not written yet; the attempts (trial, attempt) whose end is in the log now.
+        """Write all unwritten events. Return the attempts (trial, attempt) that they end.
 
-        Raises FencedError when another process took the campaign over, StoreError when the store
-        stays away.
+        Raises FencedError if another process took the campaign over, StoreError if the store stays
+        unreachable.
         """
-        # an interrupt may come at any point: both change in one step, and nothing is written twice
+        # position and events change in one assignment: after an interrupt nothing is written twice
         position, events = self._unwritten
         if not events:
             return []
@@ -81,15 +79,15 @@ class Recorder:
         return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
 
     def save_snapshot(self) -> None:
-        """Store the state beside the log: a copy, so an error here does not end the session."""
+        """Store a copy of the state beside the log. An error is logged and does not end the session."""
         self._snapshot = self._unwritten[0]
         try:
             snapshots.save(self._writer, self._snapshot, self.campaign)
         except StoreError as error:
-            _LOGGER.warning("the snapshot was not written, which costs time when the log is read: %s", error)
+            _LOGGER.warning("the snapshot was not written, so reading the log will take longer: %s", error)
 
     def _write(self, events: Sequence[Event], position: int) -> None:
-        """Append to the log; wait while the store is unreachable, with the results in memory."""
+        """Append to the log. Retries while the store is unreachable; the events stay in memory."""
         deadline = time.monotonic() + STORE_PATIENCE_SECONDS
         while True:
             try:
@@ -98,5 +96,5 @@ class Recorder:
                 if not error.is_transient or time.monotonic() > deadline or self._is_urgent():
                     raise
                 self._waiting(f"waiting for the store: {error}")
-                _LOGGER.warning("the store is away, waiting for it: %s", error)
+                _LOGGER.warning("store unreachable, retrying: %s", error)
                 time.sleep(_STORE_RETRY_SECONDS)

@@ -19,10 +19,10 @@ class Difference:
     """The event at `position` differs from the result of the repeated computation."""
 
     position: int
-    what: str
+    text: str
 
     def __str__(self) -> str:
-        return f"event {self.position}: {self.what}"
+        return f"event {self.position}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,22 @@ class Replayed:
 
 
 def replay_until(problem: Problem, events: Sequence[Event], until: int | None, is_checked: bool) -> Replayed:
-    """Take the first `until` events, all when it is None. `is_checked`: repeat what the strategy
-    chose and drew, and compare. Raises UserError when the log is not that long."""
+    """Replay the first `until` events, or all if it is None.
+
+    `is_checked` repeats every computation of the strategy and compares the results. Raises
+    UserError if the log has fewer events.
+    """
     if until is not None and not 0 < until <= len(events):
         raise UserError(f"--until must be >= 1 and <= {len(events)}, the number of events in the log, got {until}")
-    progress, last_choice, repeated = begin_progress(problem), None, 0
+    progress = begin_progress(problem)
+    last_choice = None
+    repeated = 0
     differences: list[Difference] = []
     for position, event in enumerate(events[:until]):
         if is_checked and _is_repeatable(event):
             repeated += 1
-            what = _repeat(problem, progress, event)
-            differences += [Difference(position, what)] if what else []
+            text = _repeat(problem, progress, event)
+            differences += [Difference(position, text)] if text else []
         if isinstance(event, BatchChosen) and event.picks:
             last_choice = event
         progress = advance(problem, progress, event)
@@ -55,14 +60,15 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Return whether this version can repeat it: choices (not 0.1's fillers) and refreshes."""
+    """Return whether this version can repeat the computation behind `event`. The fillers of version
+    0.1 and enqueued trials were not computed by the strategy."""
     if isinstance(event, BatchChosen):
         return not (event.is_filler or event.is_enqueued)
     return isinstance(event, ModelRefreshed | CandidatesGrown)
 
 
 def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed | CandidatesGrown) -> str:
-    """Return how the event differs from the repeated computation; empty when it does not."""
+    """Return the difference between the event and the repeated computation; empty if they agree."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
     if isinstance(event, CandidatesGrown):
@@ -73,13 +79,14 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
     continued = tuple(pick.trial for pick in picks if pick.trial is not None)
     if continued != event.continued:
         return f"trials {list(event.continued)} were continued, {list(continued)} here"
-    ours, theirs = [pick.arm for pick in picks if pick.trial is None], [pick.arm for pick in event.picks]
+    ours = [pick.arm for pick in picks if pick.trial is None]
+    theirs = [pick.arm for pick in event.picks]
     if ours == theirs:
         return ""
     first = next((number for number, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
     if first is None:
         return f"{len(theirs)} arms were chosen, {len(ours)} here"
-    return f"arm {theirs[first]} was chosen at place {first}, arm {ours[first]} here"
+    return f"arm {theirs[first]} was chosen as pick {first}, arm {ours[first]} here"
 
 
 def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) -> str:
@@ -108,7 +115,7 @@ def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    """Return whether both are equal up to last digits, which machines round differently."""
+    """Return whether both are equal up to the last digits, which differ between machines."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

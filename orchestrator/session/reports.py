@@ -1,5 +1,4 @@
-"""What has been recorded of the intermediate values of running attempts, so that none is recorded
-twice."""
+"""The recorded intermediate values of running attempts, so that none is recorded twice."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from workers.messages import IntermediateValue, Outcome, Reported, Stopped, Succ
 
 
 class RecordedReports:
-    """The reports that have been recorded of the attempts that run."""
+    """Remembers the reports of the running attempts that are in the log."""
 
     def __init__(self) -> None:
         self._recorded: dict[tuple[int, int], set[tuple[int, float]]] = defaultdict(set)
@@ -29,9 +28,11 @@ class RecordedReports:
         )
 
     def take_rest(self, outcome: Success | Stopped) -> list[Reported]:
-        """Return the reports that came with the outcome and were not recorded before, because they
-        were lost or have come too late; forgets the attempt. A worker of an older version sends
-        pairs without metrics."""
+        """Return the outcome's reports that are not in the log, and forget the attempt.
+
+        A report is missing in the log if its message was lost or is late. Workers of an older
+        version send pairs without metrics.
+        """
         recorded = self._recorded[outcome.trial, outcome.attempt]
         self.forget(outcome)
         return [Reported(*reported) for reported in outcome.reports if reported[:2] not in recorded]

@@ -1,4 +1,4 @@
-"""What an evaluation may use, and the CPUs, GPUs and machines of each trial when a parameter gives
+"""Limits of an evaluation, and the CPUs, GPUs and machines of each trial if a parameter determines
 them (`workers.cpus_from`)."""
 
 import threading
@@ -14,19 +14,19 @@ from workers.messages import Limits, Share
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What trials take, where their parameters say it."""
+    """The resources of trials whose parameters determine them."""
 
-    workers: WorkerSettings  # says what a trial with given parameters takes
-    largest: Share  # the most that a trial takes of each resource
+    workers: WorkerSettings  # computes the share of a trial from its parameters
+    largest: Share  # the maximum of each resource over all trials
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return what one evaluation may use."""
+    """Return the limits of one evaluation."""
     memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
     return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
 
 
-_UNENFORCED = {  # limits that need a process which evaluates and nothing else
+_UNENFORCED = {  # limits that need a separate process for evaluations
     "inline": ("memory_gb", "timeout_factor"),
     "simulated": ("memory_gb", "timeout_seconds"),
     "ray": (),
@@ -34,7 +34,7 @@ _UNENFORCED = {  # limits that need a process which evaluates and nothing else
 
 
 def check_timeout(settings: Settings) -> None:
-    """Raise UserError when a time-out could not end evaluations, which run in this thread."""
+    """Raise UserError if evaluations run in this thread and a time-out could not end them."""
     workers, thread = settings.workers, threading.current_thread()
     if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
         return
@@ -46,8 +46,8 @@ def check_timeout(settings: Settings) -> None:
 
 
 def unenforced_limits(settings: Settings) -> str:
-    """Return a warning that names the limits which these settings give and their executor does not
-    enforce, or the number of workers that it does not start; empty without."""
+    """Return a warning about limits, or a number of workers, that the chosen executor ignores; empty
+    if there are none."""
     workers = settings.workers
     limits = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
     if limits:
@@ -61,10 +61,10 @@ def unenforced_limits(settings: Settings) -> str:
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
-    """Return the resources of each trial; None where all take the same.
+    """Return the resources of each trial; None if all trials take the same.
 
-    Raises UserError when a parameter that is named does not exist, or has a value that is not a
-    number of processors.
+    Raises UserError if the named parameter does not exist, or has a value that is not a number of
+    processors.
     """
     workers = settings.workers
     if not workers.sized_by:
@@ -74,7 +74,10 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
-    """Return the parameter's values that matter, checked: candidates, and bounds of draws."""
+    """Return the parameter's values: those of the candidates, and the bounds of new ones.
+
+    Raises UserError as `resources_of` does.
+    """
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
         names = list(candidates.columns)
@@ -91,8 +94,8 @@ def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> 
 
 
 def _is_amount(value: object, key: str) -> bool:
-    """Return whether Ray can give a trial this number: of machines a whole one, of processors any
-    fraction below 1, else whole numbers."""
+    """Return whether Ray can give a trial this amount: a whole number of machines; a fraction below
+    1, or a whole number, of processors."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if key == "machines":

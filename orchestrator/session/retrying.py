@@ -1,5 +1,4 @@
-"""Trials whose last attempt failed, queued again on a user's request: `bbkb resume
---retry-failed`."""
+"""Queues failed trials again at the user's request: `bbkb resume --retry-failed`."""
 
 import contextlib
 import json
@@ -18,8 +17,7 @@ EVERY_KIND = frozenset(FailureKind)
 
 
 def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
-    """Return the trials in a log whose last attempt failed, the last failure of each one of
-    `kinds`; in order of their numbers."""
+    """Return the trials whose last attempt failed with one of `kinds`, in order of their indices."""
     picks: dict[int, PickedTrial] = {}
     failed: dict[int, ReopenedTrial] = {}
     for event in events:
@@ -41,10 +39,10 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
 
 
 def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[int, CampaignState]:
-    """Give the failed trials of a run that no process runs back to it, in a claim of its own.
+    """Queue the failed trials of a run again; the next session evaluates them.
 
-    How many there were, and the campaign's state then; the next session evaluates them. Raises
-    HeldError when a process runs it, StoreError when the log cannot be read or written.
+    Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
+    process runs the campaign, StoreError if the log cannot be read or written.
     """
     with contextlib.ExitStack() as resources:
         store = resources.enter_context(run.store())

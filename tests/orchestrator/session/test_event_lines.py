@@ -37,7 +37,7 @@ AGAIN = ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
         (
             TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False),
             "WARNING",
-            "failed (timeout) after 4 s on host:7, it will be tried again: no result",
+            "failed (timeout) after 4 s on host:7, it will be retried: no result",
         ),
         (TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
         (
@@ -74,7 +74,7 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
         (
             BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4),
             "INFO",
-            "after 1 refit, as many as were asked for",
+            "after 1 refit, as many as were requested",
         ),
         (TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
         (TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"), "INFO", "trials 25, 25: the model"),

@@ -60,7 +60,7 @@ def test_a_choice_that_is_not_the_strategy_s_is_found(run: Run) -> None:
     events[position] = dataclasses.replace(choice, picks=(wrong, *choice.picks[1:]))
     differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences
     assert [difference.position for difference in differences] == [position]
-    assert f"arm {wrong.arm} was chosen at place 0, arm {choice.picks[0].arm} here" in str(differences[0])
+    assert f"arm {wrong.arm} was chosen as pick 0, arm {choice.picks[0].arm} here" in str(differences[0])
 
 
 def test_a_dictionary_that_was_not_drawn_so_is_found(run: Run) -> None:
@@ -71,7 +71,7 @@ def test_a_dictionary_that_was_not_drawn_so_is_found(run: Run) -> None:
     record = {**refresh.record, "dictionary": [*refresh.record["dictionary"], 199]}
     events[position] = dataclasses.replace(refresh, record=record)
     differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences
-    assert [(difference.position, difference.what) for difference in differences] == [
+    assert [(difference.position, difference.text) for difference in differences] == [
         (position, "dictionary of the refreshed model differ")
     ]
 
