@@ -23,7 +23,7 @@ import ray
 from objectives.objective import Report
 from orchestrator.campaign.events import Event, ReportsArrived, TrialStopped
 from orchestrator.campaign.state import CampaignState, is_running, stop_cause
-from orchestrator.campaign.training import StopCause
+from orchestrator.campaign.training_rule import StopCause
 from orchestrator.campaign.transitions import apply
 from orchestrator.session.assemble import build, open_session
 from orchestrator.session.first_events import first_events

@@ -33,6 +33,7 @@ from orchestrator.serve import views
 from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.store.migrations import rules_of_version_2
 
 T = TypeVar("T")
 
@@ -56,15 +57,23 @@ def campaign_created(evaluations: int) -> CampaignCreated:
     """The first event."""
     settings = settings_of(evaluations)
     return CampaignCreated(
-        time=START, name="long", seed=0, arms=1000, candidates_digest="", objective="", optimum=None, settings=settings
+        time=START,
+        name="long",
+        seed=0,
+        arms=1000,
+        candidates_digest="",
+        objective="",
+        optimum=None,
+        settings=settings,
+        rules=rules_of_version_2(settings, 0),
     )
 
 
 def session_opened(evaluations: int) -> SessionOpened:
     """The only session."""
-    return SessionOpened(
-        time=START, epoch=1, executor="ray", slots=BATCH, settings=settings_of(evaluations), adopted=()
-    )
+    settings = settings_of(evaluations)
+    rules = rules_of_version_2(settings, BATCH)
+    return SessionOpened(time=START, epoch=1, executor="ray", slots=BATCH, settings=settings, rules=rules)
 
 
 def batch(number: int, draws: random.Random) -> list[Event]:

@@ -25,6 +25,7 @@ from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import build, create_run
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import replay
+from orchestrator.session.rules import rules_of
 from orchestrator.session.training import with_training
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
@@ -271,6 +272,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
             executor="simulated",
             slots=executor.slots,
             settings=settings.resolved(),
+            rules=rules_of(settings, executor.slots),
         )
         closed = Driver(parts.problem, progress, writer, executor).run(opened)
         log = run.events()

@@ -8,7 +8,7 @@ from orchestrator.ask_tell.learner import Learner
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.strategy import LearnsCurves, Observation, S, Strategy
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
-from orchestrator.campaign.training import StopCause, TrainingRule, cause_at_rung
+from orchestrator.campaign.training_rule import StopCause, TrainingRule, cause_at_rung
 
 STOPPED_FROM = 3  # the first step at which trials are paused or compared
 FIRST_SHARE = 0.12  # of all steps of a training, for each of the short first ones

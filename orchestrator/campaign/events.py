@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
+from orchestrator.campaign.rules import Rules
 from orchestrator.wording import plural
 
 
@@ -25,6 +26,7 @@ class CampaignCreated:
     objective: str  # its description, with that of its data: a resume on other data is refused
     optimum: float | None  # best noise-free value, where the objective knows it
     settings: Mapping[str, object]  # the resolved campaign file
+    rules: Rules  # that its settings state, before the first session
     kind: Literal["campaign_created"] = "campaign_created"
 
 
@@ -71,6 +73,7 @@ class SessionOpened:
     slots: int
     # the campaign file as this session uses it (budget, workers, computing may have changed)
     settings: Mapping[str, object]
+    rules: Rules  # of this session, which its settings state
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 

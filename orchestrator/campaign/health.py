@@ -39,12 +39,12 @@ def warnings(state: CampaignState, since: float) -> dict[str, str]:
 
 
 def _few_places(state: CampaignState) -> str:
-    requested = state.rules.workers
+    requested = state.rules.workers.count
     if requested is None or state.session.slots >= requested:
         return ""
     return (
         f"there are places for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
-        f"further trials wait for nodes with room for {state.rules.needs}"
+        f"further trials wait for nodes with room for {state.rules.workers.needs}"
     )
 
 
@@ -79,7 +79,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
     """Return after how many seconds a missing outcome is worth a warning, and its meaning."""
-    timeout, longest = state.rules.timeout_seconds, state.durations.longest_evaluation
+    timeout, longest = state.rules.deadlines.seconds, state.durations.longest_evaluation
     if timeout is not None:
         return (
             _START_SECONDS + _TIMEOUT_FACTOR * timeout,

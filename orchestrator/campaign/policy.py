@@ -93,7 +93,7 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
         return Tell(tuple(state.finished)) if is_due else Finish(resumed)
     if kept_for:  # nothing else is begun
         return Tell(tuple(state.finished)) if is_due else None
-    is_asynchronous = state.rules.is_asynchronous
+    is_asynchronous = state.rules.strategy.is_asynchronous
     has_more = state.remaining and (is_asynchronous or (state.batch.is_open and not state.batch.stalled))
     if not state.running and not state.backlog and state.finished and not has_more:
         return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
@@ -105,7 +105,7 @@ def _end_without_completing(state: CampaignState) -> Command | None:
     trials show is learned."""
     if state.computation:
         return None
-    if state.finished and state.rules.is_asynchronous:
+    if state.finished and state.rules.strategy.is_asynchronous:
         return Tell(tuple(state.finished))
     return None if state.running else Stop(StopReason.STEPS_SPENT)
 
@@ -207,7 +207,7 @@ def _is_learning_due(state: CampaignState) -> bool:
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a never-waiting strategy learns."""
-    growth = state.rules.refresh_growth
+    growth = state.rules.strategy.refresh_growth
     learned = state.learned_count + state.existing.count
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
 
@@ -216,12 +216,12 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     """Return whether the last refresh, the fit in the choice after it included, took no more than
     the allowed share of the time since. Read off the log, not the clock, so that a replay decides
     the same."""
-    if not state.rules.refresh_overhead:
+    if not state.rules.strategy.refresh_overhead:
         return False
     seconds = state.durations.refreshing + state.durations.fitting
-    if state.rules.refresh_growth and not seconds:
+    if state.rules.strategy.refresh_growth and not seconds:
         return False  # virtual time, in which nothing is expensive: by growth alone
-    return seconds <= state.rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
+    return seconds <= state.rules.strategy.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
@@ -233,7 +233,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
         return StopReason.TIME_SPENT
     if rules.steps is not None and state.steps.total >= rules.steps:
         return StopReason.STEPS_SPENT
-    if session.succeeded == 0 and session.failed >= rules.failures_before_giving_up:
+    if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
     ended = state.totals.ended
     return state.gains.stop_reason(rules.stop_when, ended, state.session.slots)
@@ -241,7 +241,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
     """Return attempts past the deadline by `workers.timeout_factor` and the durations so far."""
-    factor = state.rules.timeout_factor
+    factor = state.rules.deadlines.factor
     if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
         return None
     deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.durations.longest_evaluation)
@@ -256,7 +256,7 @@ def _has_last_results(state: CampaignState) -> bool:
     that its recommendation counts them. It does not learn half a batch: a resume could not continue
     the same batch."""
     is_over = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
-    return bool(state.finished) and is_over and state.rules.is_asynchronous
+    return bool(state.finished) and is_over and state.rules.strategy.is_asynchronous
 
 
 def _close_stopped(state: CampaignState) -> Close:

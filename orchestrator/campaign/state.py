@@ -23,7 +23,8 @@ from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
 from orchestrator.campaign.stop_when import Gains
-from orchestrator.campaign.training import StopCause, Training, TrainingRule, cause_at_rung
+from orchestrator.campaign.training import Training
+from orchestrator.campaign.training_rule import StopCause, TrainingRule, cause_at_rung
 from workers.messages import Failure, FailureKind, Outcome
 
 ACTIVITIES: dict[Computed, str] = {
@@ -213,7 +214,7 @@ class CampaignState:
     def memory_factor(self, trial: int) -> float:
         """Return how much more memory than usual the next attempt of `trial` may use."""
         attempt_failures = self.attempt_failures.get(trial)
-        factor = self.rules.memory_factor
+        factor = self.rules.retries.memory_factor
         return 1.0 if attempt_failures is None or factor is None else float(factor**attempt_failures.out_of_memory)
 
     @property
@@ -240,7 +241,7 @@ def idle_cause(state: CampaignState) -> Cause:
         return "dispatch"
     if state.computation:
         return "refit"
-    if not state.rules.is_asynchronous:
+    if not state.rules.strategy.is_asynchronous:
         return "batch_end"
     return "drift_budget" if state.batch.stalled else "dispatch"
 
@@ -433,4 +434,4 @@ def is_final(state: CampaignState, failure: Failure) -> bool:
     attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
     arm = state.running[failure.trial].arm
     workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)
-    return not state.rules.allows_retry(failure.kind, attempt_failures, workers_lost)
+    return not state.rules.retries.allow(failure.kind, attempt_failures, workers_lost)

@@ -39,7 +39,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.health import marks_after
 from orchestrator.campaign.immutable import ImmutableQueue, with_items, without
 from orchestrator.campaign.learned import LearnedModel
-from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
+from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures
 from orchestrator.campaign.state import Batch, CampaignState, Computation, Existing, Refresh, Session, idle_cause
 from orchestrator.campaign.steps import Steps
 from orchestrator.errors import BbkbError, StoreError
@@ -82,7 +82,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
     state = _pass_time(state, event)
     match event:
         case CampaignCreated():  # the budget is known before the first session
-            return replace(state, rules=Rules.of(event.settings, state.session.slots))
+            return replace(state, rules=event.rules)
         case ExistingTaken():
             return _take_existing(state, event)
         case SessionOpened():
@@ -174,7 +174,7 @@ def _remark_on_choice(state: CampaignState, event: BatchChosen) -> list[str]:
     count, rules = len(event.picks), state.rules
     is_everything = state.totals.chosen + count >= rules.evaluations and count > _LARGE_BATCH * state.session.slots
     has_results = state.totals.succeeded or state.existing.count
-    if not (rules.has_own_strategy and is_everything) or event.is_enqueued or has_results:
+    if not (rules.strategy.is_users_own and is_everything) or event.is_enqueued or has_results:
         return []
     return [
         f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: `limit` of its ask "
@@ -222,7 +222,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     )
     return replace(
         state,
-        rules=Rules.of(event.settings, event.slots),
+        rules=event.rules,
         session=Session(epoch=event.epoch, slots=event.slots, dispatched=len(still_running)),
         backlog=_as_queue(state.backlog).with_first(lost),
         running=MappingProxyType(still_running),

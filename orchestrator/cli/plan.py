@@ -18,9 +18,11 @@ from orchestrator.session.assemble import Parts
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits
+from orchestrator.session.rules import goals_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import BudgetSettings, ModelStoppingSettings
+from orchestrator.settings.strategies import strategy_name
 from orchestrator.wording import duration, plural
 
 _SHOWN = 5  # number of configurations that are printed
@@ -32,9 +34,9 @@ def describe(settings: Settings, parts: Parts) -> str:
     workers = 1 if settings.workers.executor == "inline" else settings.workers.count
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
-        f"strategy {settings.resolved()['strategy']['name']}, "
+        f"strategy {strategy_name(type(settings.strategy))}, "
         f"{_budget_text(settings.budget)} on {plural(workers, 'worker')}"
-        + _goals(CampaignGoals.of(settings.resolved()))
+        + _goals(goals_of(settings))
         + (f"; {parts.description}" if parts.description else "")
     )
 
@@ -91,7 +93,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             "told results only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03",
         )
     if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
-        name = settings.resolved()["strategy"]["name"]
+        name = strategy_name(type(settings.strategy))
         say(
             console,
             f"warning: the strategy {name} waits for each result before it chooses again, so one of the "

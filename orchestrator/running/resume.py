@@ -14,6 +14,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError, UserError
 from orchestrator.session.assemble import Parts, build
 from orchestrator.session.retrying import reopen
+from orchestrator.session.rules import rules_of
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.loading import from_mapping
@@ -156,6 +157,7 @@ def end_of(state: CampaignState, settings: Settings) -> Close | None:
         executor="",
         slots=settings.workers.count,
         settings=settings.resolved(),
+        rules=rules_of(settings, settings.workers.count),
     )
     command = decide(apply(state, opened), now=state.clock.last_time)
     if isinstance(command, Stop):

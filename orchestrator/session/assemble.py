@@ -29,7 +29,6 @@ from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, Uncertai
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
-from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.status import Status
 from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, RunError, UserError
@@ -40,6 +39,7 @@ from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
+from orchestrator.session.rules import goals_of, rules_of
 from orchestrator.session.training import check_reports, remark_on_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -102,7 +102,7 @@ def build(settings: Settings) -> Parts:
         is_deterministic=settings.objective.deterministic,
         space=growing_space(settings),
         limit=settings.candidates.limit,
-        goals=CampaignGoals.of(settings.resolved()).for_strategy,
+        goals=goals_of(settings).for_strategy,
         resources=resources_of(settings, candidates),
     )
     return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
@@ -339,6 +339,7 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
         executor=settings.workers.executor,
         slots=executor.slots,
         settings=settings.resolved(),
+        rules=rules_of(settings, executor.slots),
         adopted=tuple(sorted(adopted)),
     )
 

@@ -19,9 +19,10 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.goals import CampaignGoals, ConstraintGoal
+from orchestrator.campaign.goals import ConstraintGoal
 from orchestrator.errors import RunError
 from orchestrator.history.fold import fold
+from orchestrator.session.rules import goals_of
 from orchestrator.settings.changes import differences
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.model import Settings
@@ -54,7 +55,7 @@ def with_earlier(settings: Settings) -> Settings:
     if earlier is None or earlier.first is not None:
         return settings
     space, budget = SearchSpace(settings.space, settings.forbid), settings.budget.evaluations
-    constraints = CampaignGoals.of(settings.resolved()).constraints
+    constraints = goals_of(settings).constraints
     runs = [_read(Path(folder), space, constraints, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
     free = max(budget - len(settings.enqueue), 0)
     first = portfolio(space, runs, min(MOST, max(budget // SHARE, 1), free))

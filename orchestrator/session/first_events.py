@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from objectives.objective import Candidates
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial
+from orchestrator.session.rules import rules_of
 from orchestrator.settings.model import Settings
 
 
@@ -31,6 +32,7 @@ def first_events(
         objective=objective,
         optimum=optimum,
         settings=settings.resolved(),
+        rules=rules_of(settings),
     )
     before = [] if existing is None else [existing]
     return [created, *before, *_choice_of_enqueued(created.time, candidates, enqueued)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orchestrator.campaign.event_json import body_of, event_of, from_json
 from orchestrator.campaign.events import Event
-from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
+from orchestrator.store.migrations import EVENT_VERSION, check_event_version, upcast
 
 _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
 
@@ -73,10 +73,13 @@ def encode(
 
 def decode(row: Row) -> Event:
     """Return a row's event. Raises NewerVersionError, or another ValueError."""
-    if row.version is None:
-        return from_version_1(from_json(row.body))
-    check_event_version(row.version)
-    return event_of(row.kind, row.body)
+    if row.version is not None:
+        check_event_version(row.version)
+    try:
+        body = upcast(row.kind, row.version, row.body)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its fields cannot be read: {type(error).__name__}: {error}") from error
+    return from_json(body) if row.version is None else event_of(row.kind, body)
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:

@@ -19,6 +19,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.campaign.rules import Rules
 
 SEEDS = {100: 0, 101: 1}  # of two trials
 
@@ -50,7 +51,7 @@ def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> Tri
 
 
 def session(time: float) -> SessionOpened:
-    return SessionOpened(time=time, epoch=1, executor="ray", slots=2, settings={})
+    return SessionOpened(time=time, epoch=1, executor="ray", slots=2, settings={}, rules=Rules(evaluations=1))
 
 
 def kill(victim: Victim, time: float, pid: int = 0, node: str = "", strike: int = 1) -> Kill:

@@ -27,6 +27,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.history.fold import History, fold
+from orchestrator.store.migrations import rules_of_version_2
 from workers.messages import FailureKind
 
 NASTY_MESSAGES = (
@@ -108,7 +109,7 @@ class _Simulation:
         self.events.append(
             CampaignCreated(
                 time=self.now, name="synthetic", seed=log.seed, arms=4096, candidates_digest="0" * 64, objective="",
-                optimum=optimum, settings=self.settings,
+                optimum=optimum, settings=self.settings, rules=rules_of_version_2(self.settings, 0),
             )
         )  # fmt: skip
         if log.sessions:
@@ -128,7 +129,12 @@ class _Simulation:
         self.running.clear()
         self.events.append(
             SessionOpened(
-                time=self.now, epoch=self.epoch, executor="ray", slots=self.log.workers, settings=self.settings
+                time=self.now,
+                epoch=self.epoch,
+                executor="ray",
+                slots=self.log.workers,
+                settings=self.settings,
+                rules=rules_of_version_2(self.settings, self.log.workers),
             )
         )
 

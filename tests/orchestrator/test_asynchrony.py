@@ -36,6 +36,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.migrations import rules_of_version_2
 from tests.examples import examples
 from workers.executor import Executor, TakeReports
 from workers.messages import Attempt, FailureKind, Outcome, Success
@@ -76,7 +77,7 @@ def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
     created = CampaignCreated(
         time=0.0, name="c", seed=7, arms=len(X), candidates_digest="", objective="", optimum=None,
-        settings=settings_of(strategy),
+        settings=settings_of(strategy), rules=rules_of_version_2(settings_of(strategy), 0),
     )  # fmt: skip
     store.create("c", [created])
     return problem, store
@@ -85,9 +86,11 @@ def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
 def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
     progress = replay(problem, store.read("c"))
     driver = Driver(problem, progress, store.claim("c", "test"), executor, **options)
+    settings = settings_of(problem.strategy)
     opened = SessionOpened(
-        time=executor.now(), epoch=1, executor="", slots=executor.slots, settings=settings_of(problem.strategy)
-    )
+        time=executor.now(), epoch=1, executor="", slots=executor.slots, settings=settings,
+        rules=rules_of_version_2(settings, executor.slots),
+    )  # fmt: skip
     return driver.run(opened), driver
 
 
@@ -278,7 +281,8 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     puppet = Puppet()
     progress = replay(problem, store.read("c"))
     driver = Driver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
-    opened = SessionOpened(time=0.0, epoch=1, executor="", slots=2, settings=settings_of(strategy))
+    rules = rules_of_version_2(settings_of(strategy), 2)
+    opened = SessionOpened(time=0.0, epoch=1, executor="", slots=2, settings=settings_of(strategy), rules=rules)
     thread = threading.Thread(target=driver.run, args=(opened,))
     thread.start()
     yield puppet, driver, store, began

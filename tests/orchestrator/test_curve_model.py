@@ -25,7 +25,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
 )
 from orchestrator.campaign.state import CampaignState, stop_cause
-from orchestrator.campaign.training import StopCause
+from orchestrator.campaign.training_rule import StopCause
 from orchestrator.errors import ConfigError
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import Problem

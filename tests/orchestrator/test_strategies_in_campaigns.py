@@ -21,6 +21,7 @@ from orchestrator.campaign.events import (
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.migrations import rules_of_version_2
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
@@ -48,13 +49,25 @@ def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
     it is over."""
     problem = Problem("parabola", 7, Candidates(X[:, None], {"x": X}), STRATEGIES[name]())
     created = CampaignCreated(
-        time=0.0, name="parabola", seed=7, arms=51, candidates_digest="", objective="", optimum=1.0, settings=SETTINGS
+        time=0.0,
+        name="parabola",
+        seed=7,
+        arms=51,
+        candidates_digest="",
+        objective="",
+        optimum=1.0,
+        settings=SETTINGS,
+        rules=rules_of_version_2(SETTINGS, 0),
     )
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
     store.create("c", [created])
     executor = SimulatedExecutor(Parabola(), 4, DurationModel(1.0, 0.5), Failures(0.1, FailureKind.WORKER_LOST), 7)
     driver = Driver(problem, replay(problem, [created]), store.claim("c", "test"), executor, lambda status: None)
-    driver.run(SessionOpened(time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings=SETTINGS))
+    opened = SessionOpened(
+        time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings=SETTINGS,
+        rules=rules_of_version_2(SETTINGS, executor.slots),
+    )  # fmt: skip
+    driver.run(opened)
     return problem, list(store.read("c")), driver
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.asynchrony.course import Course, course
 from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.campaign.rules import Rules
 
 
 def course_of(seconds: list[float], slots: int) -> Course:
@@ -101,6 +102,7 @@ def test_a_log_that_is_not_of_a_whole_campaign_is_refused() -> None:
         objective="",
         optimum=1.0,
         settings={"objective": {"direction": "maximize"}, "budget": {"evaluations": 1}, "workers": {}},
+        rules=Rules(evaluations=1),
     )
     with pytest.raises(ValueError, match="one complete session"):
         course([created])

@@ -16,6 +16,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.store.migrations import rules_of_version_2
 
 NOISE_FREE = (0.2, 0.9, 0.5)
 
@@ -25,9 +26,19 @@ def _log(direction: str = "maximize") -> list[Event]:
     settings = {"objective": {"direction": direction}, "budget": {"evaluations": 3}, "workers": {"retries": 2}}
     events: list[Event] = [
         CampaignCreated(
-            time=0.0, name="a", seed=0, arms=3, candidates_digest="", objective="", optimum=1.0, settings=settings
+            time=0.0,
+            name="a",
+            seed=0,
+            arms=3,
+            candidates_digest="",
+            objective="",
+            optimum=1.0,
+            settings=settings,
+            rules=rules_of_version_2(settings, 0),
         ),
-        SessionOpened(time=0.0, epoch=1, executor="simulated", slots=2, settings=settings),
+        SessionOpened(
+            time=0.0, epoch=1, executor="simulated", slots=2, settings=settings, rules=rules_of_version_2(settings, 2)
+        ),
     ]
     for round_, (trials, reason, asked, telling) in enumerate(
         [((0,), "warm start", 1.0, 2.0), ((1, 2), "limit", 4.0, 6.0)]

@@ -15,6 +15,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState, is_final
 from orchestrator.campaign.transitions import apply
+from orchestrator.store.migrations import rules_of_version_2
 from workers.messages import Failure, FailureKind
 
 
@@ -32,7 +33,13 @@ def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
 
 
 def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -> SessionOpened:
-    return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings_of(**changes))
+    return opening(settings_of(**changes), slots, time, epoch)
+
+
+def opening(settings: dict[str, Any], slots: int = 16, time: float = 0.0, epoch: int = 1) -> SessionOpened:
+    """The opening of a session with these settings."""
+    rules = rules_of_version_2(settings, slots)
+    return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings, rules=rules)
 
 
 def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **fields: Any) -> BatchChosen:

@@ -77,7 +77,7 @@ def test_a_campaign_in_which_everything_fails_stops_with_the_first_cause() -> No
             break
         state = apply(state, dispatch((trial, 1)))
         state = apply(state, failure(trial, FailureKind.INVALID_VALUE, True))
-    assert trial == state.rules.failures_before_giving_up < 100
+    assert trial == state.rules.retries.failures_before_giving_up < 100
     state = apply(state, StopRequested(time=1.0, reason=StopReason.EVERYTHING_FAILS))
     close = decide(state, now=1.0)
     assert isinstance(close, Close)

@@ -12,7 +12,7 @@ from orchestrator.campaign.rules import (
     NODES_A_TRIAL_MAY_COST,
     WORKERS_AN_ARM_MAY_COST,
     AttemptFailures,
-    Rules,
+    RetryRules,
 )
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
@@ -23,7 +23,6 @@ from tests.orchestrator.campaign.short_logs import (
     failure,
     fold,
     session,
-    settings_of,
     success,
 )
 from workers.messages import FailureKind
@@ -69,21 +68,15 @@ def test_no_retries_are_none_after_time_outs_and_memory_either(kind: FailureKind
     assert attempts_of(kind, retries=0) == 1
 
 
-def test_a_log_without_the_setting_has_the_number_of_its_version() -> None:
-    settings = settings_of()
-    del settings["workers"]["retries"]
-    assert Rules.of(settings, 1).allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
-    assert not Rules.of(settings, 1).allows_retry(FailureKind.ERROR, AttemptFailures(charged=3), workers_lost=0)
-
-
 def test_a_lost_worker_does_not_use_up_the_retries() -> None:
-    rules, lost = Rules(evaluations=1, retries=1), AttemptFailures().after(FailureKind.WORKER_LOST)
-    assert rules.allows_retry(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
-    assert not rules.allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
+    rules, lost = RetryRules(after_errors=1), AttemptFailures().after(FailureKind.WORKER_LOST)
+    assert rules.allow(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
+    assert not rules.allow(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
 
 
 def test_a_cancelled_attempt_does_not_use_up_the_retries() -> None:
-    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
+    rules = RetryRules(after_errors=0)
+    assert rules.allow(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -14,7 +14,6 @@ from orchestrator.campaign.events import (
     Event,
     ModelRefreshed,
     PlacesChanged,
-    SessionOpened,
     StopRequested,
 )
 from orchestrator.campaign.policy import decide
@@ -26,7 +25,6 @@ from tests.orchestrator.campaign.short_logs import (
     dispatch,
     fold,
     session,
-    settings_of,
     success,
 )
 from workers.messages import Success
@@ -66,8 +64,7 @@ def test_an_adopted_trial_continues_under_its_attempt() -> None:
 
 
 def test_the_number_of_workers_follows_the_places_of_the_cluster() -> None:
-    session = SessionOpened(time=0.0, epoch=1, executor="ray", slots=2, settings=settings_of(evaluations=10))
-    grown: list[Event] = [session, PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
+    grown: list[Event] = [session(slots=2), PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
     stop = StopRequested(time=30.0, reason=StopReason.INTERRUPTED)
     state = functools.reduce(apply, [*grown, stop], CampaignState())
     assert state.session.slots == 3

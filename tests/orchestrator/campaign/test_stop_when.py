@@ -8,21 +8,34 @@ from hypothesis import strategies as st
 
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import Event, StopRequested
+from orchestrator.campaign.events import Event, SessionOpened, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import gains_text, status_of
 from orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
 from orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, session, success
+from tests.orchestrator.campaign.short_logs import (
+    batch,
+    dispatch,
+    failure,
+    fold,
+    opening,
+    session,
+    settings_of,
+    success,
+)
 from workers.messages import FailureKind
+
+
+def opened_with(stop_when: dict[str, Any], direction: str = "maximize") -> SessionOpened:
+    settings = settings_of(evaluations=100, direction=direction)
+    settings["budget"]["stop_when"] = stop_when
+    return opening(settings, slots=1)
 
 
 def after(values: list[float], stop_when: dict[str, Any], direction: str = "maximize") -> CampaignState:
     """The state of a campaign with one worker after these values."""
-    opened = session(slots=1, evaluations=100, direction=direction)
-    opened.settings["budget"]["stop_when"] = stop_when  # type: ignore[index]
-    events: list[Event] = [opened, batch(0, list(range(len(values))))]
+    events: list[Event] = [opened_with(stop_when, direction), batch(0, list(range(len(values))))]
     for trial, value in enumerate(values):
         events += [dispatch((trial, 1)), success(trial, value)]
     return fold(*events)
@@ -50,8 +63,7 @@ def test_a_value_that_is_minimised_gains_by_falling() -> None:
 
 
 def test_failed_evaluations_count() -> None:
-    opened = session(slots=1, evaluations=100)
-    opened.settings["budget"]["stop_when"] = {"no_gain_of": 0.1, "within": 2}  # type: ignore[index]
+    opened = opened_with({"no_gain_of": 0.1, "within": 2})
     failed = [
         event for trial in (1, 2) for event in (dispatch((trial, 1)), failure(trial, FailureKind.ERROR, is_final_=True))
     ]
@@ -80,8 +92,7 @@ def test_no_gain_is_what_its_definition_says(values: list[float], within: int) -
     ("below", "noise", "expected"), [("noise", 0.5, True), ("noise", 0.1, False), (0.3, 9.0, True)]
 )
 def test_the_models_expectation_stops_after_its_patience(below: Any, noise: float, expected: bool) -> None:
-    opened = session(slots=1, evaluations=100)
-    opened.settings["budget"]["stop_when"] = {"expected_gain_below": below, "patience": 2}  # type: ignore[index]
+    opened = opened_with({"expected_gain_below": below, "patience": 2})
     begun: list[Event] = [opened, batch(0, [0]), dispatch((0, 1)), success(0)]
     calm = [batch(1 + trial, [trial], possible_gain=0.2, noise=noise) for trial in range(2 * LEAST_ROUND)]
     assert decide(fold(*begun, *calm[:-1]), now=1.0) != Stop(StopReason.LITTLE_LEFT)

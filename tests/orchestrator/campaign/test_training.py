@@ -23,20 +23,20 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, step_limit, stop_cause, trials_to_finish
 from orchestrator.campaign.status import status_of
-from orchestrator.campaign.training import StopCause
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, settings_of, success
+from orchestrator.campaign.training_rule import StopCause
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, opening, settings_of, success
 from workers.messages import FailureKind
 
 END = 10
 
 
-def opened(steps: int | None, continues: object = True, finish: int = 2, evaluations: int = 50) -> SessionOpened:
+def opened(steps: int | None, evaluations: int = 50, **changes: object) -> SessionOpened:
     settings = settings_of(evaluations, strategy={"mode": "async"})
     settings["budget"]["steps"] = steps
     settings["early_stopping"] = {
-        "rule": "model", "after": 3, "finish": finish, "continues": continues, "last_step": END,
+        "rule": "model", "after": 3, "finish": 2, "continues": True, "last_step": END, **changes,
     }  # fmt: skip
-    return SessionOpened(time=0.0, epoch=1, executor="inline", slots=16, settings=settings)
+    return opening(settings)
 
 
 def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
@@ -286,8 +286,7 @@ def test_a_batch_is_chosen_while_evaluations_are_left() -> None:
     ("steps", "ends_at"), [((1, 2, 3, 4, 5, 6, 7), 5), ((4, 16, 52), 4), ((3, 6, 9), 6), ((9,), 9)]
 )
 def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: tuple[int, ...], ends_at: int) -> None:
-    rule = opened(1000)
-    rule.settings["early_stopping"].update(first_trials=4, first_steps=5, last_step=100)  # type: ignore[attr-defined]
+    rule = opened(1000, first_trials=4, first_steps=5, last_step=100)
     state = fold(rule, batch(0, [7]), dispatch((0, 1)))
     for step in steps:
         state = fold_from(state, ReportsArrived(time=1.0, reports=((0, 1, step, 0.5),)))
@@ -304,8 +303,7 @@ def test_a_trial_with_a_checkpoint_pauses_half_way_whatever_its_rank() -> None:
 
 
 def test_an_attempt_is_limited_to_the_next_pause_of_its_trial() -> None:
-    rule = opened(1000)
-    rule.settings["early_stopping"].update(first_trials=1, first_steps=4)  # type: ignore[attr-defined]
+    rule = opened(1000, first_trials=1, first_steps=4)
     state = fold(rule, batch(0, [7, 8]))
     assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
     state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
@@ -371,8 +369,8 @@ def test_nothing_is_stopped_at_its_last_step() -> None:
 
 def test_the_end_of_a_short_training_is_not_that_of_one_that_goes_further() -> None:
     """Trial 3 ended at step 9 by itself; the others train on after that."""
-    rule = opened(None)
-    rule.settings["early_stopping"] = {"rule": "asha", "reduction": 3.0, "first_step": 1}  # type: ignore[index]
+    asha = {"rule": "asha", "reduction": 3.0, "first_step": 1}
+    rule = opening({**opened(None).settings, "early_stopping": asha})
     values = (0.1, 0.2, 0.8, 0.9)
     events = (
         *started(*values),
@@ -395,8 +393,7 @@ def test_a_trial_that_would_begin_anew_is_stopped_only_when_it_is_worse_than_oth
 def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
     """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is
     to be kept."""
-    rule = opened(None, finish=1)
-    rule.settings["early_stopping"].update(keep_checkpoints=1)  # type: ignore[attr-defined]
+    rule = opened(None, finish=1, keep_checkpoints=1)
     state = fold(rule, *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values[:3])))
     forecasts = [Forecast(trial=trial, mean=value, low=0.0, high=value) for trial, value in enumerate(values[:3])]
     learned = replace(refreshed(*forecasts), trials=(0, 1, 2))
@@ -415,7 +412,7 @@ def test_the_strategy_learns_that_checkpoints_were_removed_before_it_chooses() -
     trial for ever."""
     state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
     removed = CheckpointsRemoved(time=2.0, trials=(0, 1))
-    again = SessionOpened(time=3.0, epoch=2, executor="inline", slots=16, settings=opened(None).settings)
+    again = replace(opened(None), time=3.0, epoch=2)
     state = fold_from(state, removed, again)
     command = decide(state, 3.0)
     assert isinstance(command, Tell)

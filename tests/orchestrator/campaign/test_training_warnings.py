@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.events import Event, ReportsArrived, SessionOpened
+from orchestrator.campaign.events import Event, ReportsArrived
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.training_warnings import training_warnings
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, settings_of, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of, success
 
 MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}
 RISING = (0.1, 0.5, 0.7, 0.8)
@@ -21,7 +21,7 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
     """The state after trials with these reports at the steps 1, 2, … and these results."""
     settings = {**settings_of(50, direction="minimize"), "early_stopping": rule}
     events: list[Event] = [
-        SessionOpened(time=0.0, epoch=1, executor="inline", slots=16, settings=settings),
+        opening(settings),
         batch(0, [10 + trial for trial in range(len(trials))]),
         dispatch(*((trial, 1) for trial in range(len(trials)))),
     ]

@@ -31,9 +31,11 @@ from orchestrator.errors import UserError
 from orchestrator.history import export as exporting
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
+from orchestrator.store.migrations import rules_of_version_2
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
+RULES = rules_of_version_2(CONFIGURATION, 1)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
@@ -41,12 +43,20 @@ scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(a
 
 def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed | None = None) -> History:
     created = CampaignCreated(
-        time=0.0, name="c", seed=0, arms=9, candidates_digest="", objective="", optimum=None, settings=CONFIGURATION
+        time=0.0,
+        name="c",
+        seed=0,
+        arms=9,
+        candidates_digest="",
+        objective="",
+        optimum=None,
+        settings=CONFIGURATION,
+        rules=RULES,
     )
     pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
     events: list[Event] = [
         created,
-        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION),
+        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION, rules=RULES),
         BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
     ]
     dispatched = TrialsDispatched(time=1.0, attempts=((0, 1),))

@@ -20,7 +20,6 @@ from orchestrator.campaign.events import (
     TrialsContinued,
     TrialSucceeded,
 )
-from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.campaign.transitions import apply
@@ -28,6 +27,7 @@ from orchestrator.errors import ConfigError, StoreError
 from orchestrator.history.fold import advance, begin, fold, fold_tables
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
+from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.wording import duration
 from tests.orchestrator.campaign.short_logs import batch, dispatch
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -107,7 +107,13 @@ def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_
     assert status.waiting == sum(row.status == "queued" for row in history.trials)
     adopted = tuple(history.campaign.running)
     opened = SessionOpened(
-        time=closed.time + 200.0, epoch=2, executor="ray", slots=3, settings=history.settings.plain, adopted=adopted
+        time=closed.time + 200.0,
+        epoch=2,
+        executor="ray",
+        slots=3,
+        settings=history.settings.plain,
+        rules=history.campaign.rules,
+        adopted=adopted,
     )
     again = advance(history, opened)
     assert {row.trial for row in again.trials if row.status == "running"} == set(adopted)
@@ -176,9 +182,9 @@ def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
     tree["budget"]["abandoned_key"] = 3
-    read, rules = read_recorded(tree), Rules.of(tree, slots=1)
+    read, rules = read_recorded(tree), rules_of_version_2(tree, slots=1)
     assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
-    assert (rules.is_maximized, rules.is_asynchronous, read.budget.evaluations) == (False, True, 80)
+    assert (rules.is_maximized, rules.strategy.is_asynchronous, read.budget.evaluations) == (False, True, 80)
 
 
 def test_recorded_settings_hide_the_webhook() -> None:

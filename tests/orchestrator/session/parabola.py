@@ -14,6 +14,7 @@ from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, 
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.migrations import rules_of_version_2
 from workers.executor import Executor
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -61,6 +62,7 @@ class Campaign:
             objective="",
             optimum=1.0,
             settings=self.settings,
+            rules=rules_of_version_2(self.settings, 0),
         )
         self.store.create("c", [created, *self.existing_events()])
 
@@ -82,9 +84,11 @@ class Campaign:
         return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
+        changed = {**self.settings, **settings}
         return SessionOpened(
-            time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings={**self.settings, **settings}
-        )
+            time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings=changed,
+            rules=rules_of_version_2(changed, executor.slots),
+        )  # fmt: skip
 
     def simulated_executor(self, failure_rate: float = 0.0) -> SimulatedExecutor:
         failures = Failures(failure_rate, FailureKind.WORKER_LOST)

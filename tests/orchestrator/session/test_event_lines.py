@@ -21,7 +21,8 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.campaign.training import StopCause
+from orchestrator.campaign.rules import Rules
+from orchestrator.campaign.training_rule import StopCause
 from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
@@ -67,7 +68,7 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
     ("event", "level", "words"),
     [
         (
-            SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}),
+            SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1)),
             "INFO",
             "session 2 opened: ray, 4 workers",
         ),

@@ -32,6 +32,7 @@ from orchestrator.session.existing_data import read
 from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
+from orchestrator.store.migrations import rules_of_version_2
 
 SPACE: Space = {
     "x": Range(1e-4, 1.0, log=True),
@@ -196,7 +197,9 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
     )
     common: dict[str, Any] = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
     return [
-        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=settings),
+        SessionOpened(
+            time=0.0, epoch=1, executor="inline", slots=1, settings=settings, rules=rules_of_version_2(settings, 1)
+        ),
         BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),
         TrialsDispatched(time=0.0, attempts=((0, 1), (1, 1), (2, 1))),
         TrialSucceeded(trial=2, value=0.75, **common),

@@ -5,10 +5,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.cli.plan import _facts
 from orchestrator.errors import ConfigError
+from orchestrator.session.rules import rules_of
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
@@ -23,14 +23,14 @@ def test_both_rules_are_read_written_and_read_again() -> None:
     settings = settings_with({"no_gain_of": 0.001, "in": 64, "expected_gain_below": "noise"})
     assert from_mapping(settings.resolved()) == settings
     expected = StopWhen(no_gain_of=0.001, within=64, expected_gain_below="noise", patience=2)
-    assert Rules.of(settings.resolved(), 1).stop_when == expected
+    assert rules_of(settings).stop_when == expected
     assert dict(_facts(settings, None))["ends after"] == (
         "5 evaluations or no gain of 0.001 in 64 evaluations or an expected gain below noise"
     )
 
 
 def test_without_a_rule_nothing_is_resolved() -> None:
-    assert Rules.of(settings_with(None).resolved(), 1).stop_when is None
+    assert rules_of(settings_with(None)).stop_when is None
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,21 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.campaign.events import CampaignCreated
+from orchestrator.campaign.rules import Rules
 from orchestrator.errors import RunError, UserError
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.notes import new_note
 
 CREATED = CampaignCreated(
-    time=0.0, name="one", seed=0, arms=1, candidates_digest="", objective="", optimum=None, settings={}
+    time=0.0,
+    name="one",
+    seed=0,
+    arms=1,
+    candidates_digest="",
+    objective="",
+    optimum=None,
+    settings={},
+    rules=Rules(evaluations=1),
 )
 
 

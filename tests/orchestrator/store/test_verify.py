@@ -35,6 +35,7 @@ from orchestrator.session.problem import Problem, replay
 from orchestrator.store import audit as audit_module
 from orchestrator.store.audit import Findings, PendingAttempt
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.store.verify import verify
 from tests.examples import examples
 from workers.messages import FailureKind
@@ -68,7 +69,15 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
     }
     store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
     created = CampaignCreated(
-        time=0.0, name="line", seed=seed, arms=20, candidates_digest="", objective="", optimum=None, settings=settings
+        time=0.0,
+        name="line",
+        seed=seed,
+        arms=20,
+        candidates_digest="",
+        objective="",
+        optimum=None,
+        settings=settings,
+        rules=rules_of_version_2(settings, 0),
     )
     store.create("c", [created])
     for lives in (*kills, 10**6):
@@ -84,7 +93,12 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
             Line(), 3, DurationModel(1.0, 0.5), failures, seed, progress.campaign.clock.last_time
         )
         opened = SessionOpened(
-            time=executor.now(), epoch=writer.epoch, executor="simulated", slots=3, settings=settings
+            time=executor.now(),
+            epoch=writer.epoch,
+            executor="simulated",
+            slots=3,
+            settings=settings,
+            rules=rules_of_version_2(settings, 3),
         )
         with contextlib.suppress(Killed):
             Driver(problem, progress, writer, executor, observe).run(opened)

@@ -15,6 +15,7 @@ from orchestrator.cli.commands import log
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Identity
+from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
 
@@ -28,7 +29,7 @@ def make_run(folder: Path, last_time: float) -> EventStore:
     (folder / "campaign.yaml").write_text("store: sqlite\n", encoding="utf-8")
     created = CampaignCreated(
         time=last_time, name="c", seed=0, arms=1, candidates_digest="", objective="o", optimum=None,
-        settings=settings_of(),
+        settings=settings_of(), rules=rules_of_version_2(settings_of(), 0),
     )  # fmt: skip
     begun: list[Event] = [session(time=last_time), batch(0, [0], time=last_time), dispatch((0, 1), time=last_time)]
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")

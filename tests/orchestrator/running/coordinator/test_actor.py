@@ -18,6 +18,7 @@ import ray
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from orchestrator.campaign.rules import Rules
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE
 from orchestrator.running.coordinator.remote import RemoteSession
@@ -60,7 +61,7 @@ workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
 
 
 def session_event() -> SessionOpened:
-    return SessionOpened(time=0.0, epoch=1, executor="ray", slots=1, settings={})
+    return SessionOpened(time=0.0, epoch=1, executor="ray", slots=1, settings={}, rules=Rules(evaluations=1))
 
 
 def success() -> TrialSucceeded:

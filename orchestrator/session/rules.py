@@ -1,0 +1,130 @@
+"""The rules that a campaign's settings state, as its sessions record them."""
+
+from orchestrator.campaign.early_stopping import StoppingRule
+from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
+from orchestrator.campaign.rules import (
+    DeadlineRules,
+    RetryRules,
+    Rules,
+    StrategyRules,
+    WorkerRules,
+    needs_in_words,
+)
+from orchestrator.campaign.stop_when import StopWhen
+from orchestrator.campaign.training_rule import TrainingRule
+from orchestrator.settings.model import Settings
+from orchestrator.settings.sections import (
+    AshaSettings,
+    MedianSettings,
+    ModelStoppingSettings,
+    StopWhenSettings,
+)
+from orchestrator.settings.strategies import strategy_name
+from orchestrator.settings.worker_sections import WorkerSettings
+
+_FEWEST_FAILURES = 10  # before a session without a success gives up
+
+
+def rules_of(settings: Settings, slots: int = 0) -> Rules:
+    """Return the rules of a session.
+
+    Args:
+        settings: the campaign file, checked.
+        slots: how many evaluations can run at the same time; 0 before the first session.
+    """
+    budget, workers, stopping = settings.budget, settings.workers, settings.early_stopping
+    return Rules(
+        evaluations=budget.evaluations,
+        steps=budget.steps,
+        seconds=None if budget.hours is None else budget.hours * 3600.0,
+        target=budget.target,
+        stop_when=None if budget.stop_when is None else _stop_when(budget.stop_when),
+        goals=goals_of(settings),
+        stopping=None if stopping is None else _stopping(stopping),
+        training=_training(stopping) if isinstance(stopping, ModelStoppingSettings) else None,
+        retries=RetryRules(
+            after_errors=workers.retries,
+            memory_factor=workers.retry_memory_factor,
+            failures_before_giving_up=max(_FEWEST_FAILURES, 2 * slots),
+        ),
+        deadlines=DeadlineRules(
+            seconds=workers.timeout_seconds,
+            factor=None if workers.timeout_seconds else workers.timeout_factor,
+        ),
+        workers=_workers(workers),
+        strategy=_strategy(settings.strategy),
+    )
+
+
+def goals_of(settings: Settings) -> CampaignGoals:
+    """Return the objectives, or the only one, and the constraints."""
+    objectives = tuple(
+        ObjectiveGoal(
+            metric=objective.metric,
+            is_maximized=objective.direction == "maximize",
+            reference=objective.reference,
+        )
+        for objective in settings.objectives
+    )
+    is_maximized = settings.objective.direction == "maximize"
+    return CampaignGoals(
+        objectives=objectives or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),),
+        constraints=tuple(
+            ConstraintGoal(
+                metric=constraint.metric,
+                at_most=constraint.at_most,
+                at_least=constraint.at_least,
+            )
+            for constraint in settings.constraints
+        ),
+    )
+
+
+def _stop_when(rule: StopWhenSettings) -> StopWhen:
+    return StopWhen(
+        no_gain_of=rule.no_gain_of,
+        within=rule.within,
+        expected_gain_below=rule.expected_gain_below,
+        patience=rule.patience,
+    )
+
+
+def _stopping(rule: AshaSettings | MedianSettings | ModelStoppingSettings) -> StoppingRule:
+    match rule:
+        case AshaSettings():
+            return StoppingRule.asha(rule.reduction, rule.first_step)
+        case ModelStoppingSettings(continues=True):
+            return StoppingRule.pauses(rule.after, rule.last_step)
+        case _:
+            return StoppingRule.median(rule.after)
+
+
+def _training(rule: ModelStoppingSettings) -> TrainingRule:
+    return TrainingRule(
+        first_trials=rule.first_trials or 0,
+        first_steps=rule.first_steps or 1,
+        continues=rule.continues is True,
+        restarts=rule.continues == "anew",
+        finish=rule.finish,
+        last_step=rule.last_step,
+        keep_checkpoints=rule.keep_checkpoints,
+    )
+
+
+def _workers(workers: WorkerSettings) -> WorkerRules:
+    return WorkerRules(
+        count=workers.count if workers.executor == "ray" else None,
+        needs=needs_in_words(workers.cpus, workers.gpus, workers.memory_gb, workers.machines),
+    )
+
+
+def _strategy(strategy: object) -> StrategyRules:
+    """Return the rules that the fields of the strategy's dataclass state."""
+    fields = getattr(type(strategy), "__dataclass_fields__", {})
+    options = {name: getattr(strategy, name) for name in fields}
+    return StrategyRules(
+        is_asynchronous=options.get("mode") == "async",
+        is_users_own=":" in strategy_name(type(strategy)),
+        refresh_overhead=options.get("refresh_overhead", 0.0),
+        refresh_growth=options.get("refresh_growth", 0.0),
+    )
