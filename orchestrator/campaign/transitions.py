@@ -256,13 +256,9 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
 
 def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     run = state.running[event.trial]
-    arm, sign, best, goals = run.arm, state.rules.sign, state.best, state.rules.goals
-    is_better = best is None or sign * event.value > sign * best.value
+    arm, sign, goals = run.arm, state.rules.sign, state.rules.goals
     front, is_single = state.front, goals.is_single
     further: tuple[float, ...] = ()
-    if is_better and (is_single or goals.is_feasible(event.value, event.metrics)):
-        metrics = {name: event.metrics[name] for name in goals.further_metrics}
-        best = Best(event.trial, arm, event.value, run.parameters, metrics=metrics)
     if not is_single:
         further = goals.further(event.value, event.metrics)
         front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
@@ -280,7 +276,7 @@ def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignStat
         ),
         totals=totals,
         session=replace(after.session, succeeded=after.session.succeeded + 1),
-        best=best,
+        best=_best_after(state, event, run),
         gains=gains,
         front=front,
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
@@ -290,6 +286,22 @@ def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignStat
         durations=after.durations.after_success(seconds),
         workers_lost=without(state.workers_lost, arm),
     )
+
+
+def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt) -> Best | None:
+    """Return the best result, including this one: the feasible result with the largest rewards.
+
+    Rewards of several objectives are compared in their order, so the best result is on the front.
+    """
+    best, goals = state.best, state.rules.goals
+    if best is not None:
+        now = goals.rewards(goals.values(event.value, event.metrics))
+        if now <= goals.rewards(goals.values(best.value, best.metrics)):
+            return best
+    if not goals.is_feasible(event.value, event.metrics):
+        return best
+    metrics = {name: event.metrics[name] for name in goals.further_metrics}
+    return Best(event.trial, run.arm, event.value, run.parameters, metrics=metrics)
 
 
 def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:

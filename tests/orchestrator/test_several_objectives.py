@@ -162,6 +162,18 @@ def drawn_course(result: Result) -> list[Spec]:
     return figure.traces
 
 
+def test_best_is_on_the_front_when_several_trials_share_the_best_first_value(tmp_path: Path) -> None:
+    def train_coarsely(x: float, y: float) -> dict[str, float]:
+        return {"accuracy": float(x > 0.2), "size": x + y, "memory": 2 * x}
+
+    result = run_campaign(tmp_path, 30, train_coarsely, objectives=OBJECTIVES, constraints=CONSTRAINTS)
+    status = history_of(result).status()
+    assert sum(trial.value == 1.0 for trial in result.trials()) > 1
+    assert result.best == result.front[0]
+    assert status.best_metrics["size"] == result.front[0].metrics["size"]
+    assert f"size {result.front[0].metrics['size']:.6g}" in status.best_text
+
+
 def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
     history = history_of(result)
     course = drawn_course(result)
