@@ -37,6 +37,6 @@ def test_example_trains_on_two_machines(tmp_path: Path, library: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    losses = [trial.value for trial in load(tmp_path / "runs" / "one").trials()]
+    losses = [trial.value for trial in load(tmp_path / "runs" / "one").trials]
     assert len(losses) == 4
     assert all(loss is not None and 0.0 < loss < 10.0 for loss in losses)

@@ -1,16 +1,19 @@
 """The results of a campaign as Python values: its best trial, all trials, and its run."""
 
+import functools
 import html
 import os
-import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from typing_extensions import deprecated
 
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import goals_text
-from orchestrator.campaign.trial_result import TrialResult
+from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.errors import RunError
 from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
@@ -28,14 +31,14 @@ Row: TypeAlias = dict[str, Any]
 
 
 class Result:
-    """A run by its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`,
-    `load`.
+    """The result of a campaign: `best`, `trials`, `outcome`, `folder`. Returned by `tune`,
+    `Campaign.run` and `load`.
 
-    It is a snapshot: `load(result.folder)` reads the log again.
+    It is a snapshot: `load(result.folder)` reads the event log again.
 
     Args:
         run: the run.
-        history: its log as tables.
+        history: its event log as tables.
     """
 
     def __init__(self, run: Run, history: History) -> None:
@@ -54,68 +57,87 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """How the last session ended: finished, failed, interrupted; else unfinished."""
+        """How the last session ended: finished, failed or interrupted; otherwise unfinished."""
         return str(self._history.state)
 
     @property
     def best(self) -> TrialResult:
-        """The best result: a trial's, or one of the existing data (`trial` None) where that is
-        better. With constraints among the results that satisfy all of them, with several objectives
-        that of the `front` which is best in the first one.
+        """The recommended configuration and its value.
 
-        With noisy values it may be due to noise: see `recommended`. Raises RunError when there is
-        none.
+        If the values are noisy, the best single value may be due to noise. The model then
+        recommends the configuration with the best `estimate` of the value without noise, and
+        `value` is the mean of its `evaluations` values. Otherwise this is `best_observed`.
+
+        Raises RunError if no evaluation has succeeded, or no result satisfies all constraints.
+        """
+        observed, recommended = self.best_observed, self._history.campaign.refresh.recommended
+        if recommended is None:
+            return observed
+        evaluated = [row for row in self._history.succeeded if row.arm == recommended.arm]
+        trial = (
+            trial_result(self._history, max(evaluated, key=self._history.worth))
+            if evaluated
+            else replace(observed, trial=None, parameters=dict(recommended.parameters), status="existing")
+        )
+        return replace(
+            trial,
+            value=recommended.value,
+            estimate=recommended.estimate,
+            deviation=recommended.deviation,
+            evaluations=recommended.evaluations,
+        )
+
+    @property
+    def best_observed(self) -> TrialResult:
+        """The best single value: of a trial, or of existing data (`trial` is None) if that is
+        better.
+
+        With constraints it is the best value among the results that satisfy all of them. With
+        several objectives it is the member of the `front` with the best first objective.
+
+        Raises RunError if no evaluation has succeeded, or no result satisfies all constraints.
         """
         best = self._history.best_known
         if best is None:
             raise RunError(f"{self.folder} has no best trial: {self._history.campaign.missing_best}")
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
-        return self._trial(self._history.trials[best.trial])
+        return trial_result(self._history, self._history.trials[best.trial])
 
     @property
+    @deprecated("recommended is deprecated: write best.parameters")
     def recommended(self) -> Parameters:
-        """The recommended parameters: those of `best`; when values are noisy, those of the largest
-        estimate.
-
-        Raises RunError when no trial has succeeded.
-        """
-        return dict(self.recommendation.parameters)
+        """The parameters of `best`."""
+        return self.best.parameters
 
     @property
+    @deprecated("recommendation is deprecated: write best, which has value, evaluations, estimate and deviation")
     def recommendation(self) -> Recommendation:
-        """The recommended configuration with what is known of it: `parameters`; `value`, the mean
-        of its values, and `evaluations`, their number; `estimate` of its value without noise, and
-        `deviation`, the standard deviation of that. The last two are None without noise.
-
-        Raises RunError when no trial has succeeded.
-        """
-        history = self._history
-        recommended, best = history.campaign.refresh.recommended, history.best_known
-        if recommended is not None:
-            return recommended
-        if best is None:
-            raise RunError(f"{self.folder} has nothing to recommend: {history.campaign.missing_best}")
-        values = [row.value for row in history.succeeded if row.arm == best.arm and row.value is not None]
-        if best.trial is None:
-            values.append(best.value)
-        return Recommendation(
-            arm=best.arm, parameters=best.parameters, value=statistics.mean(values), evaluations=len(values)
+        """The configuration and the numbers of `best`."""
+        best, known = self.best, self._history.best_known
+        assert known is not None
+        assert best.value is not None
+        return self._history.campaign.refresh.recommended or Recommendation(
+            arm=known.arm, parameters=best.parameters, value=best.value, evaluations=best.evaluations
         )
 
     @property
-    def front(self) -> list[TrialResult]:
-        """The trials that no other one is better than in every objective, the best of the first
-        objective first, among those that satisfy all constraints; with one objective the best trial
-        alone."""
-        return [self._trial(row) for row in self._history.front]
+    def front(self) -> Trials:
+        """The Pareto front of several objectives: the feasible trials that no other trial
+        dominates, the best first objective first. With one objective, the best trial alone."""
+        return Trials(trial_result(self._history, row) for row in self._history.front)
 
     @property
     def hypervolume(self) -> float | None:
-        """The volume between the front and the reference point; None with one objective, or while
-        nothing is feasible."""
-        now = self._history.status().goals
-        return None if now is None else now.hypervolume
+        """The volume between the front and the reference point; None with one objective, or if no
+        result is feasible yet."""
+        goals = self._history.status().goals
+        return None if goals is None else goals.hypervolume
+
+    @functools.cached_property
+    def trials(self) -> Trials:
+        """All trials in the order chosen. Open ones have the status `running` or `queued`."""
+        return Trials(trial_result(self._history, row) for row in self._history.trials)
 
     def rows(self, *, reports: bool = False) -> list[Row]:
         """Return each trial as a dictionary, in the order chosen; columns as in `bbkb export`.
@@ -124,12 +146,8 @@ class Result:
             reports: whether to return a row for each step that a trial reported instead; columns as
                 in `bbkb export --reports`.
         """
-        columns = self._columns(reports)
+        columns = _columns(self._history, reports)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-    def trials(self) -> list[TrialResult]:
-        """List all trials in the order chosen; open ones have the status `running` or `queued`."""
-        return [self._trial(row) for row in self._history.trials]
 
     def dataframe(self, *, reports: bool = False) -> "pandas.DataFrame":
         """Make a DataFrame of all trials, one row for each; columns as in `bbkb export`.
@@ -139,7 +157,7 @@ class Result:
                 in `bbkb export --reports`.
 
         Raises:
-            ImportError: when pandas is not installed.
+            ImportError: if pandas is not installed.
         """
         try:
             import pandas
@@ -147,13 +165,13 @@ class Result:
             raise ImportError(
                 "dataframe needs pandas, which is not installed: pip install pandas, or use rows()"
             ) from error
-        return pandas.DataFrame(self._columns(reports))
+        return pandas.DataFrame(_columns(self._history, reports))
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        """Draw all values and the best one so far, as a Plotly figure.
+        """Draw all values and the best value so far, as a Plotly figure.
 
         Raises:
-            RunError: when no trial has succeeded.
+            RunError: if no trial has succeeded.
         """
         from orchestrator.report.notebook import course_plot  # here, because it loads scipy
 
@@ -163,7 +181,7 @@ class Result:
         """Draw the importance of each parameter, as a Plotly figure.
 
         Raises:
-            RunError: when there are too few results for a model.
+            RunError: if there are too few results for a model.
         """
         from orchestrator.report.notebook import importance_plot  # here, because it loads scipy
 
@@ -173,7 +191,7 @@ class Result:
         """Draw parallel coordinates of the parameters, as a Plotly figure.
 
         Raises:
-            RunError: when no trial has succeeded.
+            RunError: if no trial has succeeded.
         """
         from orchestrator.report.notebook import parallel_plot  # here, because it loads scipy
 
@@ -184,38 +202,16 @@ class Result:
         return len(self._history.trials)
 
     def __repr__(self) -> str:
-        return (
-            f"<Result of {self._history.created.name}: {'; '.join(f'{name} {text}' for name, text in self._facts())}>"
-        )
+        facts = "; ".join(f"{name} {text}" for name, text in _facts(self))
+        return f"<Result of {self._history.created.name}: {facts}>"
 
     def _repr_html_(self) -> str:
         """Return a small table with a link to the report, for notebooks."""
-        table = facts_html(self._history.created.name, self._facts())
+        table = facts_html(self._history.created.name, _facts(self))
         if not self.report.is_file():
             return table
         link = html.escape(os.path.relpath(self.report), quote=True)  # a notebook opens files below its own folder
         return f"{table}<a href='{link}' target='_blank'>report</a>"
-
-    def _columns(self, reports: bool) -> Columns:
-        return report_columns(self._history) if reports else trial_columns(self._history)
-
-    def _trial(self, row: TrialRow) -> TrialResult:
-        goals = self._history.campaign.rules.goals
-        return trial_result(row, None if goals.is_single else goals.objectives[0].metric)
-
-    def _facts(self) -> list[tuple[str, str]]:
-        history, now = self._history, self._history.status()
-        facts = [
-            ("outcome", self.outcome),
-            ("trials", f"{now.done}: {now.outcomes}"),
-        ]
-        if (best := history.best_known) is not None:
-            named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
-            origin = f" ({best.origin})" if best.trial is None else ""
-            facts += [("best value", f"{now.best_text}{origin}"), ("best parameters", named)]
-        if now.goals is not None and (goals := goals_text(now.goals)):
-            facts.append(("goals", goals))
-        return [*facts, ("folder", str(self.folder))]
 
 
 def load(folder: str | Path) -> Result:
@@ -225,8 +221,8 @@ def load(folder: str | Path) -> Result:
         folder: the run's folder.
 
     Raises:
-        RunError: when it is not a run's folder.
-        StoreError: when its log cannot be read.
+        RunError: if it is not a run's folder.
+        StoreError: if its log cannot be read.
     """
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be the path of a run's folder, got {excerpt(folder)}")
@@ -238,22 +234,40 @@ def result_of(run: Run) -> Result:
     return Result(run, read_history(run))
 
 
-def trial_result(row: TrialRow, metric: str | None = None) -> TrialResult:
-    """Return the trial of a row of the history.
-
-    Args:
-        row: the row.
-        metric: the name of the first objective, whose value is one of the metrics too; None with
-            one objective.
-    """
-    named = {} if metric is None or row.value is None else {metric: row.value}
+def trial_result(history: History, row: TrialRow) -> TrialResult:
+    """Return the trial of one row of `history.trials`."""
+    goals = history.goals
+    first = {} if row.value is None or goals.is_single else {goals.objectives[0].metric: row.value}
     return TrialResult(
         trial=row.trial,
         parameters=dict(row.parameters),
         value=row.value,
         status=row.status,
-        metrics={**named, **row.metrics},
+        metrics={**first, **row.metrics},
         seconds=row.seconds,
         error="" if row.status == "succeeded" else row.error,
         is_feasible=row.is_feasible,
     )
+
+
+def _columns(history: History, reports: bool) -> Columns:
+    return report_columns(history) if reports else trial_columns(history)
+
+
+def _facts(result: Result) -> list[tuple[str, str]]:
+    """Return names and texts that describe a result, for `repr` and notebooks."""
+    history = result._history
+    now = history.status()
+    facts = [("outcome", result.outcome), ("trials", f"{now.done}: {now.outcomes}")]
+    if (best := history.best_known) is not None:
+        origin = f" ({best.origin})" if best.trial is None else ""
+        facts += [("best value", f"{now.best_text}{origin}"), ("best parameters", _listed(best.parameters))]
+    if now.recommended is not None:
+        facts.append(("recommended", f"{_listed(now.recommended.parameters)}: {now.recommended}"))
+    if now.goals is not None and (goals := goals_text(now.goals)):
+        facts.append(("goals", goals))
+    return [*facts, ("folder", str(result.folder))]
+
+
+def _listed(parameters: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())

@@ -206,7 +206,7 @@ def test_trials_on_two_nodes_each_run_on_three_nodes(cluster: Slurm) -> None:
     assert cluster.state(job) == "COMPLETED"
     run = folder / "runs" / "gangs"
     bbkb("verify", str(run))
-    values = [trial.value for trial in load(run).trials()]
+    values = [trial.value for trial in load(run).trials]
     assert values == [3.0] * 12  # 1 + 2: both machines took part
     machines: dict[str, dict[str, str]] = {}
     for line in (folder / "executions").read_text().splitlines():

@@ -140,7 +140,7 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
 def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result) -> None:
     rows, history = result.rows(), history_of(result)
     assert [row["trial.feasible"] for row in rows] == [row["metric.memory"] <= 1.2 for row in rows]
-    assert [trial.is_feasible for trial in result.trials()] == [row["trial.feasible"] for row in rows]
+    assert [trial.is_feasible for trial in result.trials] == [row["trial.feasible"] for row in rows]
     infeasible = next(row for row in history.trials if row.is_feasible is False)
     memory = infeasible.metrics["memory"]
     why = f"infeasible: memory is {memory:.6g} and must be at most 1.2"
@@ -168,7 +168,7 @@ def test_best_is_on_the_front_when_several_trials_share_the_best_first_value(tmp
 
     result = run_campaign(tmp_path, 30, train_coarsely, objectives=OBJECTIVES, constraints=CONSTRAINTS)
     status = history_of(result).status()
-    assert sum(trial.value == 1.0 for trial in result.trials()) > 1
+    assert sum(trial.value == 1.0 for trial in result.trials) > 1
     assert result.best == result.front[0]
     assert status.best_metrics["size"] == result.front[0].metrics["size"]
     assert f"size {result.front[0].metrics['size']:.6g}" in status.best_text
@@ -227,7 +227,7 @@ def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
     succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
     assert "metrics" not in json.loads(body_of(succeeded))
     assert history_of(result).status().goals is None
-    assert result.front == [result.best]
+    assert result.front == (result.best,)
 
 
 def test_reports_of_the_first_objective_are_shown_and_change_no_pick(result: Result, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_b
     result = tune(
         train, SPACE, evaluations=3, progress=False, settings=settings, objectives=OBJECTIVES, constraints=never
     )
-    assert result.front == []
+    assert result.front == ()
     assert result.hypervolume is None
     with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
         _ = result.best

@@ -66,11 +66,11 @@ def test_trials_are_a_list_and_a_data_frame_where_pandas_is_installed(
     inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tune_small(inline)
-    assert [trial.value for trial in result.trials()] == [row["value"] for row in result.rows()]
-    assert all(isinstance(trial, TrialResult) for trial in result.trials())
+    assert [trial.value for trial in result.trials] == [row["value"] for row in result.rows()]
+    assert all(isinstance(trial, TrialResult) for trial in result.trials)
     assert result.dataframe().to_dict("records") == result.rows()
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    assert len(result.trials()) == 12
+    assert len(result.trials) == 12
     with pytest.raises(ImportError, match=r"dataframe needs pandas.* or use rows\(\)"):
         result.dataframe()
 

@@ -90,13 +90,13 @@ def test_a_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_i
     before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path / "a"))
     settings = settings_of(tmp_path / "b", earlier=[str(before.folder)])
     result = tune(loss, SPACE, evaluations=10, direction="minimize", settings=settings)
-    first = result.trials()[0].parameters
-    assert first in [trial.parameters for trial in before.trials()]
+    first = result.trials[0].parameters
+    assert first in [trial.parameters for trial in before.trials]
     assert float(first["x"]) == pytest.approx(0.2, abs=0.1)
     shutil.rmtree(before.folder)
     continued = tune(loss, SPACE, evaluations=14, direction="minimize", settings=settings, resume=result.folder)
-    assert len(continued.trials()) == 14
-    assert continued.trials()[0].parameters == first
+    assert len(continued.trials) == 14
+    assert continued.trials[0].parameters == first
 
 
 def test_what_was_read_of_earlier_runs_is_kept_in_the_resolved_settings(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path
     goals = {"objectives": [{"metric": metric, "direction": "minimize"}]}
     there = settings_of(tmp_path, **(goals if metric == "loss" else {}))
     before = tune(only_loss(metric), SPACE, evaluations=16, direction="minimize", settings=there)
-    values = sorted(trial.value for trial in before.trials() if trial.value is not None)
+    values = sorted(trial.value for trial in before.trials if trial.value is not None)
     tree = campaign(earlier=[str(before.folder)], **goals, constraints=[{"metric": metric, "at_least": values[-1]}])
     (first,) = with_earlier(from_mapping(tree)).first or ()
     assert loss(float(str(first["x"])), str(first["kind"])) == pytest.approx(values[-1])

@@ -37,7 +37,8 @@ def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: floa
         deviate = np.random.default_rng(seed).standard_normal()
         return 100.0 + float((x - 0.4) ** 2 + 0.1 * n + noise * deviate) * (1 if direction == "minimize" else -1)
 
-    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "count": 2}}
+    workers = {"executor": "simulated", "count": 2}  # in virtual time a campaign is reproducible
+    settings = {"runs": str(tmp_path / "runs"), "workers": workers, "seed": 1}
     space: Space = {"x": Range(0.0, 1.0, step=step), "n": Choice((0, 1))}
     return tune(value, space, evaluations=40, direction=direction, progress=False, settings=settings)
 
@@ -74,12 +75,17 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
 def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     recommended = history_of(noisy_result).campaign.refresh.recommended
     assert recommended is not None
-    assert noisy_result.recommended == recommended.parameters
-    assert noisy_result.recommendation == recommended
+    best_trial = noisy_result.best
+    assert best_trial.parameters == recommended.parameters
+    assert (best_trial.value, best_trial.evaluations) == (recommended.value, recommended.evaluations)
+    assert (best_trial.estimate, best_trial.deviation) == (recommended.estimate, recommended.deviation)
+    assert best_trial.trial in {row.trial for row in history_of(noisy_result).trials if row.arm == recommended.arm}
+    assert str(recommended) in repr(noisy_result)
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == recommended.parameters
     best = history_of(noisy_result).campaign.best
     assert best is not None
+    assert (noisy_result.best_observed.trial, noisy_result.best_observed.value) == (best.trial, best.value)
     assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (
         best.arm != recommended.arm
     )
@@ -107,11 +113,20 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
     quadratic = run_quadratic(tmp_path, 0.0, "maximize")
     assert history_of(quadratic).campaign.refresh.recommended is None
-    assert quadratic.recommended == quadratic.best.parameters
-    assert (quadratic.recommendation.value, quadratic.recommendation.estimate) == (quadratic.best.value, None)
-    assert quadratic.recommendation.evaluations == 1
+    assert quadratic.best == quadratic.best_observed
+    assert (quadratic.best.estimate, quadratic.best.evaluations) == (None, 1)
     assert "recommended" not in dict(side_by_side([history_of(quadratic)]))
     assert "Recommended" not in page(history_of(quadratic), "smooth")
+
+
+def test_result_answers_to_its_older_spellings_with_a_warning(noisy_result: Result) -> None:
+    with pytest.deprecated_call(match=r"write best\.parameters"):
+        assert noisy_result.recommended == noisy_result.best.parameters
+    with pytest.deprecated_call(match="write best, which has"):
+        recommendation = noisy_result.recommendation
+    assert recommendation == history_of(noisy_result).campaign.refresh.recommended
+    with pytest.deprecated_call(match=r"write trials instead of trials\(\)"):
+        assert tuple(noisy_result.trials()) == noisy_result.trials
 
 
 def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
@@ -163,7 +178,7 @@ def test_reports_that_contradict_final_values_never_recommend_a_trial_of_the_wor
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}}
     space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
     result = tune(loss, space, evaluations=20, direction="minimize", seed=1, progress=False, settings=settings)
-    values = [trial.value for trial in result.trials() if trial.value is not None]
-    (recommended,) = (trial.value for trial in result.trials() if trial.parameters == result.recommended)
+    values = [trial.value for trial in result.trials if trial.value is not None]
+    (recommended,) = (trial.value for trial in result.trials if trial.parameters == result.best.parameters)
     assert recommended is not None
     assert recommended <= np.median(values)
