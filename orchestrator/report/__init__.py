@@ -1,7 +1,6 @@
-"""The report: one self-contained HTML page that shows what happened in a campaign.
+"""The report: one self-contained HTML page about a campaign.
 
-It shows what `orchestrator.history` folded from the log; what a terminal shows is in
-`orchestrator.display`.
+It shows the tables of `orchestrator.history`. Terminal output is in `orchestrator.display`.
 """
 
 from orchestrator.report.page import render, write_report

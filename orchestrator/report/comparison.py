@@ -1,5 +1,5 @@
-"""Best-so-far curves of several runs in one picture: an HTML file that needs no network, or an
-image file."""
+"""Draws the best values so far of several runs in one figure: an HTML file that needs no network,
+or an image file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ Steps = tuple[list[int], list[float]]
 
 
 def best_steps(history: History) -> Steps:
-    """Return the curve (place, best value): a corner at each improvement, then the end."""
+    """Return the curve as indices of results and best values: each improvement, then the end."""
     steps = history.trace.improvements
     if not steps:
         return [], []
@@ -26,43 +26,51 @@ def best_steps(history: History) -> Steps:
 
 
 def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
-    """Return the best values so far of the runs under their names, a picture for each direction."""
+    """Return a figure for each direction with the best values so far of the runs, by name."""
     figures = []
     for is_maximized, direction in ((True, "maximised"), (False, "minimised")):
-        curves = [(label(name), *best_steps(history)) for name, history in runs if history.is_maximized == is_maximized]
-        lines: list[Spec] = [
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,
-                "x": x,
-                "y": round_values(y),
-                "line": {"width": 2.5, "shape": "hv"},
-            }
-            for name, x, y in curves
-        ]
-        if lines:
-            caption = f"The best value among the first evaluations of each run, {direction}."
-            axes = axis(_EVALUATIONS, rangemode="tozero"), axis("best value")
-            figure_layout = layout(*axes, height=420, showlegend=True)
-            figures.append(
-                Figure(name=f"best-{direction}", title=_TITLE, caption=caption, traces=lines, layout=figure_layout)
-            )
+        alike = [(name, history) for name, history in runs if history.is_maximized == is_maximized]
+        if alike:
+            figures.append(_best_course(alike, direction))
     return figures
 
 
-def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
-    """Draw the curve of each run under its name into `path`: .html, or an image, which needs
-    matplotlib.
+def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
+    curves = [(label(name), *best_steps(history)) for name, history in runs]
+    lines: list[Spec] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": x,
+            "y": round_values(y),
+            "line": {"width": 2.5, "shape": "hv"},
+        }
+        for name, x, y in curves
+    ]
+    xaxis = axis(_EVALUATIONS, rangemode="tozero")
+    return Figure(
+        name=f"best-{direction}",
+        title=_TITLE,
+        caption=f"The best value among the first evaluations of each run, {direction}.",
+        traces=lines,
+        layout=layout(xaxis, axis("best value"), height=420, showlegend=True),
+    )
 
-    Raises UserError when the ending is another one, matplotlib is missing, or the runs have
-    different directions; OSError when the file cannot be written.
+
+def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
+    """Write a figure with the curve of each run to `path`, as .html or as an image.
+
+    Raises:
+        UserError: the suffix is unknown, matplotlib is not installed for an image, or the runs have
+            different directions.
+        OSError: the file cannot be written.
     """
     if len({history.is_maximized for _, history in runs}) > 1:
         directions = ", ".join(
             f"{name} {'maximize' if objective.is_maximized else 'minimize'}" for name, objective in runs
         )
-        raise UserError(f"a picture must be of runs with one direction, got {directions}")
+        raise UserError(f"--picture needs runs with the same direction, got {directions}")
     if path.suffix == ".html":
         files.write_text(path, _page(runs))
     elif path.suffix in IMAGES:
@@ -76,7 +84,7 @@ def _axis(runs: Sequence[tuple[str, History]]) -> str:
 
 
 def _page(runs: Sequence[tuple[str, History]]) -> str:
-    import plotly.graph_objects as go  # here, because it takes a second to load
+    import plotly.graph_objects as go  # takes a second
 
     curves = [(label(name), *best_steps(history)) for name, history in runs]
     lines = [go.Scatter(x=x, y=y, name=name, mode="lines", line={"shape": "hv"}) for name, x, y in curves]

@@ -1,14 +1,14 @@
-"""The parts of a picture on the page: plotly's JSON figure format, and the common style.
+"""Figures of the page in plotly's JSON format, and their common style.
 
-A colour is written as the name of a CSS variable (`--accent`): the page replaces it by the value of
-the light or the dark scheme. Plotly reads a subset of HTML in every text it draws, so each text
-from outside goes through `label`.
+A color is the name of a CSS variable (`--accent`). The page replaces it by the variable's value in
+the light or the dark scheme. Plotly interprets a subset of HTML in every text that it draws, so
+each text from outside passes through `label`.
 """
 
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,71 +16,86 @@ from numpy.typing import NDArray
 
 from orchestrator.wording import one_line, printable
 
-Spec = dict[str, Any]  # a part of a picture, as plotly reads it
+Spec = dict[str, Any]  # a part of a figure in plotly's format
 
-_FEWEST = 5  # values of which one can be a far outlier by Tukey's rule
-MANY_POINTS = 2000  # from this number on, points are drawn by WebGL if the browser has it: SVG takes seconds
+_FEWEST = 5  # Tukey's rule finds no far outlier among fewer values
+MANY_POINTS = 2000  # more points are drawn by WebGL if possible, because SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture: `traces` and `layout` are plotly's; `title` and `caption` are text of the page."""
+    """A figure. `traces` and `layout` are plotly's, `title` and `caption` are text of the page."""
 
-    name: str  # its id on the page
+    name: str  # the id on the page
     title: str
     caption: str  # how to read it
     traces: list[Spec]
     layout: Spec
     is_wide: bool = True
-    min_width: int = field(default=0)  # pixels; a wider picture scrolls sideways on a narrow screen
+    min_width: int = 0  # in pixels; the figure scrolls sideways on a narrower screen
 
     @property
     def spec(self) -> Spec:
-        """The whole picture in plotly's JSON format."""
+        """The complete figure in plotly's JSON format."""
         return {"data": self.traces, "layout": self.layout}
 
 
 def label(text: object, limit: int = 60) -> str:
-    """Return `text` as plotly will show it literally: escaped, on one line, at most `limit`
-    characters, control characters visible."""
+    """Escape `text` so that plotly shows it literally.
+
+    The result is one line of at most `limit` characters with visible control characters.
+    """
     return html.escape(one_line(printable(" ".join(str(text).split())), limit), quote=False)
 
 
+def sentences(*parts: tuple[object, str]) -> str:
+    """Join the sentences of a caption whose condition is true.
+
+    Args:
+        parts: pairs of a condition and a sentence.
+    """
+    return " ".join(sentence for is_shown, sentence in parts if is_shown)
+
+
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:
-    """Return hover text: one line for each parameter."""
+    """Return hover text with one line for each parameter."""
     return "<br>".join(f"{label(name)} = {label(short(value))}" for name, value in parameters)
 
 
 def short(value: object) -> object:
-    """Return numbers to six significant digits, everything else unchanged."""
+    """Return floats as text with six significant digits, and other values unchanged."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def round_values(values: Iterable[float], digits: int = 6) -> list[float | None]:
-    """Return `values` as short JSON numbers of `digits` digits; None if not finite."""
-    pairs = ((value, float(f"{value:.{digits}g}")) for value in values)  # the largest numbers become infinite
-    return [rounded if math.isfinite(rounded) else value if math.isfinite(value) else None for value, rounded in pairs]
+    """Round `values` to `digits` significant digits, for short JSON. None if not finite."""
+    return [_round(value, digits) if math.isfinite(value) else None for value in values]
+
+
+def _round(value: float, digits: int) -> float:
+    rounded = float(f"{value:.{digits}g}")
+    return rounded if math.isfinite(rounded) else value  # the largest floats would become infinite
 
 
 def axis(title: str, **options: object) -> Spec:
-    """Return an axis with a title (its unit in brackets); `options` are plotly's."""
+    """Return an axis. The title contains the unit in brackets; `options` are plotly's."""
     look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 
 
 def counting_axis(title: str, count: int) -> Spec:
-    """Return an axis for 1, 2, …, `count`: ticks at whole numbers only."""
+    """Return an axis for 1, 2, …, `count` with ticks at integers only."""
     return axis(title, range=[0.4, max(count, 8) + 0.6], **({"dtick": 1} if count <= 12 else {}))
 
 
 def layout(xaxis: Spec, yaxis: Spec, height: int = 320, **options: object) -> Spec:
-    """Return the layout every picture starts from."""
+    """Return the default layout with these axes; `options` are plotly's."""
     return {**look(height), "xaxis": xaxis, "yaxis": yaxis, **options}
 
 
 def look(height: int) -> Spec:
-    """Return colours, font and margins of a picture `height` pixels high."""
+    """Return colors, font and margins of a figure that is `height` pixels high."""
     return {
         "height": height,
         "paper_bgcolor": "--card",
@@ -96,31 +111,41 @@ def look(height: int) -> Spec:
 
 
 def quantiles(values: Sequence[float] | NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
-    """Return two quantiles of finite values; the largest floats of both signs may be among them."""
-    lower, upper = np.quantile(np.divide(values, 4.0), (low, high))  # no difference of quarters overflows
+    """Return two quantiles of finite values, which may include the largest floats of both signs."""
+    lower, upper = np.quantile(np.divide(values, 4.0), (low, high))  # divide by 4 so that differences cannot overflow
     return 4.0 * float(lower), 4.0 * float(upper)
 
 
 def visible_range(
     values: NDArray[np.float64], is_feasible: NDArray[np.bool_], is_maximized: bool
 ) -> tuple[float, float] | None:
-    """Return a range that shows the feasible values `values[is_feasible]` without far outliers on
-    the bad side, so that one diverged trial does not flatten the curve; None: all.
+    """Return a range of the value axis without far outliers on the bad side, so that one diverged
+    trial does not flatten the curve. None if the axis should show all values.
 
-    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range).
-    Infeasible values that are better than all feasible ones at most double the range. Outliers are
-    left out only when the range of all values is more than four times as wide. Fewer than five
-    feasible values tell no outlier: all values do then, and the feasible ones are shown.
+    A far outlier is beyond Tukey's outer fence, three times the interquartile range of the feasible
+    values. Infeasible values that are better than all feasible ones at most double the range.
+    Outliers are left out only if the range of all values is more than four times as wide. Fewer
+    than five feasible values are too few for a fence: then all values give the fence, and the
+    feasible ones are always shown.
+
+    Args:
+        values: all values (n,).
+        is_feasible: whether each value (n,) satisfies all constraints.
+        is_maximized: whether high values are good.
     """
     sign = 1.0 if is_maximized else -1.0
-    rewards, feasible = sign * values, sign * values[is_feasible]
+    rewards = sign * values
+    feasible = rewards[is_feasible]
     is_few = feasible.size < _FEWEST
     typical = rewards if is_few else feasible
-    worst, best, top = float(rewards.min()), float(rewards.max()), float(typical.max())
+    worst = float(rewards.min())
+    best = float(rewards.max())
     first, third = quantiles(typical, 0.25, 0.75)
     fence = 3 * (third - first)
     bottom = max(worst, first - fence)
-    bottom = min([bottom, *feasible.tolist()]) if is_few else bottom
+    if is_few:
+        bottom = min([bottom, *feasible.tolist()])
+    top = float(typical.max())
     top = min(best, top + (top - bottom))
     if best - worst <= 4 * (top - bottom) or fence == 0:
         return None
@@ -128,9 +153,11 @@ def visible_range(
 
 
 def axis_range(one_end: float, other_end: float) -> tuple[float, float] | None:
-    """Return the range of an axis with a margin beyond both ends, rounded to six digits; None where
-    a bound is not finite, which JSON cannot hold."""
+    """Return the range of an axis with a margin at both ends, rounded to six digits.
+
+    None if a bound is not finite, because JSON has no such number.
+    """
     margin = 0.05 * abs(other_end - one_end)
-    low, high = min(one_end, other_end) - margin, max(one_end, other_end) + margin
-    bounds = float(f"{low:.6g}"), float(f"{high:.6g}")
-    return bounds if all(map(math.isfinite, bounds)) else None
+    low = float(f"{min(one_end, other_end) - margin:.6g}")
+    high = float(f"{max(one_end, other_end) + margin:.6g}")
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None

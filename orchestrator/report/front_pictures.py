@@ -1,4 +1,4 @@
-"""Pictures of several objectives and of constraints: the front, its hypervolume, the share of
+"""Figures of several objectives and of constraints: the front, its hypervolume, and the share of
 feasible results."""
 
 from itertools import combinations
@@ -9,22 +9,33 @@ from orchestrator.campaign.front import Front
 from orchestrator.campaign.hypervolume import hypervolume
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
-from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, round_values
+from orchestrator.report.figure import (
+    MANY_POINTS,
+    Figure,
+    Spec,
+    axis,
+    label,
+    layout,
+    parameters_label,
+    round_values,
+    sentences,
+)
 from orchestrator.report.progress import INFEASIBLE, step_figure
 from orchestrator.wording import plural
 
-_MOST_PAIRS = 3  # pictures of the front
-_MOST_VOLUMES = 200  # hypervolumes that are computed for a picture
+_MOST_PAIRS = 3  # figures of the front
+_MOST_VOLUMES = 200  # hypervolumes in a figure
 
 
 def fronts(history: History) -> list[Figure]:
-    """Return the results in the plane of each pair of objectives; none with one objective."""
+    """Return a figure of the results for each pair of objectives; none with a single objective."""
     pairs = list(combinations(range(len(history.goals.objectives)), 2))[:_MOST_PAIRS]
     return [_front(history, pair) for pair in pairs if history.succeeded]
 
 
 def _front(history: History, pair: tuple[int, int]) -> Figure:
-    goals, members = history.goals, {member.trial for member in history.campaign.front.members}
+    goals = history.goals
+    members = {member.trial for member in history.campaign.front.members}
     rows = history.succeeded[-MANY_POINTS:]
     dominated = [row for row in rows if row.trial not in members]
     inside = [row for row in dominated if row.is_feasible is not False]
@@ -37,10 +48,14 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
     if len(goals.objectives) == 2:
         traces[-1] |= {"mode": "lines+markers", "line": {"color": "--accent", "width": 1.5, "dash": "dot"}}
     first, second = (goals.objectives[number] for number in pair)
-    caption = f"{plural(len(members), 'result')} that no other result dominates"
-    caption += " and that satisfy all constraints." if goals.constraints else "."
-    if len(history.succeeded) > len(rows):
-        caption += f" Of the others, the newest {len(rows):,} are drawn."
+    feasible = " and that satisfy all constraints" if goals.constraints else ""
+    caption = sentences(
+        (True, f"{plural(len(members), 'result')} that no other result dominates{feasible}."),
+        (
+            len(history.succeeded) > len(rows),
+            f"Only the newest {len(rows):,} of the other results are drawn.",
+        ),
+    )
     return Figure(
         name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
         title=f"Front: {first.metric} and {second.metric}",
@@ -69,29 +84,37 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
 
 
 def hypervolume_course(history: History) -> Figure | None:
-    """Return the hypervolume of the front after each evaluation; None with one objective."""
-    goals, last = history.goals, history.campaign.front
+    """Return the hypervolume of the front after each evaluation; None with a single objective."""
+    goals = history.goals
+    last = history.campaign.front
     if len(goals.objectives) < 2 or not last.members:
         return None
-    front, changes = Front(), list[tuple[int, Front]]()
-    for place, row in enumerate(history.succeeded):
-        before = front.members
-        front = front.after(goals, row.trial, (row.value or 0.0, row.metrics), {})
-        if front.members is not before and front.members != before:
-            changes.append((place, front))
-    numbers = np.unique(np.linspace(0, len(changes) - 1, _MOST_VOLUMES).astype(int))
-    reference, volumes = last.reference(goals), np.zeros(len(history.succeeded))
-    for number in numbers.tolist():
-        place, front = changes[number]
-        volumes[place:] = hypervolume([member.rewards for member in front.members], reference)
+    changes = _front_changes(history)
+    shown = np.unique(np.linspace(0, len(changes) - 1, _MOST_VOLUMES).astype(int))
+    reference = last.reference(goals)
+    volumes = np.zeros(len(history.succeeded))
+    for first, front in (changes[change] for change in shown.tolist()):
+        volumes[first:] = hypervolume([member.rewards for member in front.members], reference)
     pairs = zip(goals.objectives, reference, strict=True)
     measured = ", ".join(f"{objective.metric} {objective.sign * reward:.4g}" for objective, reward in pairs)
     caption = f"The volume between the front and the reference point: {measured}."
     return step_figure("hypervolume", "Hypervolume", caption, volumes, axis("hypervolume", rangemode="tozero"))
 
 
+def _front_changes(history: History) -> list[tuple[int, Front]]:
+    """Return each change of the front: the index of its result, and the new front."""
+    front = Front()
+    changes = []
+    for index, row in enumerate(history.succeeded):
+        before = front.members
+        front = front.after(history.goals, row.trial, (row.value or 0.0, row.metrics), {})
+        if front.members is not before and front.members != before:
+            changes.append((index, front))
+    return changes
+
+
 def feasible_share(history: History) -> Figure | None:
-    """Return the share of results so far that satisfy every constraint; None without any."""
+    """Return the share of results so far that satisfy all constraints; None without constraints."""
     if not history.goals.constraints or not history.succeeded:
         return None
     feasible = [row.is_feasible is not False for row in history.succeeded]

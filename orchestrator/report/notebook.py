@@ -1,4 +1,4 @@
-"""Pictures of the report as Plotly figures, for notebooks and scripts."""
+"""Figures of the report as Plotly figures, for notebooks and scripts."""
 
 import functools
 import re
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 def course_plot(history: History) -> "plotly.graph_objects.Figure":
-    """Draw all values and the best one so far. Raises RunError when no trial has succeeded."""
+    """Draw all values and the best value so far. Raises RunError if no trial has succeeded."""
     return _plotly_figure(history, best_so_far(history), "a trial that has succeeded")
 
 
 def parallel_plot(history: History) -> "plotly.graph_objects.Figure":
-    """Draw parallel coordinates of the parameters. Raises RunError when no trial has succeeded."""
+    """Draw parallel coordinates of the parameters. Raises RunError if no trial has succeeded."""
     return _plotly_figure(history, parallel_coordinates(history), "a trial that has succeeded")
 
 
 def importance_plot(history: History) -> "plotly.graph_objects.Figure":
-    """Draw each parameter's importance. Raises RunError when there are too few results."""
+    """Draw the importance of each parameter. Raises RunError if there are too few results."""
     surrogate = fit_surrogate(history)
     if surrogate is None:
         return _plotly_figure(history, None, "16 results that differ, of parameters that vary")
     shares = surrogate.importance()
-    order = sorted(range(len(shares)), key=lambda place: -float(shares[place]))
+    order = sorted(range(len(shares)), key=lambda index: -float(shares[index]))
     return _plotly_figure(history, importance(surrogate, shares, order), "")
 
 
 def _plotly_figure(history: History, figure: Figure | None, requirement: str) -> "plotly.graph_objects.Figure":
-    """Convert a picture of the report, its colours those of the light scheme."""
+    """Convert a figure of the report, with the colors of the light scheme."""
     if figure is None:
-        raise RunError(f"this picture of {history.created.name} needs {requirement}; there is none yet")
+        raise RunError(f"this figure of {history.created.name} needs {requirement}; there is none yet")
     import plotly.graph_objects  # it takes a quarter of a second
 
     title = {"title": {"text": figure.title}}
@@ -49,7 +49,7 @@ def _plotly_figure(history: History, figure: Figure | None, requirement: str) ->
 
 
 def _with_colours(part: object) -> object:
-    """Replace the CSS variables among the values by colours."""
+    """Replace CSS variables in the values by colors."""
     if isinstance(part, dict):
         return {key: _with_colours(value) for key, value in part.items()}
     if isinstance(part, list):
@@ -59,7 +59,7 @@ def _with_colours(part: object) -> object:
 
 @functools.cache
 def _colours() -> dict[str, str]:
-    """Read the colours of the light scheme, the first block of the report's style, by variable."""
+    """Return variable → color of the light scheme, the first block of the report's style."""
     style = (files("orchestrator.report") / "report.css").read_text(encoding="utf-8")
     light = style[style.index(":root") : style.index("}")]
     return {name: colour.strip() for name, colour in re.findall(r"(--[\w-]+): ([^;]+);", light)}

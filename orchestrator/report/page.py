@@ -1,9 +1,9 @@
-"""The report page: one HTML file without other files, which sends no request.
+"""The report: one HTML file that needs no other file and sends no request.
 
-Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in
-the page's text, by `figure.label` in pictures, by base64 inside scripts (`pack`), and the table is
-built from text nodes. In addition, a content security policy allows only the page's own script and
-no requests. Characters that change the direction of writing, or have no width, are shown as
+All texts from outside (messages, parameters, names, settings) are escaped: by Jinja2 in the page's
+text, by `figure.label` in figures, and by base64 in scripts (`pack`). The script builds the table
+from text nodes. In addition, a content security policy allows only the page's own script and no
+requests. Characters without width, and those that change the direction of writing, are shown as
 escapes.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
@@ -30,6 +31,7 @@ from orchestrator.report.figure import Spec
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import (
     as_yaml,
+    best_origin,
     best_parameters,
     model_facts,
     recommended_parameters,
@@ -39,19 +41,19 @@ from orchestrator.report.summary import (
 from orchestrator.report.timeline import CampaignClock
 from orchestrator.wording import duration, moment, printable
 
-_MOST_LISTED = 10_000  # trials in the table: more make the file and the page slow
+_MOST_LISTED = 10_000  # trials in the table; more would slow down the page
 
 
 def write_report(history: History, path: Path, title: str) -> None:
-    """Write the report to `path`, readable by its owner only.
+    """Write the report to `path`, readable only by its owner.
 
-    Raises OSError when it cannot be written; a report that was there stays as it was.
+    Raises OSError if it cannot be written; an existing report is then unchanged.
     """
     files.write_text(path, render(history, title))
 
 
 def render(history: History, title: str) -> str:
-    """Return the whole page as HTML. The same history gives the same page."""
+    """Return the page as HTML. The same history gives the same page."""
     environment = Environment(
         loader=PackageLoader("orchestrator.report", "."),
         autoescape=True,
@@ -67,6 +69,7 @@ def render(history: History, title: str) -> str:
         state=history.state,
         cards=summary_cards(history),
         best=best_parameters(history),
+        best_origin=best_origin(history),
         recommended=recommended_parameters(history),
         has_results=bool(history.succeeded),
         missing=history.campaign.missing_best,
@@ -92,10 +95,10 @@ def resource(name: str) -> str:
 
 
 def pack(value: object) -> str:
-    """Return `value` as strict JSON, gzipped, in base64: a third of the size, and without
-    characters that have a meaning in HTML.
+    """Return `value` as gzipped JSON in base64, which has a third of the size and no special
+    characters of HTML.
 
-    Raises ValueError on NaN and infinities, which JSON does not have.
+    Raises ValueError for NaN and infinities, which are no numbers of JSON.
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
@@ -103,7 +106,7 @@ def pack(value: object) -> str:
 
 @cache
 def _pack_plotly() -> str:
-    """Return plotly.js for the page: 2 MB instead of 4.8."""
+    """Return plotly.js, compressed from 4.8 MB to 2 MB."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
@@ -123,9 +126,10 @@ def _session_rows(history: History) -> list[dict[str, str]]:
 
 
 def _note_rows(history: History) -> list[dict[str, str]]:
-    """Return the notes: the file's note first, then the others in the order written."""
-    first = [{"time": "", "about": "campaign", "tags": "", "text": history.settings.note}] * bool(history.settings.note)
-    return first + [
+    """Return the note of the campaign file, then the others in the order of writing."""
+    note_of_file = history.settings.note
+    first = [{"time": "", "about": "campaign", "tags": "", "text": note_of_file}]
+    return first * bool(note_of_file) + [
         {
             "time": moment(note.time),
             "about": "campaign" if note.trial is None else f"trial {note.trial}",
@@ -138,47 +142,66 @@ def _note_rows(history: History) -> list[dict[str, str]]:
 
 def trial_table(history: History) -> Spec:
     """Return the table of trials for the page's script: `columns` (name, kind) and `rows`."""
-    clock = CampaignClock.of(history)
-    rows = rows_to_list(history)
-    names, metrics = parameter_names(rows), history.goals.further_metrics
-    before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
-    remarks = [remark(history, row) for row in rows]
-    workers = history.settings.workers
-    shares = [workers.share_of(row.parameters) for row in rows]
-    least = {"machines": 1, "GPUs": 0}
-    amounts_of: dict[str, list[float]] = {
-        "machines": [share.machines for share in shares],
-        "GPUs": [share.machines * share.gpus for share in shares],
-    }
-    amounts = {name: numbers for name, numbers in amounts_of.items() if any(number > least[name] for number in numbers)}
-    after = [*amounts, "batch", "attempts", "started (s)", "seconds"]
-    columns = [
-        *({"name": printable(name), "kind": kind} for name, kind in before),
-        *({"name": printable(name), "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
-        *({"name": name, "kind": "number"} for name in after),
-        {"name": "worker", "kind": "text"},
-        *([{"name": "remark", "kind": "text"}] if any(remarks) else []),
-        {"name": "error", "kind": "message"},
-    ]
-    times = clock([math.nan if row.started is None else row.started for row in rows]).round(3).tolist()
+    columns = _columns(history, rows_to_list(history))
     return {
-        "columns": columns,
-        "rows": [
-            _table_row(
-                row,
-                names,
-                metrics,
-                amounts=[numbers[place] for numbers in amounts.values()],
-                started=time,
-                remarks=[text] if any(remarks) else [],
-            )
-            for place, (row, time, text) in enumerate(zip(rows, times, remarks, strict=True))
-        ],
+        "columns": [{"name": column.name, "kind": column.kind} for column in columns],
+        "rows": [list(map(_cell, row)) for row in zip(*(c.cells for c in columns), strict=True)],
     }
+
+
+class _Column(NamedTuple):
+    """A column of the table of trials."""
+
+    name: str
+    kind: str  # number, text, status or message
+    cells: Sequence[object]
+
+
+def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
+    starts = [math.nan if row.started is None else row.started for row in rows]
+    remarks = [remark(history, row) for row in rows]
+    return [
+        _Column("trial", "number", [row.trial for row in rows]),
+        _Column("status", "status", [row.status for row in rows]),
+        _Column("value", "number", [row.value for row in rows]),
+        *(
+            _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
+            for name in history.goals.further_metrics
+        ),
+        *(_parameter_column(rows, name) for name in parameter_names(rows)),
+        *_amount_columns(history, rows),
+        _Column("batch", "number", [row.batch for row in rows]),
+        _Column("attempts", "number", [row.attempts for row in rows]),
+        _Column("started (s)", "number", CampaignClock.of(history)(starts).round(3).tolist()),
+        _Column("seconds", "number", [row.seconds for row in rows]),
+        _Column("worker", "text", [row.worker for row in rows]),
+        *([_Column("remark", "text", remarks)] if any(remarks) else []),
+        _Column("error", "message", [row.error for row in rows]),
+    ]
+
+
+def _parameter_column(rows: list[TrialRow], name: str) -> _Column:
+    cells = [row.parameters.get(name) for row in rows]
+    is_number = all(cell is None or isinstance(cell, int | float) for cell in cells)
+    return _Column(printable(name), "number" if is_number else "text", cells)
+
+
+def _amount_columns(history: History, rows: list[TrialRow]) -> list[_Column]:
+    """Return the machines and GPUs of each trial, if some trial takes more than one machine or any
+    GPU."""
+    shares = [history.settings.workers.share_of(row.parameters) for row in rows]
+    machines = [share.machines for share in shares]
+    gpus = [share.machines * share.gpus for share in shares]
+    columns = []
+    if max(machines, default=1) > 1:
+        columns.append(_Column("machines", "number", machines))
+    if max(gpus, default=0) > 0:
+        columns.append(_Column("GPUs", "number", gpus))
+    return columns
 
 
 def rows_to_list(history: History) -> list[TrialRow]:
-    """Return the trials of the table: all if they are few, else the best and the newest."""
+    """Return the trials of the table: all of them, or the best and the newest if there are many."""
     if len(history.trials) <= _MOST_LISTED:
         return history.trials
     best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
@@ -186,30 +209,8 @@ def rows_to_list(history: History) -> list[TrialRow]:
     return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
 
 
-def _is_numeric(rows: list[TrialRow], name: str) -> bool:
-    values = (row.parameters.get(name) for row in rows)
-    return all(value is None or isinstance(value, int | float) for value in values)
-
-
-def _table_row(
-    row: TrialRow,
-    names: list[str],
-    metrics: Sequence[str],
-    amounts: Sequence[float],
-    started: float,
-    remarks: list[str],
-) -> list[object]:
-    """Return a trial's cells. `amounts`: what it takes; `started`: seconds in session, or NaN;
-    `remarks`: its remark, none where the table has no such column."""
-    parameters = [row.parameters.get(name) for name in names]
-    values = [row.metrics.get(name) for name in metrics]
-    after = [row.batch, row.attempts, started, row.seconds]
-    cells = [row.trial, row.status, row.value, *values, *parameters, *amounts, *after]
-    return [_cell(value) for value in [*cells, row.worker, *remarks, row.error]]
-
-
 def _cell(value: object) -> object:
-    """Return numbers to six significant digits, lists and mappings as JSON text."""
+    """Return floats with six significant digits, and lists and mappings as JSON text."""
     if isinstance(value, float):
         return strict_json(float(f"{value:.6g}"))
     if isinstance(value, Mapping | list | tuple | bool):

@@ -1,4 +1,4 @@
-"""The pictures of a campaign, in the order in which the report and the live page show them."""
+"""The figures of a campaign, in the order of the report and of the live page."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,17 +12,30 @@ from orchestrator.report.progress import batch_sizes, best_so_far, cumulative_re
 from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import gantt, utilization
 
+_COURSES = (
+    best_so_far,
+    hypervolume_course,
+    feasible_share,
+    simple_regret,
+    cumulative_regret,
+    learning_curves,
+)
+_OVERVIEWS = (parallel_coordinates, gantt, utilization)
+
 
 def figures(history: History) -> list[Figure]:
-    """Return the pictures of the results with contents for this campaign, in the page's order."""
-    first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
-    last = (parallel_coordinates, gantt, utilization)
-    model = landscape(fit_surrogate(history), history.is_maximized)
-    return [*fronts(history), *_draw(first, history), *metric_curves(history), *model, *_draw(last, history)]
+    """Return the figures of the results that this campaign has data for, in the page's order."""
+    return [
+        *fronts(history),
+        *_draw(_COURSES, history),
+        *metric_curves(history),
+        *landscape(fit_surrogate(history), history.is_maximized),
+        *_draw(_OVERVIEWS, history),
+    ]
 
 
 def internal_figures(history: History) -> list[Figure]:
-    """Return the pictures of the algorithm itself: batches or refits, and its dictionary."""
+    """Return the figures of the algorithm: batches or refits, and the dictionary."""
     return _draw((batch_sizes, dictionary_sizes), history)
 
 

@@ -1,9 +1,9 @@
-"""Pictures of the progress of a campaign by evaluation and by batch.
+"""Figures of a campaign's progress by evaluation and by batch.
 
-Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the
-t-th evaluation, simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤
-t of |f* − f(aₛ)|. With constraints only evaluations that satisfy them count, and f* is still the
-optimum without them.
+Regret has its usual definitions. Let f* be the optimum and f(aₜ) the noise-free value of evaluation
+t. Simple regret is the minimum of |f* − f(aₛ)| over s ≤ t, and cumulative regret is its sum over
+s ≤ t. With constraints, only feasible evaluations count, and f* is still the optimum without
+constraints.
 """
 
 import numpy as np
@@ -22,36 +22,41 @@ from orchestrator.report.figure import (
     layout,
     parameters_label,
     round_values,
+    sentences,
     short,
     visible_range,
 )
 from orchestrator.wording import plural
 
-INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # the mark of a result that breaks a constraint
-_FEW_POINTS = 60  # up to here every step gets a marker
+INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
+_FEW_POINTS = 60  # with at most so many steps, each gets a bar
+_ON_CONSTRAINTS = "Only results that satisfy all constraints count; the optimum is the one without constraints."
 
 
 def best_so_far(history: History) -> Figure | None:
-    """Return every value in the order of finishing, and the best so far; thinned if too many."""
+    """Return the values in the order of arrival and the best so far; many are thinned out."""
     points = list(history.trace.points())
     if not points:
         return None
     visible = visible_values(history)
+    feasible = [point for point in points if point.item.is_feasible is not False]
     infeasible = [point for point in points if point.item.is_feasible is False]
-    caption = best_caption(history, visible)
-    if history.trace.width > 1:
-        caption += f" Of every {history.trace.width:,} neighbours the best and the worst are drawn."
-    better = "higher" if history.is_maximized else "lower"
-    yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)") | (
-        {} if visible is None else {"range": list(visible)}
+    width = history.trace.width
+    caption = sentences(
+        (True, best_caption(history, visible)),
+        (width > 1, f"Of every {width:,} consecutive results, the best and the worst are drawn."),
     )
+    better = "higher" if history.is_maximized else "lower"
+    yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)")
+    if visible is not None:
+        yaxis["range"] = list(visible)
     xaxis = counting_axis("evaluations, in the order they finished", history.trace.count)
     return Figure(
         name="best",
         title="Best so far",
         caption=caption,
         traces=[
-            _points([point for point in points if point.item.is_feasible is not False], "evaluations", len(points)),
+            _points(feasible, "evaluations", len(points)),
             *([_points(infeasible, "infeasible", len(points)) | {"marker": INFEASIBLE}] if infeasible else []),
             *([_best_line(history, visible)] if history.trace.improvements else []),
         ],
@@ -60,36 +65,50 @@ def best_so_far(history: History) -> Figure | None:
 
 
 def best_caption(history: History, visible: tuple[float, float] | None) -> str:
-    """Return what points, crosses and the line of the best value so far are; `visible`: the range
-    of values that is shown at first, from `visible_values`."""
+    """Explain points, crosses and the line of the best value so far.
+
+    `visible` is the initial range of the value axis, from `visible_values`.
+    """
     rows = [point.item for point in history.trace.points()]
     low, high = visible or (-np.inf, np.inf)
     hidden = sum(not low <= (row.value or 0.0) <= high for row in rows)
-    caption = "Each point is one finished evaluation; the line is the best value so far."
-    if any(row.is_feasible is False for row in rows):
-        caption = "Each point is one finished evaluation, a cross one that breaks a constraint; " + (
-            "the line is the best value so far of those that satisfy all constraints."
-            if history.trace.improvements
-            else "there is no line of the best value so far, because none satisfies all constraints."
-        )
-    if history.campaign.totals.stopped:
-        caption += f" Without the {plural(history.campaign.totals.stopped, 'trial')} that stopped early or paused."
-    if hidden:
-        caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
-    return caption
+    has_crosses = any(row.is_feasible is False for row in rows)
+    has_line = bool(history.trace.improvements)
+    stopped = history.campaign.totals.stopped
+    crosses = "Each point is one finished evaluation, a cross one that breaks a constraint;"
+    return sentences(
+        (
+            not has_crosses,
+            "Each point is one finished evaluation; the line is the best value so far.",
+        ),
+        (
+            has_crosses and has_line,
+            f"{crosses} the line is the best value so far of those that satisfy all constraints.",
+        ),
+        (
+            has_crosses and not has_line,
+            f"{crosses} there is no line of the best value so far, because none satisfies all constraints.",
+        ),
+        (stopped, f"Without the {plural(stopped, 'trial')} that stopped early or paused."),
+        (
+            hidden,
+            f"{hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all.",
+        ),
+    )
 
 
 def visible_values(history: History) -> tuple[float, float] | None:
-    """Return the range of the values of the trace that is shown at first (`visible_range`)."""
+    """Return the initial range of the value axis, by `visible_range`; None: all values."""
     rows = [point.item for point in history.trace.points()]
     if not rows:
         return None
     values = np.array([row.value for row in rows], dtype=float)
-    return visible_range(values, np.array([row.is_feasible is not False for row in rows]), history.is_maximized)
+    is_feasible = np.array([row.is_feasible is not False for row in rows])
+    return visible_range(values, is_feasible, history.is_maximized)
 
 
 def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
-    """Return the marks of `points`; `count`: how many the picture has in all."""
+    """Return the markers of `points`; `count` is the number of all points in the figure."""
     few = count <= _FEW_POINTS * 5
     rows = [point.item for point in points]
     return {
@@ -105,9 +124,9 @@ def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
 
 
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
-    """Return a step at every improvement, then a line to the last evaluation."""
-    steps = history.trace.improvements
+    """Return a line with a step at each improvement, up to the last evaluation."""
     low, high = visible or (-np.inf, np.inf)
+    steps = history.trace.improvements
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
     return {
         "type": "scatter",
@@ -123,8 +142,10 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
-    """Return |f* − f(aₜ)| (n,), in the order of finishing, where the noise-free value is known; ∞
-    where it breaks a constraint. Empty when no gap is finite."""
+    """Return |f* − f(aₜ)| (n,) in the order of arrival, for results with a known noise-free value.
+
+    ∞ for an infeasible result. Empty if no gap is finite.
+    """
     optimum = history.created.optimum
     if optimum is None:
         return np.empty(0)
@@ -135,16 +156,19 @@ def regret_gaps(history: History) -> NDArray[np.float64]:
 
 
 def simple_regret(history: History) -> Figure | None:
-    """Return the smallest gap to the optimum so far, on a log scale."""
+    """Return the smallest gap to the optimum so far, on a logarithmic scale."""
     gaps = regret_gaps(history)
     if not gaps.size:
         return None
     regret = np.minimum.accumulate(gaps)
-    caption = (
-        f"Distance of the best evaluated candidate from the optimum, without noise.{_note_on_constraints(history)}"
+    caption = sentences(
+        (True, "Distance of the best evaluated candidate from the optimum, without noise."),
+        (history.goals.constraints, _ON_CONSTRAINTS),
+        (
+            regret[-1] == 0,
+            f"The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}.",
+        ),
     )
-    if regret[-1] == 0:
-        caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
     positive = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
     yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(positive) > 2 else "D2")
     return step_figure("simple-regret", "Simple regret", caption, positive, yaxis)
@@ -155,18 +179,17 @@ def cumulative_regret(history: History) -> Figure | None:
     gaps = regret_gaps(history)
     if not gaps.size:
         return None
-    caption = "Sum of the distances from the optimum over all evaluations; flat where evaluations are near it."
-    caption += _note_on_constraints(history)
+    caption = sentences(
+        (
+            True,
+            "Sum of the distances from the optimum over all evaluations; it is flat if evaluations are near "
+            "the optimum.",
+        ),
+        (history.goals.constraints, _ON_CONSTRAINTS),
+    )
     regret = np.cumsum(np.where(np.isfinite(gaps), gaps, 0.0))
     yaxis = axis("cumulative regret", rangemode="tozero")
     return step_figure("cumulative-regret", "Cumulative regret", caption, regret, yaxis)
-
-
-def _note_on_constraints(history: History) -> str:
-    """Return which evaluations a picture of regret counts, where there are constraints."""
-    if not history.goals.constraints:
-        return ""
-    return " Only results that satisfy all constraints count; the optimum is the one without constraints."
 
 
 def _decades(values: NDArray[np.float64]) -> float:
@@ -176,12 +199,12 @@ def _decades(values: NDArray[np.float64]) -> float:
 
 def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
     """Return a step line of `values` (n,), one for each evaluation."""
-    places = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
+    shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",
         "mode": "lines" if len(values) > 1 else "markers",
-        "x": (places + 1).tolist(),
-        "y": round_values(values[places]),
+        "x": (shown + 1).tolist(),
+        "y": round_values(values[shown]),
         "hovertemplate": "after %{x} evaluations: <b>%{y}</b><extra></extra>",
         "line": {"color": "--accent", "width": 2, "shape": "hv"},
         "marker": {"color": "--accent"},
@@ -191,7 +214,7 @@ def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64]
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """Return trials per batch and why each ended; `refresh_sizes` in asynchronous mode."""
+    """Return the number of trials in each batch, or `refresh_sizes` in asynchronous mode."""
     if history.is_asynchronous:
         return refresh_sizes(history)
     batches = history.batches
@@ -217,13 +240,13 @@ def refresh_sizes(history: History) -> Figure | None:
 
 
 def dictionary_sizes(history: History) -> Figure | None:
-    """Return the dictionary's size after each refresh; None for strategies without one."""
+    """Return the size of the dictionary after each refresh; None without a dictionary."""
     refreshes = history.refreshes
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():
         return None
     caption = (
-        "Evaluated candidates, and steps of trainings where these report, that represent all of them in the model. "
+        "Evaluated candidates, and steps of trainings, that represent all results in the model. "
         f"{plural(len(refreshes), 'refit')}, {sizes[-1]} at the end."
     )
     texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
@@ -234,8 +257,16 @@ def dictionary_sizes(history: History) -> Figure | None:
 def _columns(
     titles: tuple[str, str, str], sizes: NDArray[np.generic], texts: list[str], *, counted: str, unit: str, title: str
 ) -> Figure:
-    """Return bars while they can be told apart, else a filled step line, which is fast for 10⁴ of
-    them. `titles`: name, title and caption; `title`: that of the vertical axis."""
+    """Return bars, or a filled step line if there are many.
+
+    Args:
+        titles: name, title and caption of the figure.
+        sizes: the height of each bar (n,).
+        texts: the hover text of each bar.
+        counted: the noun for a bar.
+        unit: the unit of `sizes`.
+        title: the title of the vertical axis.
+    """
     hover = f"{counted} %{{x}}: <b>%{{y}} {unit}</b><br>%{{text}}<extra></extra>"
     trace: Spec = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:

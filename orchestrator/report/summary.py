@@ -1,5 +1,4 @@
-"""The summary of a campaign: the words and numbers at the head of its report and of its live
-page."""
+"""The summary of a campaign at the head of its report and of its live page."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from orchestrator.wording import duration, plural
 
 @dataclass(frozen=True)
 class Card:
-    """A number of the summary: name, value and remark."""
+    """A number of the summary."""
 
     name: str
     value: str
@@ -40,45 +39,77 @@ def subtitle(history: History) -> str:
 
 def summary_cards(history: History) -> list[Card]:
     """Return the numbers at the head of the page."""
-    best, batches, now = history.best_known, history.batches, history.status()
-    retried = sum(1 for attempt in history.attempts if attempt.failure) - now.failed
-    open_trials = now.chosen - now.done
-    steps = f", {now.steps:,} of {now.step_budget:,} steps" if now.step_budget is not None else ""
-    budget = f", budget {now.evaluations:,}" if now.is_counted else ""
-    waiting = f", {open_trials:,} open" if open_trials else ""
-    mean_size = f"mean size {now.chosen / len(batches):.3g}" if batches else ""
-    idle = idle_text(now.idle_seconds)
-    refits = len(history.refreshes)
-    per_refit = f"one for each {now.done / refits:.2g} evaluations on average" if refits else ""
-    first = history.goals.objectives[0]
-    direction = str(first) if len(history.goals.objectives) > 1 else str(first).rpartition(" ")[2]
-    origin = f"{direction}, {best.origin}" if best is not None and best.trial is None else direction
     return [
-        Card("Best value", "none" if best is None else str(short(best.value)), origin),
+        _best_card(history),
         *goal_cards(history),
-        Card(
-            "Evaluations done",
-            f"{now.done:,}",
-            f"{now.outcomes}{waiting}{budget}{steps}",
-        ),
-        Card("Failed", f"{now.failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
-        Card("Refits", f"{refits:,}", per_refit)
-        if history.is_asynchronous
-        else Card("Batches", f"{len(batches):,}", mean_size),
-        Card(
-            "Elapsed",
-            duration(now.elapsed_seconds),
-            f"{plural(len(history.sessions), 'session')}, evaluations alone {duration(now.least_seconds)}",
-        ),
+        _done_card(history),
+        _failed_card(history),
+        _learning_card(history),
+        _elapsed_card(history),
         *gain_cards(history),
         *existing_cards(history),
-        Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}"),
+        _utilization_card(history),
     ]
 
 
+def _best_card(history: History) -> Card:
+    best = history.best_known
+    objectives = history.goals.objectives
+    first = str(objectives[0])
+    direction = first if len(objectives) > 1 else first.rpartition(" ")[2]
+    if best is None:
+        return Card("Best value", "none", direction)
+    origin = f", {best.origin}" if best.trial is None else ""
+    return Card("Best value", str(short(best.value)), f"{direction}{origin}")
+
+
+def _done_card(history: History) -> Card:
+    now = history.status()
+    open_trials = now.chosen - now.done
+    parts = (
+        (True, now.outcomes),
+        (open_trials, f"{open_trials:,} open"),
+        (now.is_counted, f"budget {now.evaluations:,}"),
+        (now.step_budget, f"{now.steps:,} of {now.step_budget or 0:,} steps"),
+    )
+    remark = ", ".join(text for is_shown, text in parts if is_shown)
+    return Card("Evaluations done", f"{now.done:,}", remark)
+
+
+def _failed_card(history: History) -> Card:
+    failed = history.status().failed
+    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
+    remark = f"{retried:,} more attempts failed and ran again" if retried > 0 else ""
+    return Card("Failed", f"{failed:,}", remark)
+
+
+def _learning_card(history: History) -> Card:
+    """Return the number of refits, or of batches in batch mode."""
+    now = history.status()
+    if history.is_asynchronous:
+        refits = len(history.refreshes)
+        share = f"one for each {now.done / refits:.2g} evaluations on average" if refits else ""
+        return Card("Refits", f"{refits:,}", share)
+    batches = len(history.batches)
+    return Card("Batches", f"{batches:,}", f"mean size {now.chosen / batches:.3g}" if batches else "")
+
+
+def _elapsed_card(history: History) -> Card:
+    now = history.status()
+    sessions = plural(len(history.sessions), "session")
+    remark = f"{sessions}, evaluations alone {duration(now.least_seconds)}"
+    return Card("Elapsed", duration(now.elapsed_seconds), remark)
+
+
+def _utilization_card(history: History) -> Card:
+    now = history.status()
+    idle = idle_text(now.idle_seconds)
+    return Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}")
+
+
 def model_facts(history: History) -> list[tuple[str, str]]:
-    """Return the record of the fitted model in words; empty for strategies that fit none."""
-    record = next((fitted for refresh in reversed(history.refreshes) if (fitted := _fit_of(refresh))), None)
+    """Return facts about the fitted model; empty for strategies that do not fit one."""
+    record = next(filter(None, map(_fit_of, reversed(history.refreshes))), None)
     if record is None:
         return []
     names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
@@ -98,13 +129,13 @@ def model_facts(history: History) -> list[tuple[str, str]]:
 
 
 def _fit_of(refresh: ModelRefreshed) -> Record | None:
-    """Return the fitted model in the record of a refresh."""
+    """Return the record of the fitted model in a refresh."""
     fitted: Record | None = refresh.record.get("model")
     return fitted
 
 
 def goal_cards(history: History) -> list[Card]:
-    """Return the front of several objectives, and how many results satisfy the constraints."""
+    """Return cards for the front of several objectives and for the share of feasible results."""
     now = history.status().goals
     if now is None:
         return []
@@ -115,16 +146,23 @@ def goal_cards(history: History) -> list[Card]:
 
 
 def gain_cards(history: History) -> list[Card]:
-    """Return cards for the last improvement and for what the model leaves to gain."""
+    """Return cards for the last improvement and for the largest possible gain."""
     now = history.status()
     if now.last_gain is None:
         return []
-    possible = "" if now.possible_gain is None else f"at most about {now.possible_gain:.3g} left by the model"
-    return [Card("Last gain", f"{plural(now.last_gain, 'evaluation')} ago", possible)]
+    gain = now.possible_gain
+    possible = "" if gain is None else f"at most about {gain:.3g} left by the model"
+    return [Card("Last gain", f"{plural(_results_since_gain(history), 'result')} ago", possible)]
+
+
+def _results_since_gain(history: History) -> int:
+    """Return the number of results after the last improvement, as the figure of values shows."""
+    improvements = history.trace.improvements
+    return history.trace.count - (improvements[-1].place if improvements else 0)
 
 
 def existing_cards(history: History) -> list[Card]:
-    """Return a card for existing data, which are in no picture."""
+    """Return a card for existing data, which no figure shows."""
     existing = history.existing
     if existing is None:
         return []
@@ -133,22 +171,29 @@ def existing_cards(history: History) -> list[Card]:
 
 
 def best_parameters(history: History) -> list[tuple[str, str]]:
-    """List the parameters of the best value, and where it comes from."""
-    best, best_trial = history.best_known, history.best
+    """Return the parameters and metrics of the best value."""
+    best = history.best_known
     if best is None:
         return []
-    if best.trial is None or best_trial is None:
-        where = [("from", best.origin), ("candidate", str(best.arm))]
-    else:
-        where = [("trial", str(best_trial.trial)), ("candidate", str(best_trial.arm)), ("batch", str(best_trial.batch))]
     named = [*best.parameters.items(), *best.metrics.items()]
-    return [(name, str(short(value))) for name, value in named] + where
+    return [(name, str(short(value))) for name, value in named]
+
+
+def best_origin(history: History) -> str:
+    """Return the trial, candidate and batch of the best value, or the source of existing data."""
+    best = history.best_known
+    row = history.best
+    if best is None:
+        return ""
+    if best.trial is None or row is None:
+        return f"{best.origin}, candidate {best.arm}"
+    return f"trial {row.trial}, candidate {row.arm}, batch {row.batch}"
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
-    """Return the recommended configuration when the best value may be due to noise; empty where
-    values are not noisy."""
-    recommendation, best = history.campaign.refresh.recommended, history.best_known
+    """Return the recommended configuration; empty if the strategy recommends the best value."""
+    recommendation = history.campaign.refresh.recommended
+    best = history.best_known
     if recommendation is None:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
@@ -159,8 +204,10 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:
-    """Return the resolved campaign file, its keys in their order."""
-    plain = json.loads(
-        json.dumps(settings, default=lambda value: dict(value) if isinstance(value, Mapping) else str(value))
-    )
+    """Return the resolved campaign file with its keys in order."""
+    plain = json.loads(json.dumps(settings, default=_plain))
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else str(value)

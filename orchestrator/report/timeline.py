@@ -1,4 +1,4 @@
-"""Pictures over time: the attempts of each worker, and the workers' utilisation."""
+"""Figures over time: the attempts of each worker, and the utilization of the workers."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.history.fold import History
 from orchestrator.history.rows import AttemptRow
-from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, short
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, sentences, short
 from orchestrator.wording import plural
 from workers.messages import FailureKind, Share
 
@@ -27,32 +27,28 @@ _COLORS = {
     FailureKind.CANCELLED: "--cancelled",
 }
 _UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
-_MANY_BARS = 1500  # more take a browser seconds, and a screen cannot resolve them
+_MANY_BARS = 1500  # more slow down a browser, and a screen cannot resolve them
 _BINS = 160
 
 
 @dataclass(frozen=True)
 class CampaignClock:
-    """Time of the executor's clock → seconds the campaign has been in session: pauses between
-    sessions are cut out.
+    """Converts times of the executor's clock to seconds in session, without the pauses between
+    sessions."""
 
-    `starts`, `lengths` (n,): when each session began, on the executor's clock, and how long it
-    took.
-    """
-
-    starts: NDArray[np.float64]
-    lengths: NDArray[np.float64]
+    starts: NDArray[np.float64]  # (n,) the beginning of each session, on the executor's clock
+    lengths: NDArray[np.float64]  # (n,) the duration of each session, in seconds
 
     @classmethod
     def of(cls, history: History) -> "CampaignClock":
-        """Return the clock of a campaign; without sessions it starts at the campaign's creation."""
+        """Return the clock of a campaign. Before the first session it starts at the creation."""
         sessions = history.sessions
         if not sessions:
             return cls(np.array([history.created.time]), np.zeros(1))
         return cls(np.array([s.started for s in sessions]), np.array([s.seconds for s in sessions]))
 
     def __call__(self, times: ArrayLike) -> NDArray[np.float64]:
-        """Return seconds in session, of the same shape as `times`."""
+        """Return the seconds in session, in the shape of `times`."""
         times = np.asarray(times, dtype=float)
         index = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
         return self.openings[index] + np.clip(times - self.starts[index], 0.0, self.lengths[index])
@@ -64,18 +60,18 @@ class CampaignClock:
 
     @property
     def unit(self) -> tuple[float, str]:
-        """Seconds in the unit that suits the whole campaign, and its symbol."""
+        """The number of seconds in a unit that suits the campaign's duration, and its symbol."""
         total = float(self.lengths.sum())
         return next((seconds, name) for least, seconds, name in _UNITS if total >= least)
 
 
 @dataclass(slots=True)
 class _Bar:
-    """Consecutive attempts of a worker with one outcome and share; times in session seconds."""
+    """Consecutive attempts of a worker with the same outcome and share, with times in session."""
 
     worker: str
     share: Share
-    kind: str  # how they ended
+    kind: str  # their outcome
     started: float
     finished: float
     trials: tuple[int, int]  # first and last
@@ -83,48 +79,28 @@ class _Bar:
 
 
 def gantt(history: History) -> Figure | None:
-    """Return one lane for each worker, one bar for each attempt, coloured by its outcome."""
+    """Return one lane for each worker and one bar for each attempt, colored by its outcome."""
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
     bars = _bars(history, clock)
-    workers = sorted(
-        {bar.worker for bar in bars}, key=_natural, reverse=True
-    )  # plotly draws the first lane at the bottom
+    lanes = sorted({bar.worker for bar in bars}, key=_natural, reverse=True)  # the first at the bottom
     seconds, unit = clock.unit
-    counts = Counter(attempt.ended for attempt in history.attempts)
-    kinds = sorted(counts, key=lambda kind: (list(_COLORS).index(kind) if kind in _COLORS else len(_COLORS), kind))
-    most = max(bar.share.machines for bar in bars)
-    lanes = axis(
-        "worker" if most == 1 else "first machine",
-        type="category",
-        categoryarray=[label(worker, 28) for worker in workers],
-        categoryorder="array",
-    )
-    caption = "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."
-    if _running(history):
-        caption += " Running evaluations get their bars when they end."
-    if most > 1:
-        caption += " A bar is as high as its trial has machines, in the lane of the first of them."
-    most_slots = max(session.slots for session in history.sessions)
-    if most == 1 and len(workers) > most_slots:
-        caption += (
-            f" There are more lanes than the {plural(most_slots, 'worker')} at a time, because each process has its "
-            "own: a later session or attempt may run in another process."
-        )
-    if any(bar.count > 1 for bar in bars):
-        caption += " Adjacent short attempts with the same outcome share a bar."
+    machines = max(bar.share.machines for bar in bars)
     return Figure(
         name="workers",
         title="Workers",
-        caption=caption,
-        traces=[
-            _lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit, most) for kind in kinds
-        ],
+        caption=_gantt_caption(history, bars, lanes, machines),
+        traces=_lane_traces(history, bars, unit, machines),
         layout=layout(
             axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
-            lanes,
-            height=int(np.clip(130 + 24 * min(most, 4) * len(workers), 220, 760)),
+            axis(
+                "worker" if machines == 1 else "first machine",
+                type="category",
+                categoryarray=[label(worker, 28) for worker in lanes],
+                categoryorder="array",
+            ),
+            height=int(np.clip(130 + 24 * min(machines, 4) * len(lanes), 220, 760)),
             barmode="overlay",
             bargap=0.25,
             showlegend=True,
@@ -133,28 +109,61 @@ def gantt(history: History) -> Figure | None:
     )
 
 
+def _gantt_caption(history: History, bars: list[_Bar], lanes: list[str], machines: int) -> str:
+    workers = max(session.slots for session in history.sessions)
+    return sentences(
+        (True, "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."),
+        (_running(history), "Running evaluations get their bars when they end."),
+        (
+            machines > 1,
+            "A bar is as high as its trial has machines, in the lane of the first of them.",
+        ),
+        (
+            machines == 1 and len(lanes) > workers,
+            f"There are more lanes than the {plural(workers, 'worker')} at a time, because each process "
+            "has its own: a later session or attempt may run in another process.",
+        ),
+        (
+            any(bar.count > 1 for bar in bars),
+            "Adjacent short attempts with the same outcome share a bar.",
+        ),
+    )
+
+
+def _lane_traces(history: History, bars: list[_Bar], unit: str, machines: int) -> list[Spec]:
+    counts = Counter(attempt.ended for attempt in history.attempts)
+    known = {kind: index for index, kind in enumerate(_COLORS)}
+    kinds = sorted(counts, key=lambda kind: (known.get(kind, len(known)), kind))
+    return [
+        _lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit, machines) for kind in kinds
+    ]
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts `node-9` before `node-10`."""
+    """Return a sort key that puts `node-9` before `node-10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _bars(history: History, clock: CampaignClock) -> list[_Bar]:
-    """Return attempts as bars in the clock's unit, merged to a screen's resolution if many."""
-    (seconds, _), attempts, workers = clock.unit, history.attempts, history.settings.workers
+    """Return the attempts as bars in the clock's unit. Many bars are merged to the resolution of
+    a screen."""
+    attempts = history.attempts
+    workers = history.settings.workers
+    seconds, _ = clock.unit
     started = clock([attempt.started for attempt in attempts]) / seconds
     finished = clock([attempt.finished for attempt in attempts]) / seconds
-    lanes = {name: place for place, name in enumerate(sorted({attempt.worker for attempt in attempts}))}
+    lanes = {name: index for index, name in enumerate(sorted({attempt.worker for attempt in attempts}))}
     by_lane = np.lexsort((started, np.fromiter((lanes[attempt.worker] for attempt in attempts), np.intp)))
-    bars = (  # one at a time: a list of all would take a fifth of what the history takes
+    bars = (  # a generator, because a list would take a fifth of the history's memory
         _Bar(
             worker=attempt.worker,
             share=workers.share_of(history.trials[attempt.trial].parameters),
             kind=attempt.ended,
-            started=float(started[place]),
-            finished=float(finished[place]),
+            started=float(started[index]),
+            finished=float(finished[index]),
             trials=(attempt.trial, attempt.trial),
         )
-        for place, attempt in ((place, attempts[place]) for place in by_lane)
+        for index, attempt in ((index, attempts[index]) for index in by_lane)
     )
     if len(attempts) <= _MANY_BARS:
         return list(bars)
@@ -162,12 +171,13 @@ def _bars(history: History, clock: CampaignClock) -> list[_Bar]:
 
 
 def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
-    """Join neighbours of one lane and outcome, in place, while no longer than `resolution`."""
+    """Merge adjacent bars of one lane and outcome up to the length `resolution`."""
     current = next(bars)
     for bar in bars:
         is_alike = (bar.worker, bar.share, bar.kind) == (current.worker, current.share, current.kind)
         if is_alike and bar.finished - current.started <= resolution:
-            current.trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
+            trials = (*current.trials, *bar.trials)
+            current.trials = (min(trials), max(trials))
             current.finished = max(current.finished, bar.finished)
             current.count += bar.count
         else:
@@ -176,9 +186,10 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     yield current
 
 
-def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, most: int) -> Spec:
-    """Return the bars of one outcome; `most`: the largest number of machines of a trial."""
-    heights = {} if most == 1 else {"width": [0.8 * bar.share.machines / most for bar in bars]}
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, machines: int) -> Spec:
+    """Return the bars of one outcome; `machines` is the largest number of machines of a trial."""
+    widths = [0.8 * bar.share.machines / machines for bar in bars]
+    heights = {} if machines == 1 else {"width": widths}
     return {
         **heights,
         "type": "bar",
@@ -214,7 +225,7 @@ def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
 
 
 def utilization(history: History) -> Figure | None:
-    """Return the share of the workers that was evaluating, over time."""
+    """Return the share of busy workers over time."""
     clock = CampaignClock.of(history)
     total = float(clock.lengths.sum())
     if not history.attempts or total <= 0:
@@ -228,8 +239,11 @@ def utilization(history: History) -> Figure | None:
     )
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
-    overall = f"{100 * history.status().utilization:.0f} % over the whole campaign."
-    overall += f" {plural(len(running), 'running evaluation')} counted as busy." if running else ""
+    caption = sentences(
+        (True, f"{100 * history.status().utilization:.0f} % over the whole campaign."),
+        (running, f"{plural(len(running), 'running evaluation')} counted as busy."),
+        (True, "Evaluations that were lost with a session count as idle time."),
+    )
     trace = {
         "type": "scatter",
         "mode": "lines",
@@ -244,14 +258,14 @@ def utilization(history: History) -> Figure | None:
     return Figure(
         name="utilization",
         title="Utilisation",
-        caption=f"{overall} Evaluations that were lost with a session count as idle time.",
+        caption=caption,
         traces=[trace],
         layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
     )
 
 
 def _running(history: History) -> list[AttemptRow]:
-    """Running attempts, until the last event; their workers are not known before they end."""
+    """Return running attempts up to the last event. Their workers are unknown until they end."""
     if not history.status().in_flight:
         return []
     now = history.sessions[-1].ended
@@ -261,7 +275,7 @@ def _running(history: History) -> list[AttemptRow]:
 
 
 def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the worker seconds spent in `attempts` until each of `times` (n,)."""
+    """Return the cumulative worker-seconds of `attempts` at each of `times` (n,)."""
 
     def seconds_since_start(moments: NDArray[np.float64]) -> NDArray[np.float64]:
         moments = np.sort(moments)

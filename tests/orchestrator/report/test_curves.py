@@ -52,7 +52,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history_of(result)
 
 
-def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History) -> None:
+def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(history: History) -> None:
     figure = learning_curves(history)
     assert figure is not None
     forecasts = history.campaign.training.forecasts
@@ -71,7 +71,7 @@ def test_a_band_leads_from_the_latest_value_to_what_is_expected(history: History
     assert max(forecasts[int(name)].mean for name in bands) <= min(others, default=math.inf)
 
 
-def test_the_caption_counts_stops_by_cause_and_continued_trials(history: History) -> None:
+def test_learning_curves_caption_counts_stops_by_cause_and_continued_trials(history: History) -> None:
     figure = learning_curves(history)
     assert figure is not None
     stopped = [row for row in history.trials if row.status == "stopped"]
@@ -81,7 +81,7 @@ def test_the_caption_counts_stops_by_cause_and_continued_trials(history: History
     assert f"{sum(row.training.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
 
 
-def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: History) -> None:
+def test_remark_says_why_a_trial_was_stopped_and_continued(history: History) -> None:
     stopped = next(row for row in history.trials if row.status == "stopped" and not row.training.continuations)
     assert (
         training_remark(history, stopped)
@@ -98,14 +98,14 @@ def test_each_trial_says_why_it_was_stopped_and_that_it_was_continued(history: H
     assert last == "succeeded"
 
 
-def test_the_table_of_trials_shows_and_finds_the_causes(history: History) -> None:
+def test_trial_table_shows_and_finds_the_causes_of_stops(history: History) -> None:
     shown = views.trials(history, "trial", False, "short first training", 0)
     causes = [row.training.stop_cause for row in history.trials if row.status == "stopped"]
     assert shown["total"] == causes.count("short first training") > 0
     assert all("short first training" in row["remark"] for row in shown["rows"])
 
 
-def test_exports_and_the_reports_table_have_the_step_and_the_cause(history: History) -> None:
+def test_exports_and_report_table_have_the_step_and_the_cause_of_a_stop(history: History) -> None:
     columns, stopped = trial_columns(history), next(row for row in history.trials if row.status == "stopped")
     assert columns["trial.step"] == [max(row.training.reports, default=None) for row in history.trials]
     assert columns["trial.remark"] == [training_remark(history, row) or None for row in history.trials]
@@ -116,7 +116,7 @@ def test_exports_and_the_reports_table_have_the_step_and_the_cause(history: Hist
     assert [row[place] or None for row in table["rows"]] == columns["trial.remark"]
 
 
-def test_trials_are_counted_in_the_same_words_and_a_budget_of_steps_is_called_one(history: History) -> None:
+def test_summary_names_a_budget_of_steps_and_counts_trials_consistently(history: History) -> None:
     now = history.status()
     ended = f"{now.succeeded} succeeded, {now.stopped} stopped early, 0 failed"
     assert now.outcomes == ended
@@ -129,13 +129,13 @@ def test_trials_are_counted_in_the_same_words_and_a_budget_of_steps_is_called_on
     assert as_plain(now)["outcomes"] == ended
 
 
-def test_the_last_step_is_not_compared_with_itself(history: History) -> None:
+def test_reliability_excludes_the_last_step(history: History) -> None:
     learned = history.campaign.refresh.learned
     assert learned is not None
     assert history.status().steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
 
 
-def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
+def test_stopped_attempt_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
     continued = next(row for row in history.trials if row.status == "succeeded" and row.training.continuations)
     ends = [views._end_row(history, attempt) for attempt in history.attempts if attempt.trial == continued.trial]
     *stops, last = (end["ended"] for end in ends)
@@ -146,7 +146,7 @@ def test_an_attempt_that_was_stopped_is_shown_as_stopped_after_its_trial_has_fin
     assert ends[-1]["value"] == continued.value
 
 
-def test_bars_of_paused_attempts_and_of_those_stopped_early_are_counted_apart(history: History) -> None:
+def test_gantt_counts_paused_and_early_stopped_attempts_separately(history: History) -> None:
     figure = gantt(history)
     assert figure is not None
     ends = Counter(attempt.ended for attempt in history.attempts)
@@ -155,7 +155,7 @@ def test_bars_of_paused_attempts_and_of_those_stopped_early_are_counted_apart(hi
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 @pytest.mark.parametrize("others", [[math.nan], [math.inf], [-math.inf], [1.79e308], [math.nan, math.inf, -1.79e308]])
-def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction: str, others: list[float]) -> None:
+def test_learning_curves_with_diverged_values_have_a_finite_axis(direction: str, others: list[float]) -> None:
     history = SyntheticLog(trials=12, failure_share=0.0, direction=direction).history()
     for row in history.trials:
         row.own_training().reports = {step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)}
@@ -172,7 +172,7 @@ def test_values_that_diverged_leave_the_page_whole_and_its_axis_finite(direction
 
 
 @pytest.mark.parametrize("values", [[math.nan, math.inf], [-1.7e308, *[1.6e308] * 7, 1.797e308]])
-def test_an_axis_without_finite_bounds_shows_all(values: list[float]) -> None:
+def test_learning_curves_without_finite_bounds_show_all_values(values: list[float]) -> None:
     history = SyntheticLog(trials=5, failure_share=0.0).history()
     for row in history.trials:
         row.own_training().reports = dict(enumerate(values, start=1))
@@ -183,7 +183,7 @@ def test_an_axis_without_finite_bounds_shows_all(values: list[float]) -> None:
     json.dumps(figure.spec, allow_nan=False)
 
 
-def test_a_search_whose_trainings_report_nan_ends_with_its_report(tmp_path: Path) -> None:
+def test_report_is_written_for_trainings_that_report_nan(tmp_path: Path) -> None:
     def diverge(lr: float, report: Any) -> float:
         for step in range(1, 6):
             report(math.nan if lr > 0.5 and step > 2 else lr / step, step)

@@ -17,7 +17,7 @@ LARGEST = sys.float_info.max
 
 @given(st.text(max_size=80))
 @settings(max_examples=100, deadline=None)
-def test_a_label_shows_the_text_and_can_open_no_tag(text: str) -> None:
+def test_label_shows_the_text_without_markup(text: str) -> None:
     shown = label(text, limit=900)
     assert "<" not in shown
     assert html.unescape(shown) == html.unescape(html.escape(printable(" ".join(text.split())), quote=False))
@@ -25,7 +25,7 @@ def test_a_label_shows_the_text_and_can_open_no_tag(text: str) -> None:
 
 @given(st.text(min_size=1), st.integers(1, 30))
 @settings(max_examples=100, deadline=None)
-def test_a_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
+def test_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
     assert len(html.unescape(label(text, limit))) <= limit
 
 
@@ -39,7 +39,7 @@ def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
 
 
 @given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1, max_size=9))
-def test_quantiles_of_any_finite_values_lie_between_the_least_and_the_largest(values: list[float]) -> None:
+def test_quantiles_lie_between_the_smallest_and_the_largest_value(values: list[float]) -> None:
     low, high = quantiles(values, 0.0, 1.0)
     np.testing.assert_allclose([low, high], [min(values), max(values)], atol=1e-300)
     inner = quantiles(values, 0.25, 0.75)
@@ -48,7 +48,7 @@ def test_quantiles_of_any_finite_values_lie_between_the_least_and_the_largest(va
     visible_range(all_values, np.ones(len(all_values), dtype=bool), True)  # a warning would be an error
 
 
-def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
+def test_rounded_values_keep_the_largest_float_finite() -> None:
     largest = sys.float_info.max
     for digits in range(1, 8):
         numbers = round_values([largest, -largest, 1.5, float("inf")], digits=digits)
@@ -58,7 +58,7 @@ def test_the_largest_float_stays_finite_when_it_is_rounded() -> None:
 
 @given(st.lists(st.tuples(st.floats(-LARGEST, LARGEST), st.booleans()), min_size=1, max_size=30), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_the_visible_range_is_finite_and_holds_the_best_feasible_value(
+def test_visible_range_is_finite_and_contains_the_best_feasible_value(
     results: list[tuple[float, bool]], is_maximized: bool
 ) -> None:
     values, is_feasible = (np.array(column) for column in zip(*results, strict=True))
@@ -69,20 +69,20 @@ def test_the_visible_range_is_finite_and_holds_the_best_feasible_value(
     assert json.loads(json.dumps(visible, allow_nan=False)) == (visible and list(visible))
 
 
-def test_a_range_whose_margin_exceeds_the_largest_float_is_not_given() -> None:
+def test_axis_range_is_none_if_its_margin_exceeds_the_largest_float() -> None:
     assert axis_range(0.9 * LARGEST, LARGEST) is None
     assert axis_range(10.0, 0.0) == (-0.5, 10.5)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_better_infeasible_values_at_most_double_the_visible_range(sign: float) -> None:
+def test_visible_range_is_at_most_doubled_by_better_infeasible_values(sign: float) -> None:
     feasible, infeasible = np.linspace(100.0, 102.0, 20), np.linspace(103.0, 200.0, 20)
     is_feasible = np.arange(40) < 20
     visible = visible_range(sign * np.append(feasible, infeasible), is_feasible, sign > 0)
     assert visible == tuple(sorted((sign * 99.8, sign * 104.2)))
 
 
-def test_few_feasible_values_are_shown_among_the_others() -> None:
+def test_visible_range_shows_few_feasible_values_among_the_others() -> None:
     values = np.array([*np.linspace(0.0, 1.0, 36), 100.0, 100.0001, 1e9])
     visible = visible_range(values, np.isin(values, (100.0, 100.0001)), False)
     assert visible is not None

@@ -14,7 +14,7 @@ from tests.histories import history_of
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
-def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_parameter() -> None:
+def test_landscape_figures_are_strict_json_with_one_panel_per_parameter() -> None:
     pictures = {figure.name: figure for figure in landscape(fit_surrogate(SyntheticLog().history()), True)}
     assert list(pictures) == ["importance", "slices", "contours"]
     assert sorted(pictures["importance"].traces[0]["y"]) == ["activation", "batch_size", "dropout", "learning_rate"]
@@ -22,7 +22,7 @@ def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_paramete
     assert "total Sobol index" in pictures["importance"].caption
 
 
-def test_nothing_is_drawn_between_values_without_an_order() -> None:
+def test_slices_draw_nothing_between_values_without_an_order() -> None:
     history = SyntheticLog(trials=120, failure_share=0.0).history()
     surrogate = fit_surrogate(history)
     assert surrogate is not None
@@ -39,7 +39,7 @@ def test_nothing_is_drawn_between_values_without_an_order() -> None:
     assert kinds == ["heatmap", "heatmap", "contour"]  # the first two pairs have the choice
 
 
-def test_parameters_that_the_best_configuration_does_not_have_are_left_out(tmp_path: Path) -> None:
+def test_slices_omit_parameters_that_the_best_configuration_does_not_have(tmp_path: Path) -> None:
     def value(kernel: str, c: float, gamma: float | None = None) -> float:
         return c + (1.0 if gamma is None else gamma / 2.0)
 
@@ -73,7 +73,7 @@ def test_slices_go_through_the_best_feasible_configuration() -> None:
 
 
 @pytest.mark.parametrize("trials", [60, MOST_RESULTS + 100])
-def test_slices_go_through_the_best_value_where_no_result_is_feasible(trials: int) -> None:
+def test_slices_go_through_the_best_value_if_no_result_is_feasible(trials: int) -> None:
     history = SyntheticLog(trials=trials, workers=16, failure_share=0.0, direction="minimize").history()
     feasible = landscape(fit_surrogate(history), False)
     for row in history.succeeded:
@@ -89,7 +89,7 @@ def test_slices_go_through_the_best_value_where_no_result_is_feasible(trials: in
     assert not any(text in figure.caption for figure in feasible)
 
 
-def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
+def test_slices_are_not_flattened_by_one_far_bad_value() -> None:
     log = SyntheticLog(trials=60, failure_share=0.0)
     history = log.history()
     history.succeeded[10].value = -1e6
@@ -101,7 +101,7 @@ def test_one_far_value_on_the_bad_side_does_not_flatten_the_slices() -> None:
     assert "Outlying values lie outside" in figure.caption
 
 
-def test_the_caption_says_that_stopped_trials_are_left_out() -> None:
+def test_importance_caption_says_that_stopped_trials_are_left_out() -> None:
     history = SyntheticLog(trials=60, failure_share=0.0).history()
     history.campaign = dataclasses.replace(history.campaign, totals=Totals(stopped=3))
     pictures = {figure.name: figure for figure in landscape(fit_surrogate(history), True)}

@@ -73,7 +73,7 @@ def campaign(request: pytest.FixtureRequest) -> SyntheticLog:
     return CAMPAIGNS[request.param]
 
 
-def test_the_page_shows_every_trial_session_and_the_configuration(campaign: SyntheticLog) -> None:
+def test_report_shows_every_trial_session_and_the_configuration(campaign: SyntheticLog) -> None:
     history = campaign.history()
     page = Page(render(history, "my campaign"))
     rows = page.unpack("trial-rows")["rows"]
@@ -84,7 +84,7 @@ def test_the_page_shows_every_trial_session_and_the_configuration(campaign: Synt
     assert "my campaign" in page.text
 
 
-def test_the_page_loads_nothing_and_its_policy_forbids_it(campaign: SyntheticLog) -> None:
+def test_report_loads_nothing_and_its_policy_forbids_it(campaign: SyntheticLog) -> None:
     page = Page(render(campaign.history(), "c"))
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
@@ -96,7 +96,7 @@ def test_the_page_loads_nothing_and_its_policy_forbids_it(campaign: SyntheticLog
     assert not re.search(r"https?://|@import|url\(", page.scripts["script"])
 
 
-def test_the_policy_admits_exactly_the_pages_own_script() -> None:
+def test_report_policy_allows_only_the_pages_own_script() -> None:
     page = Page(render(CAMPAIGNS["usual"].history(), "c"))
     policy = next(str(attributes["content"]) for _, attributes in page.elements if "http-equiv" in attributes)
     digest = base64.b64encode(hashlib.sha256(page.scripts["script"].encode()).digest()).decode()
@@ -104,7 +104,7 @@ def test_the_policy_admits_exactly_the_pages_own_script() -> None:
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_every_link_of_the_page_leads_somewhere(campaign: SyntheticLog) -> None:
+def test_report_links_all_have_targets(campaign: SyntheticLog) -> None:
     page = Page(render(campaign.history(), "c"))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -113,7 +113,7 @@ def test_every_link_of_the_page_leads_somewhere(campaign: SyntheticLog) -> None:
 
 @given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
 @settings(max_examples=examples(15), deadline=None)
-def test_no_text_from_outside_becomes_markup(text: str) -> None:
+def test_report_escapes_all_texts_from_outside(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in Page(render(plain, "title")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
@@ -124,7 +124,7 @@ def test_no_text_from_outside_becomes_markup(text: str) -> None:
     assert [tag for tag, _ in Page(render(history, text)).elements] == expected
 
 
-def test_no_text_from_outside_turns_the_direction_of_the_page_or_hides_characters() -> None:
+def test_report_escapes_direction_marks_and_invisible_characters() -> None:
     history, text = SyntheticLog(trials=6, failure_share=0).history(), "a\u202eb\u200bc\x1b"
     history.settings = replace(history.settings, plain={**history.settings.plain, "note": text})
     for row in history.trials:
@@ -138,23 +138,23 @@ def test_no_text_from_outside_turns_the_direction_of_the_page_or_hides_character
     assert r"a\u202eb\u200bc\x1b" in page
 
 
-def test_the_same_history_gives_the_same_page() -> None:
+def test_report_is_the_same_for_the_same_history() -> None:
     log = CAMPAIGNS["usual"]
     assert render(log.history(), "c") == render(log.history(), "c")
 
 
-def test_ten_thousand_trials_stay_under_six_megabytes() -> None:
+def test_report_of_ten_thousand_trials_is_below_six_megabytes() -> None:
     history = SyntheticLog(trials=10_000, workers=16).history()
     assert len(render(history, "c").encode()) < 6e6
 
 
-def test_the_written_report_is_the_rendered_page_under_its_title(tmp_path: Path) -> None:
+def test_report_file_is_the_rendered_page_with_its_title(tmp_path: Path) -> None:
     history = CAMPAIGNS["one trial"].history()
     write_report(history, tmp_path / "report.html", "run-1")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "run-1")
 
 
-def test_the_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
+def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     history = campaign.history()
     cards = {card.name: card for card in summary_cards(history)}
     assert cards["Evaluations done"].value == str(history.status().done)
@@ -169,11 +169,11 @@ def test_the_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     ("name", "expected"),
     [("no trials", "unfinished"), ("never taken up", "not started"), ("usual", "finished"), ("all failed", "finished")],
 )
-def test_the_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
+def test_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
     assert CAMPAIGNS[name].history().state == expected
 
 
-def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() -> None:
+def test_trial_table_is_strict_json_with_conditional_and_nested_parameters() -> None:
     history = SyntheticLog(trials=2, failure_share=0).history()
     first_row = history.trials[0]
     first_row.pick = replace(first_row.pick, parameters={"x": float("inf"), "layers": [1, 2]})
@@ -184,7 +184,7 @@ def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() ->
     assert (second[names.index("x")], second[names.index("dropout")] is None) == (None, False)
 
 
-def test_the_table_shows_machines_and_gpus_where_trials_take_them() -> None:
+def test_trial_table_shows_machines_and_gpus_if_trials_use_them() -> None:
     history = SyntheticLog(trials=1, failure_share=0).history()
     assert not {"machines", "GPUs"} & {column["name"] for column in trial_table(history)["columns"]}
     history.settings = replace(history.settings, workers=WorkerSettings(gpus=8, machines=2))
@@ -194,12 +194,12 @@ def test_the_table_shows_machines_and_gpus_where_trials_take_them() -> None:
     assert (row[names.index("machines")], row[names.index("GPUs")]) == (2, 16.0)
 
 
-def test_packing_refuses_what_json_cannot_hold() -> None:
+def test_pack_rejects_values_that_json_cannot_represent() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         pack({"x": float("nan")})
 
 
-def test_existing_data_are_shown_apart() -> None:
+def test_report_shows_existing_data_separately() -> None:
     events = SyntheticLog(trials=10).events()
     existing = ExistingTaken(
         time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"

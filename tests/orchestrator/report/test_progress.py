@@ -69,7 +69,7 @@ def _resolve_colors(node: object) -> None:
 
 @given(LOGS)
 @settings(max_examples=examples(25), deadline=None)
-def test_the_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
+def test_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
     history = log.history()
     figure = best_so_far(history)
     if figure is None:
@@ -84,7 +84,7 @@ def test_the_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> N
     assert line["x"][-1] == len(running)
 
 
-def test_a_diverged_run_does_not_flatten_the_picture_and_is_mentioned() -> None:
+def test_best_so_far_is_not_flattened_by_a_diverged_trial_and_mentions_it() -> None:
     history = SyntheticLog(direction="minimize", failure_share=0).history()
     history.trials[3].value = 1e9
     figure = best_so_far(history)
@@ -114,7 +114,7 @@ def constrained(folder: Path, most: float) -> History:
     return history_of(result)
 
 
-def test_the_best_line_is_in_the_picture_where_infeasible_values_are_better(tmp_path: Path) -> None:
+def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) -> None:
     history = constrained(tmp_path, most=0.499)
     assert history.best is not None
     assert history.best.value is not None
@@ -131,7 +131,7 @@ def test_the_best_line_is_in_the_picture_where_infeasible_values_are_better(tmp_
     assert "a cross one that breaks a constraint" in figure.caption
 
 
-def test_a_campaign_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
+def test_best_so_far_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
     history = constrained(tmp_path, most=-1.0)
     figure = best_so_far(history)
     assert figure is not None
@@ -188,13 +188,13 @@ def test_regret_counts_feasible_results_only() -> None:
     assert simple_regret(history) is cumulative_regret(history) is None
 
 
-def test_there_is_no_regret_without_a_known_optimum() -> None:
+def test_regret_needs_a_known_optimum() -> None:
     history = SyntheticLog(has_optimum=False).history()
     assert simple_regret(history) is None
     assert cumulative_regret(history) is None
 
 
-def test_reaching_the_optimum_is_said_because_a_log_axis_cannot_show_it() -> None:
+def test_regret_caption_mentions_the_evaluated_optimum() -> None:
     history = SyntheticLog(failure_share=0).history()
     history.succeeded[4].metrics = {"noise_free": OPTIMUM}
     figure = simple_regret(history)

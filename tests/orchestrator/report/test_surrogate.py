@@ -23,7 +23,7 @@ def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -
     assert shares["batch_size"] < 0.02
 
 
-def test_the_model_predicts_the_noise_free_value_within_its_band() -> None:
+def test_surrogate_predicts_the_noise_free_value_within_its_band() -> None:
     history = SyntheticLog(trials=150, failure_share=0.0).history()
     surrogate = fit_surrogate(history)
     assert surrogate is not None
@@ -33,12 +33,12 @@ def test_the_model_predicts_the_noise_free_value_within_its_band() -> None:
     assert np.mean(np.abs(mean - truth) <= 2 * deviation + 0.02) > 0.8
 
 
-def test_few_results_or_equal_values_have_no_model() -> None:
+def test_surrogate_needs_enough_different_results() -> None:
     assert fit_surrogate(SyntheticLog(trials=10, failure_share=0.0).history()) is None
     assert landscape(None, True) == []
 
 
-def test_a_long_campaign_is_thinned_before_the_fit_and_keeps_its_best_result() -> None:
+def test_surrogate_of_a_long_campaign_uses_a_sample_with_the_best_result() -> None:
     history = SyntheticLog(trials=MOST_RESULTS + 500, workers=16, failure_share=0.0).history()
     surrogate = fit_surrogate(history)
     assert surrogate is not None
@@ -64,7 +64,7 @@ def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     assert len(figure.traces) == 12
 
 
-def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
+def test_learning_curves_axis_shows_the_better_values() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     for row in history.trials:
         row.own_training().reports = {step: 0.1 if step == 1 else 0.9 + row.trial / 1000 for step in range(1, 9)}
@@ -77,9 +77,9 @@ def test_the_axis_of_learning_curves_shows_the_better_values() -> None:
     assert "double-click to see all" in figure.caption
 
 
-def test_few_finished_trials_are_given_as_the_reason_for_missing_pictures() -> None:
+def test_parallel_coordinates_caption_explains_missing_figures() -> None:
     few, many = (parallel_coordinates(SyntheticLog(trials=trials, failure_share=0.0).history()) for trials in (3, 40))
     assert few is not None
     assert many is not None
-    assert "from 16 trials on that ran to their end: 3 did." in few.caption
+    assert "from 16 completed trials on; 3 are complete so far." in few.caption
     assert "ran to their end" not in many.caption

@@ -25,7 +25,7 @@ LOGS = st.builds(
 
 @given(LOGS)
 @settings(max_examples=25, deadline=None)
-def test_the_clock_runs_through_sessions_and_stands_still_between_them(log: SyntheticLog) -> None:
+def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
     history = log.history()
     clock = CampaignClock.of(history)
     ends = clock([session.ended for session in history.sessions])
@@ -37,7 +37,7 @@ def test_the_clock_runs_through_sessions_and_stands_still_between_them(log: Synt
 
 @given(LOGS)
 @settings(max_examples=25, deadline=None)
-def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
+def test_gantt_has_a_bar_for_each_attempt_in_its_workers_lane(log: SyntheticLog) -> None:
     history = log.history()
     figure = gantt(history)
     assert figure is not None
@@ -50,7 +50,7 @@ def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
 
 
 @pytest.mark.parametrize("stop", ["stopped early", "paused"])
-def test_an_attempt_that_was_stopped_is_no_success(stop: str) -> None:
+def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
     history = SyntheticLog(trials=12, sessions=1).history()
     history.attempts[:] = [
         attempt._replace(stop=stop) if attempt.trial % 2 else attempt for attempt in history.attempts
@@ -63,7 +63,7 @@ def test_an_attempt_that_was_stopped_is_no_success(stop: str) -> None:
     assert bars["succeeded"]["marker"]["color"] != bars[stop]["marker"]["color"]
 
 
-def test_thousands_of_attempts_share_bars_but_none_is_lost() -> None:
+def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
     history = SyntheticLog(trials=6000, workers=8, failure_share=0.01).history()
     figure = gantt(history)
     assert figure is not None
@@ -73,7 +73,7 @@ def test_thousands_of_attempts_share_bars_but_none_is_lost() -> None:
     assert sum(counts) == len(history.attempts)
 
 
-def test_bar_of_a_trial_on_several_machines_is_as_high_as_it_has_machines() -> None:
+def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
     history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
     workers = WorkerSettings(gpus=8, machines_from=FromParameter(parameter="nodes"))
     history.settings = replace(history.settings, workers=workers)
@@ -86,7 +86,7 @@ def test_bar_of_a_trial_on_several_machines_is_as_high_as_it_has_machines() -> N
     assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
 
 
-def test_more_lanes_than_workers_are_explained() -> None:
+def test_gantt_explains_more_lanes_than_workers() -> None:
     history = SyntheticLog(workers=4, sessions=1).history()
     figure = gantt(history)
     assert figure is not None
@@ -97,7 +97,7 @@ def test_more_lanes_than_workers_are_explained() -> None:
     assert "more lanes than the 4 workers at a time" in figure.caption
 
 
-def test_lanes_are_in_natural_order() -> None:
+def test_gantt_lanes_have_natural_order() -> None:
     figure = gantt(SyntheticLog(workers=11).history())
     assert figure is not None
     assert figure.layout["yaxis"]["categoryarray"][::-1][-3:] == ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
@@ -105,7 +105,7 @@ def test_lanes_are_in_natural_order() -> None:
 
 @given(LOGS)
 @settings(max_examples=25, deadline=None)
-def test_the_mean_of_the_utilisation_curve_is_the_campaigns_utilisation(log: SyntheticLog) -> None:
+def test_utilization_curve_has_the_mean_of_the_campaign(log: SyntheticLog) -> None:
     history = log.history()
     figure = utilization(history)
     assert figure is not None
@@ -116,7 +116,7 @@ def test_the_mean_of_the_utilisation_curve_is_the_campaigns_utilisation(log: Syn
 
 @given(st.integers(20, 120))
 @settings(max_examples=10, deadline=None)
-def test_evaluations_under_way_count_as_busy(count: int) -> None:
+def test_utilization_counts_running_evaluations_as_busy(count: int) -> None:
     history = fold(SyntheticLog(sessions=1).events()[:count])
     figure = utilization(history)
     assert figure is not None
@@ -126,7 +126,7 @@ def test_evaluations_under_way_count_as_busy(count: int) -> None:
     assert (f"{under_way} running evaluation" in figure.caption) == (under_way > 0)
 
 
-def test_a_campaign_without_attempts_has_no_timeline() -> None:
+def test_gantt_and_utilization_need_attempts() -> None:
     history = SyntheticLog(trials=0).history()
     assert gantt(history) is None
     assert utilization(history) is None
