@@ -168,6 +168,10 @@ class WorkerPool:
         entry = self._ledger.read(trial, attempt)
         return None if isinstance(entry, HeldAttempt | RefusedAttempt) else entry
 
+    def was_refused(self, trial: int, attempt: int) -> bool:
+        """Return False: only processes of tasks refuse attempts."""
+        return False
+
     def has_begun(self, trial: int, attempt: int) -> bool:
         """Return whether this attempt has got its place; it may be over since."""
         return self._ledger.read(trial, attempt) is not None

@@ -8,11 +8,11 @@ the clock of another node may be wrong, and any wall clock may be set.
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from workers.limits import grace_seconds
 from workers.messages import FailureKind
 from workers.on_ray.actors import WorkerPool
+from workers.on_ray.in_flight import Loss
 from workers.on_ray.objective import Reference
 
 _LOGGER = logging.getLogger("bbkb.executor")
@@ -25,20 +25,6 @@ BEGIN_SECONDS = 600.0
 WAITING_SECONDS = 60.0  # for a worker, after which the operator's log says so
 
 Key = tuple[int, int]  # trial and attempt
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """An attempt that must be ended.
-
-    reference: what its worker was called for.
-    kind: how the attempt failed.
-    message: why, for the user.
-    """
-
-    reference: Reference
-    kind: FailureKind
-    message: str
 
 
 class Deadlines:
@@ -65,7 +51,7 @@ class Deadlines:
         """How long until the next check."""
         return max(0.0, self._next_look - time.monotonic())
 
-    def late(self, attempts: Mapping[Key, Reference]) -> list[Late]:
+    def late(self, attempts: Mapping[Key, Reference]) -> list[Loss]:
         """Return those of these running attempts that must be ended; none between two checks."""
         now = time.monotonic()
         if now < self._next_look:
@@ -79,7 +65,7 @@ class Deadlines:
         self._next_look = after + max(LOOK_SECONDS, (after - now) / _LOOK_SHARE)
         return late
 
-    def _judge(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Late]:
+    def _judge(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Loss]:
         for key, reference in attempts.items():
             self._first_noted.setdefault(key, now)
             if key not in self._begun and self._pool.has_begun(*key):
@@ -89,7 +75,7 @@ class Deadlines:
                     yield self._timeout_of(reference)
             elif self._is_idle_too_long(key, reference, now):
                 message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
-                yield Late(reference, FailureKind.WORKER_LOST, message)
+                yield Loss(reference, FailureKind.WORKER_LOST, message)
 
     def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
         """Return whether the worker of an attempt that has not begun is alive for too long. Ray is
@@ -105,12 +91,12 @@ class Deadlines:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further
 
-    def _timeout_of(self, reference: Reference) -> Late:
+    def _timeout_of(self, reference: Reference) -> Loss:
         message = (
             f"no result within timeout_seconds = {self._timeout:g}, and its worker ended neither the evaluation nor "
             "itself (it was stopped, or its node hangs): it was killed"
         )
-        return Late(reference, FailureKind.TIMEOUT, message)
+        return Loss(reference, FailureKind.TIMEOUT, message)
 
     def _report_waiting(self, now: float) -> None:
         """Say once that attempts wait for a worker, while they do."""

@@ -15,7 +15,7 @@ from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
 
-_LOOK_SECONDS = 3.0  # between two reads of the list of nodes
+_CHECK_SECONDS = 3.0  # between two reads of the list of nodes
 _SHOWN_NODES = 8  # names of equal nodes in a message
 
 
@@ -146,32 +146,27 @@ class Places:
 
 
 class NodeWatch:
-    """Tells which nodes have died since it was made, looking at the cluster's list every few
-    seconds."""
+    """Reports the nodes of the cluster that have died since the watch began."""
 
     def __init__(self) -> None:
         self._dead = _dead_nodes()
-        self._next_look = time.monotonic() + _LOOK_SECONDS
-
-    def look_next_time(self) -> None:
-        """Let the next look be due now."""
-        self._next_look = 0.0
+        self._next_check = time.monotonic() + _CHECK_SECONDS
 
     @property
     def patience_seconds(self) -> float:
-        """How long until the next look."""
-        return max(0.0, self._next_look - time.monotonic())
+        """The seconds until the next check is due."""
+        return max(0.0, self._next_check - time.monotonic())
 
-    def lost_nodes(self) -> frozenset[str]:
-        """Return ids of the nodes that died since the last call; nothing between two looks."""
-        return frozenset() if self.patience_seconds > 0.0 else self.look()
+    def check_soon(self) -> None:
+        """Let the next check be due now."""
+        self._next_check = 0.0
 
-    def look(self) -> frozenset[str]:
-        """Return the same as `lost_nodes`, but look at the nodes now."""
-        self._next_look = time.monotonic() + _LOOK_SECONDS
-        dead = _dead_nodes()
-        new, self._dead = dead - self._dead, dead
-        return new
+    def newly_dead(self) -> frozenset[str]:
+        """Return the ids of the nodes that have died since the last call."""
+        self._next_check = time.monotonic() + _CHECK_SECONDS
+        before = self._dead
+        self._dead = _dead_nodes()
+        return self._dead - before
 
 
 def _dead_nodes() -> frozenset[str]:

@@ -84,6 +84,10 @@ class RayTasks:
         ledger.forget(trial, attempt)
         return time.time() - entry.started
 
+    def written_outcome(self, trial: int, attempt: int) -> Outcome | None:
+        """Return None: a task returns its outcome and writes none."""
+        return None
+
     def was_refused(self, trial: int, attempt: int) -> bool:
         """Return whether an attempt whose process has died came to it too late to be evaluated
         there."""

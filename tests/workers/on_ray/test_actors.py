@@ -21,6 +21,7 @@ from objectives.objective import Evaluation, Parameters, Report
 from tests.waiting import drain, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import actors as ray_actors
+from workers.on_ray import durations, in_flight
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.failures import fetch
@@ -226,7 +227,7 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
         results.append(references)
         return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetch(references)
 
-    monkeypatch.setattr(ray_executor, "fetch", break_twice)
+    monkeypatch.setattr(in_flight, "fetch", break_twice)
     executor = make(slots=1)
     executor.submit([attempt(0, note=str(note)), attempt(1)])
     outcomes = drain(executor)
@@ -320,8 +321,8 @@ def test_a_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kep
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "SHORT_SECONDS", 0.2)
-    monkeypatch.setattr(ray_executor, "LONG_SECONDS", 0.4)
+    monkeypatch.setattr(durations, "SHORT_SECONDS", 0.2)
+    monkeypatch.setattr(durations, "LONG_SECONDS", 0.4)
     executor = make("auto", slots=2)
     executor.submit([attempt(0)])
     assert len(workers()) == 1  # nothing is known yet

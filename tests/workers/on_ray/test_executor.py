@@ -21,10 +21,8 @@ from tests.waiting import drain, wait_until
 from workers.executor import ExecutorError
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
-from workers.on_ray import executor as ray_executor
-from workers.on_ray import groups
+from workers.on_ray import groups, watch
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.groups import Turns
 from workers.on_ray.places import Placement, Places
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -208,8 +206,8 @@ def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], t
 def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
     make: Callable[..., RayExecutor], request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "START_UP_SECONDS", 0.0)
-    monkeypatch.setattr(ray_executor, "grace_seconds", lambda _: 0.5)
+    monkeypatch.setattr(watch, "START_UP_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "grace_seconds", lambda _: 0.5)
     executor = make(limits=Limits(timeout_seconds=5.0), slots=1)
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid")), attempt(1)])
     pid = pid_in(tmp_path / "pid")
@@ -220,7 +218,7 @@ def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
         kind = FailureKind.NODE_LOST if is_task else FailureKind.TIMEOUT
         assert (outcome.trial, outcome.kind) == (0, kind)
         assert ("it has not answered for 6 s" if is_task else "timeout_seconds = 5") in outcome.message
-        monkeypatch.setattr(ray_executor, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
+        monkeypatch.setattr(watch, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
         assert isinstance(drain(executor)[1], Success)
     finally:
         if Path(f"/proc/{pid}").exists():
@@ -314,8 +312,8 @@ def test_attempts_wait_for_another_campaigns_turn_while_outcomes_are_taken_in(mo
     )
     monkeypatch.setattr(Places, "is_crowded", True)
     monkeypatch.setattr(Places, "others", frozenset({"other"}))
+    monkeypatch.setattr(groups, "_TURN_SECONDS", 1000.0)
     executor = RayExecutor(Misbehaving(), 1, Limits(), Placement("turns", "t", "actor"))
-    monkeypatch.setattr(executor, "_turns", Turns(lambda: 0.0))  # the others' time does not end
     executor.submit([attempt(0), attempt(1)])
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [0]
     assert executor.next_outcomes(0.3) == []

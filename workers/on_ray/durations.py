@@ -1,0 +1,45 @@
+"""How long evaluations take, which decides whether attempts run as tasks or on worker actors."""
+
+from collections import deque
+
+from workers.messages import Outcome, Success
+from workers.on_ray.places import Kind
+
+SHORT_SECONDS = 2.0  # attempts become tasks if the mean duration falls below this
+LONG_SECONDS = 3.0  # attempts move to worker actors if the mean duration rises above this
+VERY_SHORT_SECONDS = 0.05  # if the mean duration is below this, tasks queue in Ray ahead of time
+_REMEMBERED = 20  # durations in the mean
+
+
+class Durations:
+    """The durations of the latest successful evaluations.
+
+    Attributes:
+        is_short: whether the next attempt runs as a task.
+        longest_response_seconds: the longest time from the submission of an attempt to its result,
+            which includes the start of a worker.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        """Start without measurements; `kind` is `Placement.kind`."""
+        self.is_short = kind == "task"
+        self.longest_response_seconds = 0.0
+        self._is_automatic = kind == "auto"
+        self._latest: deque[float] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def is_very_short(self) -> bool:
+        """Whether evaluations are known to be too short to be submitted one by one."""
+        return bool(self._latest) and self._mean() < VERY_SHORT_SECONDS
+
+    def learn(self, outcome: Outcome, response_seconds: float) -> None:
+        """Record a success, which came `response_seconds` after its submission."""
+        if not isinstance(outcome, Success):
+            return
+        self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)
+        self._latest.append(outcome.finished - outcome.started)
+        if self._is_automatic:
+            self.is_short = self._mean() < (LONG_SECONDS if self.is_short else SHORT_SECONDS)
+
+    def _mean(self) -> float:
+        return sum(self._latest) / len(self._latest)

@@ -1,0 +1,130 @@
+"""The consequences of a reference that has resolved.
+
+| the reference resolved to | the attempt | its worker actor |
+| --- | --- | --- |
+| `ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again |
+| the death of a process that had refused the attempt | is queued again | – |
+| the death of a worker that had written the outcome | has this outcome | is gone |
+| any other error of Ray | fails | is gone |
+| None: the worker never received the attempt | fails (`NODE_LOST`) | is killed |
+| an outcome | has this outcome | is free, or ended if it seems damaged |
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ray.exceptions import ActorUnavailableError, RayError
+
+from workers.evaluate import is_out_of_descriptors
+from workers.limits import grace_seconds
+from workers.messages import Failure, FailureKind, Limits, Outcome
+from workers.on_ray.failures import describe_error, is_process_death, kind_of
+from workers.on_ray.in_flight import Result, RunningAttempt
+from workers.on_ray.places import Placement
+from workers.surroundings import Streak
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """The attempt may still run: ask its worker for the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAgain:
+    """The attempt was not evaluated: put it back into the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The worker does not have the attempt: kill the worker and end the attempt."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt has ended. A worker that is not healthy evaluates no other attempt."""
+
+    outcome: Outcome
+    is_worker_healthy: bool
+
+
+Ending: TypeAlias = AskAgain | QueueAgain | GiveUp | Ended
+
+
+class Endings:
+    """Decides how attempts in flight end."""
+
+    def __init__(self, limits: Limits, placement: Placement) -> None:
+        self._timeout = limits.timeout_seconds
+        self._placement = placement
+        largest_share = placement.largest or placement.share_of(None)
+        self._has_groups = placement.has_group(largest_share)
+        self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
+
+    def of(self, attempt: RunningAttempt, result: Result) -> Ending:
+        """Return the consequence of a result for its attempt and its worker."""
+        match result:
+            case ActorUnavailableError():
+                return AskAgain()
+            case RayError() if is_process_death(result):
+                return self._of_death(attempt, result)
+            case RayError():
+                return _failed(attempt, kind_of(result), describe_error(result))
+            case None:
+                message = "the connection to its worker broke before it began"
+                return GiveUp(FailureKind.NODE_LOST, message)
+            case _:
+                return Ended(result, is_worker_healthy=self._is_healthy(attempt, result))
+
+    def _of_death(self, attempt: RunningAttempt, error: RayError) -> Ending:
+        """Return the consequence of the death of the attempt's process."""
+        if attempt.runner.was_refused(attempt.trial, attempt.attempt):
+            return QueueAgain()
+        written = attempt.runner.written_outcome(attempt.trial, attempt.attempt)
+        if written is not None:
+            return Ended(written, is_worker_healthy=False)
+        kind = kind_of(error)
+        if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt):
+            rule = f"no result within timeout_seconds = {self._timeout:g}"
+            message = f"{rule}, nor when asked to stop: its worker was ended"
+            return _failed(attempt, FailureKind.TIMEOUT, message)
+        return _failed(attempt, kind, describe_error(error))
+
+    def _has_met_hard_deadline(self, attempt: RunningAttempt) -> bool:
+        """Return whether the hard deadline must have ended the process of this attempt.
+
+        Ray reports only that a process has ended. The ledger is read only if the attempt is old
+        enough.
+        """
+        if self._timeout is None:
+            return False
+        share = self._placement.share_of(attempt.request)
+        has_ranks = share.machines > 1 and not self._placement.is_train
+        seconds = self._timeout + grace_seconds(self._timeout, has_ranks)
+        age = attempt.age_seconds()
+        if age < seconds:
+            return False
+        return attempt.runner.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
+
+    def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
+        """Return whether the worker may evaluate another attempt."""
+        if is_out_of_descriptors(outcome) or self._ends_streak(attempt, outcome):
+            return False
+        # after a failure, the processes on the other machines may be in a bad state
+        return not (self._has_groups and isinstance(outcome, Failure))
+
+    def _ends_streak(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
+        """Return whether the worker has failed so many times in a row that it seems damaged."""
+        if attempt.request is None:  # adopted: its arm is unknown
+            return False
+        is_damaged = self._streaks[outcome.worker].is_damaged_after(attempt.request.arm, outcome)
+        if is_damaged:
+            del self._streaks[outcome.worker]
+        return is_damaged
+
+
+def _failed(attempt: RunningAttempt, kind: FailureKind, message: str) -> Ended:
+    return Ended(attempt.failure(kind, message), is_worker_healthy=False)

@@ -1,0 +1,150 @@
+"""The attempts in flight: Ray has them, and they have no outcome yet."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import ray
+from ray.exceptions import RayError
+
+from workers.messages import Attempt, Failure, FailureKind, Outcome
+from workers.on_ray.actors import WorkerPool
+from workers.on_ray.failures import fetch
+from workers.on_ray.objective import Reference
+from workers.on_ray.tasks import RayTasks
+
+UNKNOWN_WORKER = "unknown"
+
+# A reference resolves to an outcome, to an error that Ray raises, or to None if the worker never
+# received the attempt.
+Result: TypeAlias = Outcome | RayError | None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningAttempt:
+    """An attempt in flight.
+
+    trial: the trial's number.
+    attempt: the attempt's number within its trial.
+    runner: runs it, as a task or on a worker actor.
+    request: the attempt as it was submitted; None if it was adopted from an earlier session.
+    submitted: time of submission on the monotonic clock, for its age.
+    started: time of submission on the wall clock, for its failure.
+    suspected: since when its node may be dead, on the monotonic clock; None if no node has died.
+    """
+
+    trial: int
+    attempt: int
+    runner: RayTasks | WorkerPool
+    request: Attempt | None = None
+    submitted: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.time)
+    suspected: float | None = None
+
+    @property
+    def is_task(self) -> bool:
+        """Whether the attempt runs as a task, not on a worker actor."""
+        return isinstance(self.runner, RayTasks)
+
+    def age_seconds(self) -> float:
+        """Return the seconds since the attempt was submitted to Ray."""
+        return time.monotonic() - self.submitted
+
+    def failure(self, kind: FailureKind, message: str) -> Failure:
+        """Return a failure on behalf of the worker, whose name is unknown."""
+        now = time.time()
+        return Failure(
+            trial=self.trial,
+            attempt=self.attempt,
+            kind=kind,
+            message=message,
+            started=min(now, self.started),
+            finished=now,
+            worker=UNKNOWN_WORKER,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """An attempt to give up: its reference may never resolve.
+
+    reference: the attempt's reference.
+    kind: the kind of its failure.
+    message: the reason, for the user.
+    """
+
+    reference: Reference
+    kind: FailureKind
+    message: str
+
+
+class InFlight:
+    """The attempts in flight by reference, oldest first."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[Reference, RunningAttempt] = {}
+        self._references: dict[int, Reference] = {}  # by trial
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __getitem__(self, reference: Reference) -> RunningAttempt:
+        return self._attempts[reference]
+
+    @property
+    def trials(self) -> frozenset[int]:
+        """The trials of these attempts."""
+        return frozenset(self._references)
+
+    def items(self) -> list[tuple[Reference, RunningAttempt]]:
+        """Return a copy of the entries, so that the caller may add and remove attempts."""
+        return list(self._attempts.items())
+
+    def add(self, reference: Reference, attempt: RunningAttempt) -> None:
+        """Add an attempt as the newest."""
+        self._attempts[reference] = attempt
+        self._references[attempt.trial] = reference
+
+    def remove(self, reference: Reference) -> RunningAttempt:
+        """Remove an attempt. Its reference is ignored if it resolves later."""
+        attempt = self._attempts.pop(reference)
+        del self._references[attempt.trial]
+        return attempt
+
+    def replace(self, reference: Reference, successor: Reference) -> None:
+        """Let an attempt, which keeps its rank, have another reference."""
+        self._references[self._attempts[reference].trial] = successor
+        names = {reference: successor}
+        self._attempts = {names.get(key, key): attempt for key, attempt in self.items()}
+
+    def waiting_for_actors(self) -> Iterator[Reference]:
+        """Yield the attempts that wait for their worker actors to begin, newest first."""
+        for reference, attempt in reversed(self.items()):
+            if attempt.request is None or not isinstance(attempt.runner, WorkerPool):
+                continue
+            if not attempt.runner.has_begun(attempt.trial, attempt.attempt):
+                yield reference
+
+    def unresolved(self, trials: Iterable[int]) -> list[Reference]:
+        """Return the references of these trials that have not resolved yet."""
+        references = [self._references[trial] for trial in trials if trial in self._references]
+        if not references:
+            return []
+        _resolved, unresolved = ray.wait(references, num_returns=len(references), timeout=0)
+        return list(unresolved)
+
+    def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
+        """Wait up to `seconds` for the first result, and return all results that are available."""
+        if not self._attempts:  # every attempt is queued, until other campaigns have had their turn
+            time.sleep(seconds)
+            return []
+        ready, unready = ray.wait(list(self._attempts), num_returns=1, timeout=seconds)
+        if ready and unready:
+            ready += ray.wait(unready, num_returns=len(unready), timeout=0)[0]
+        return zip(ready, fetch(ready), strict=True)
+
+    def clear(self) -> None:
+        """Forget all attempts."""
+        self._attempts.clear()
+        self._references.clear()
