@@ -18,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from benchmarks.chaos import postgresql
+from tests import postgresql
 from tests.examples import examples
 
 os.environ.update(

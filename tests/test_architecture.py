@@ -65,3 +65,13 @@ def test_a_room_says_what_belongs_in_it_and_what_does_not(room: Path) -> None:
     docstring = ast.get_docstring(ast.parse((REPOSITORY / room / "__init__.py").read_text()))
     assert docstring is not None
     assert len(docstring.split("\n\n")) >= 2, "one line for what belongs here, a paragraph for what does not"
+
+
+def test_only_tests_of_benchmarks_import_them() -> None:
+    tests = REPOSITORY / "tests"
+    importing = {
+        file.relative_to(tests).parts[0]
+        for file in tests.rglob("*.py")
+        if re.search(r"^\s*(?:from|import) benchmarks\b", file.read_text(), re.MULTILINE)
+    }
+    assert importing == {"benchmarks"}

@@ -19,8 +19,8 @@ from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import Course, Result, Setting, settings
 from benchmarks.chaos.monkey import Monkey, random_strikes
 from benchmarks.chaos.network import cuts, cuts_report
-from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.reporting import keep, line, read_earlier, report
+from tests.postgresql import Server
 
 BROKEN = 1
 _SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds

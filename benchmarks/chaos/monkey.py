@@ -9,8 +9,8 @@ from benchmarks.chaos.accounting import Kill, Victim
 from benchmarks.chaos.campaign import Campaign
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.objective import Execution, executions
-from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.processes import Mark, age_of, parent_of
+from tests.postgresql import Server
 
 # Weights of the choice. Evaluations have many processes, and a campaign has one coordinator.
 _WEIGHTS: dict[Victim, float] = {

@@ -20,10 +20,9 @@ from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
 from benchmarks.curves.simulate import Record, Setting, search
-from benchmarks.curves.summary import Found, Key, figure, ratios_to_best_peer, tables
-from benchmarks.papers.findings import Cell, Findings, Table
-from benchmarks.papers.writing import write
+from benchmarks.curves.summary import Found, Key, ratios_to_best_peer, tables
 from benchmarks.peers.cache import Cache
+from benchmarks.tables import Cell, Table, write
 from objectives.datasets import DataSource
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
@@ -44,9 +43,8 @@ Durations = Annotated[
 ]
 Base = Annotated[str, typer.Option(help="The method that the others are compared with.")]
 Processes = Annotated[int, typer.Option(min=1, help="Searches at the same time.")]
-ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print tables and draw pictures.")]
+ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print the tables of finished ones.")]
 Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
-Own = Annotated[Path, typer.Option(help="Folder of the curves own-…, which are trained where they are missing.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
 
@@ -58,22 +56,20 @@ class Task:
     method: str
     setting: Setting
     source: DataSource
-    own: Path  # the folder of the curves own-…
 
 
 def main(
     problems: Problems = ALL_FAMILIES,
-    methods: Methods = "random,random-asha,bbkb,bbkb-median,dense",
+    methods: Methods = "random,random-asha,random-short,bbkb-model",
     workers: Workers = "8",
     trainings: Trainings = "10,20,40",
     seeds: Seeds = 5,
     first_seed: FirstSeed = 0,
     durations: Durations = "equal",
-    base: Base = "dense",
+    base: Base = "bbkb-model",
     processes: Processes = 1,
     report: ReportOnly = False,
     out: Out = Path("runs/curves"),
-    own: Own = Path("runs/early_stopping"),
     data: Data = None,
 ) -> None:
     """Compare searches of trainings in steps on the same curves, workers, budgets and seeds."""
@@ -89,7 +85,7 @@ def main(
     caches = {name: Cache(out, name, Record) for name in names}
     if not report:
         missing = [
-            Task(problem, name, setting, source, own)
+            Task(problem, name, setting, source)
             for setting, problem, name in product(settings, selected, names)
             if caches[name].get(*_key(problem, setting)) is None
         ]
@@ -101,8 +97,7 @@ def main(
     }
     listed = [table for (family, label), here in results.items() for table in tables(family, label, here, base)]
     listed.extend(_ratios(results, base))
-    picture = figure(results)
-    write(Findings(listed, [picture] if picture else []), out / "results", console)
+    write(listed, out / "results", console)
 
 
 def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]) -> None:
@@ -117,7 +112,7 @@ def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]
 
 
 def _search(task: Task) -> Record:
-    problem = load_problem(task.problem, task.source, task.own)
+    problem = load_problem(task.problem, task.source)
     if task.method in CAMPAIGNS:
         return run_campaign(problem, task.method, task.setting)
     return search(problem, make_method(task.method, problem, task.setting), task.method, task.setting)

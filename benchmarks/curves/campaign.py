@@ -319,7 +319,7 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
         setting,
         changes=changes,
         ends=ends,
-        starts=len(executor.configurations),
+        begun=[problem.regret(float(curve[-1])) for curve in curves.values()],
         continuations=executor.attempts - len(executor.configurations),
         seconds=seconds,
     )

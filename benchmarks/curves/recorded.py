@@ -1,20 +1,16 @@
-"""Learning curves that were recorded: TaskSet, cells of NAS-Bench-101, and those of
-`benchmarks.early_stopping`.
+"""Learning curves that were recorded: TaskSet, and cells of NAS-Bench-101.
 
 A configuration of the space that was not recorded has the curve of the nearest recorded one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.curves.network import NETWORK, NetworkTrainings
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from benchmarks.early_stopping.curves import EPOCHS, TRAININGS, Trainings, curves_of
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from objectives.benchmark_tables import read_archive
 from objectives.datasets import DataSource
@@ -131,20 +127,6 @@ def load_cells(source: DataSource) -> CurveProblem:
     seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
     table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
     return table.problem("nb101", "nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])
-
-
-OWN: Mapping[str, Callable[[], Trainings]] = {**TRAININGS, NETWORK: NetworkTrainings}
-
-
-def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProblem:
-    """The curves of OWN[name], stored in `folder`; those that are missing are trained first."""
-    training = OWN[name]()
-    curves, space = curves_of(training, name, folder, say), training.space
-    columns: dict[str, Any] = {column: np.array([curve.configuration[column] for curve in curves]) for column in space}
-    values = np.array([curve.accuracies for curve in curves])
-    seconds = np.repeat([[curve.seconds / EPOCHS] for curve in curves], EPOCHS, axis=1)
-    table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
-    return table.problem(f"own-{name}", "own", tuple(range(1, EPOCHS + 1)), (1,) * EPOCHS, EPOCHS)
 
 
 @cache

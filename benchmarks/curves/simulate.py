@@ -85,7 +85,9 @@ class Record:
     used: Sequence[float]  # for each change of the recommendation the share of the budget that was used
     times: Sequence[float]  # the simulated time of each, in trainings where durations are equal, else seconds
     regrets: Sequence[float]  # of each configuration recommended, at the last step
-    finished_regret: float | None  # of the best training that reached the last step; None when none did
+    # the parts of the last regret: of the best training that reached the last step (None if none
+    # did), and of the best configuration begun, which a perfect choice would have recommended
+    finished_regret: float | None
     starts: int  # how many trials were started
     continuations: int  # how many times a paused trial was continued
     finished: int  # how many trials reached the last step
@@ -93,6 +95,7 @@ class Record:
     # how many trials had an end that a model forecast when it was first decided whether they go on
     forecasts: int = 0
     held: int = 0  # how many of these ends were within that forecast's band μ ± 2σ
+    begun_regret: float = float("nan")
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -232,7 +235,7 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
         setting,
         changes=state.changes,
         ends=[problem.regret(float(trial.values[-1])) for trial in ends],
-        starts=len(state.trials),
+        begun=[problem.regret(float(trial.values[-1])) for trial in state.trials],
         continuations=state.continuations,
         seconds=state.seconds,
     )
@@ -245,12 +248,23 @@ def make_record(
     *,
     changes: Sequence[tuple[float, float, float]],
     ends: Sequence[float],
-    starts: int,
+    begun: Sequence[float],
     continuations: int,
     seconds: float,
 ) -> Record:
-    """The record of a search; `changes` of the recommendation: budget used, time and regret; `ends`:
-    regrets at last steps."""
+    """Make the record of a search.
+
+    Args:
+        problem: the problem.
+        name: the method.
+        setting: workers, budget, seed and durations.
+        changes: budget used, time and regret at each change of the recommendation.
+        ends: the regrets of the trials that reached the last step.
+        begun: the regrets that all trials would have at the last step.
+        continuations: how many times a paused trial was continued.
+        seconds: CPU seconds of the method.
+
+    """
     budget = setting.trainings * problem.whole_cost
     used, times, regrets = zip(*changes, strict=True)
     return Record(
@@ -264,7 +278,8 @@ def make_record(
         times=times,
         regrets=regrets,
         finished_regret=min(ends, default=None),
-        starts=starts,
+        begun_regret=min(begun, default=float("nan")),
+        starts=len(begun),
         continuations=continuations,
         finished=len(ends),
         seconds=seconds,

@@ -1,4 +1,4 @@
-"""Tables and pictures of searches on learning curves: regret at shares of the budget, and paired
+"""Tables of searches on learning curves: regret at shares of the budget, its parts, and paired
 differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +8,10 @@ import numpy as np
 from benchmarks.curves.methods.catalogue import LABELS, PEERS
 from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, at_marks
-from benchmarks.papers.findings import Cell, Curve, Figure, Panel, Table
 from benchmarks.peers.measures import estimate
+from benchmarks.tables import Cell, Table
 
 MARKS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
-_DRAWN = np.linspace(0.05, 1.0, 39)
 
 Key = tuple[str, int]  # problem, seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
@@ -30,6 +29,7 @@ def tables(family: str, setting: str, results: Found, base: str) -> Iterator[Tab
         "method",
         *(f"{mark:.0%}" for mark in MARKS),
         "finished",
+        "begun",
         "starts",
         "continued",
         "trained to end",
@@ -66,15 +66,6 @@ def ratios_to_best_peer(results: Found, base: str) -> list[float]:
     return [float(our_mean / their_mean) for our_mean, their_mean in zip(means[base], best, strict=True)]
 
 
-def figure(panels: Mapping[tuple[str, str], Found]) -> Figure | None:
-    """Mean regret against the share of the budget, a panel for each family and setting."""
-    drawn_panels = [
-        _panel(f"{family}, {setting}", results) for (family, setting), results in panels.items() if common(results)
-    ]
-    title = "Regret of the recommendation against the budget used"
-    return Figure("curves", title, drawn_panels, columns=min(3, len(drawn_panels))) if drawn_panels else None
-
-
 def common(results: Found) -> list[Key]:
     """The searches that all methods finished."""
     if not results:
@@ -94,21 +85,10 @@ def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
         LABELS.get(method, method),
         *(round(float(record), 3) for record in mean_regrets(records)),
         round(float(np.mean(ends)), 3) if len(ends) == len(records) else float("nan"),
+        round(float(np.mean([record.begun_regret for record in records])), 3),
         *(
             float(np.mean([getattr(record, name) for record in records]))
             for name in ("starts", "continuations", "finished")
         ),
         float(np.mean([record.seconds for record in records])),
     )
-
-
-def _panel(title: str, results: Found) -> Panel:
-    keys = common(results)
-    curves = [
-        Curve.over_seeds(
-            LABELS.get(method, method), _DRAWN, np.array([at_marks(records[key], _DRAWN.tolist()) for key in keys])
-        )
-        for method, records in results.items()
-    ]
-    curves = [Curve(curve.label, curve.x, curve.mean, np.full_like(curve.mean, np.nan)) for curve in curves]
-    return Panel(title, "share of the budget", "regret", curves, y_scale="log")

@@ -1,7 +1,6 @@
-"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` lists
-all of them."""
+"""`python -m benchmarks.papers EXPERIMENT`: run an experiment of a paper; `list` lists them all."""
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,25 +9,36 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.command import run as run_command
-from benchmarks.papers.experiment import Request
-from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
-from benchmarks.papers.writing import write
+from benchmarks.papers import compressed, nasbench101, regression, threds, variance_starvation
+from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.tables import write
+from objectives.reference import did_you_mean
+from orchestrator.errors import UserError
 
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.", show_default=False)]
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "abalone": regression.ABALONE,
+    "cadata": regression.CADATA,
+    "bandwidth": regression.BANDWIDTH,
+    "nasbench101": nasbench101.NASBENCH101,
+    "threds_branin": threds.THREDS_BRANIN,
+    "threds_rosenbrock": threds.THREDS_ROSENBROCK,
+    "threds_cnn": threds.CNN,
+    "threds_cnn_short": threds.CNN_SHORT,
+    "variance_starvation": variance_starvation.VARIANCE_STARVATION,
+    "compressed_example": compressed.EXAMPLE,
+    "compressed_rosenbrock": compressed.ROSENBROCK,
+    "compressed_mnist": compressed.MNIST,
+}
+
+Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")]
-Jobs = Annotated[
-    int, typer.Option(min=1, help="Campaigns at the same time; with more than one, measured times are longer.")
-]
-Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; the paper's when not given.")]
-Methods = Annotated[str, typer.Option(help="Names of methods, separated by commas; all when not given.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for runs and results; runs/papers/<experiment> when not given.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Campaigns at the same time.")]
+Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; default: the paper's.")]
+Methods = Annotated[str, typer.Option(help="Names of methods, separated by commas.")]
+Out = Annotated[Path | None, typer.Option(help="Folder; default: runs/papers/EXPERIMENT.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
-Authors = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the code of the paper's authors, for a comparison."),
-]
 
 
 def main(
@@ -39,39 +49,40 @@ def main(
     methods: Methods = "",
     out: Out = None,
     data: Data = None,
-    authors: Authors = None,
 ) -> None:
-    """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG
-    and SVG.
+    """Reproduce an experiment: its numbers with 95 % confidence intervals.
 
-    A repeated call reads finished runs and continues interrupted ones.
+    A repeated call reads finished runs and continues interrupted ones. Set OMP_NUM_THREADS=1 for
+    times that can be compared.
     """
     console = Console(width=_WIDTH)
     if experiment == "list":
         _list(console)
         return
-    chosen_experiment = find_experiment(experiment)
+    if experiment not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        hint = did_you_mean(experiment, EXPERIMENTS)
+        raise UserError(f"the experiment must be one of {known}, got {experiment!r}{hint}")
+    found = EXPERIMENTS[experiment]
+    names = tuple(name.strip() for name in methods.split(",") if name.strip())
     request = Request(
         seeds=seeds,
-        evaluations=evaluations or chosen_experiment.evaluations,
-        methods=chosen_experiment.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
+        evaluations=evaluations or found.evaluations,
+        methods=found.chosen(names),
         out=(out or Path("runs", "papers", experiment)).absolute(),
         jobs=jobs,
         data=data,
-        authors=authors,
     )
-    if os.environ.get("OMP_NUM_THREADS") is None:
-        console.print(Text("note: OMP_NUM_THREADS is not set; set it to 1 for times that can be compared"))
-    write(chosen_experiment.run(request), request.out / f"results-{request.evaluations}", console)
+    write(found.run(request), request.out / f"results-{request.evaluations}", console)
 
 
 def _list(console: Console) -> None:
-    for name in EXPERIMENTS:
-        experiment = find_experiment(name)
-        console.print(Text.assemble((name, "bold"), f"  {experiment.summary} ({experiment.source})"), soft_wrap=True)
-        console.print(
-            Text(f"    T = {experiment.evaluations}, methods {','.join(experiment.methods)}", "dim"), soft_wrap=True
-        )
+    for name, experiment in EXPERIMENTS.items():
+        line = Text.assemble((name, "bold"), f"  {experiment.summary} ({experiment.source})")
+        console.print(line, soft_wrap=True)
+        methods = ",".join(experiment.methods)
+        line = Text(f"    T = {experiment.evaluations}, methods {methods}", "dim")
+        console.print(line, soft_wrap=True)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -63,8 +63,8 @@ class Method:
     workers: int | None = None
 
     def strategy_of(self, seed: int) -> Tree:
-        """The campaign file's section `strategy` for a seed."""
-        return _section_for_seed(self.strategy, seed)
+        """Return the campaign file's section `strategy` for a seed."""
+        return self.strategy(seed) if callable(self.strategy) else self.strategy
 
 
 def default_method(workers: int) -> Method:
@@ -77,14 +77,23 @@ def default_method(workers: int) -> Method:
 class Comparison:
     """Campaigns of several methods and seeds on one problem.
 
-    `name` is the folder below `--out`. `problem` has the common sections of the campaign files
-    (`objective`, `space`, `candidates`, `workers`, …), or is a function from the seed to them;
-    without `workers` evaluations are simulated.
+    Args:
+        name: the folder below `--out`.
+        title: the title of the table.
+        problem: the common sections of the campaign files (`objective`, `space`, `candidates`,
+            `workers`, …); without `workers` evaluations are simulated.
+        methods: the methods.
+        optimum: the largest value, if it differs from the objective's.
+        published: by method, the results in the paper, in words.
+
     """
 
     name: str
-    problem: Section
+    title: str
+    problem: Tree
     methods: Sequence[Method]
+    optimum: float | None = None
+    published: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ def run_all(comparison: Comparison, request: Request, console: Console | None = 
     measured: dict[tuple[str, int], Measured] = {}
     for job, result in _results(jobs, request.jobs):
         measured[job.method, job.seed] = result
-        took = f"{len(result)} pulls, strategy {result.clock[-1]:.1f} s"
+        took = f"{len(result)} pulls, strategy {result.strategy_seconds.sum():.1f} s"
         line = f"[{len(measured)}/{len(jobs)}] {comparison.name}: {job}: {took}"
         console.print(Text(line), soft_wrap=True)
     return {
@@ -127,7 +136,7 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
     evaluations = min(request.evaluations, method.evaluations or request.evaluations)
     tree: dict[str, Any] = {
         "workers": {"executor": "simulated", "count": SLOTS},
-        **_section_for_seed(comparison.problem, seed),
+        **comparison.problem,
         "name": f"{method.name}-{evaluations}-seed{seed}",
         "seed": seed,
         "strategy": _set_batch_mode(method.strategy_of(seed)),
@@ -145,10 +154,6 @@ def _set_batch_mode(strategy: Tree) -> Tree:
     """The strategy in batch mode, as in the papers, unless its section sets the mode."""
     has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
     return {"mode": "batch", **strategy} if has_modes else strategy
-
-
-def _section_for_seed(section: Section, seed: int) -> Tree:
-    return section(seed) if callable(section) else section
 
 
 def _job(comparison: Comparison, method: Method, seed: int, request: Request) -> _Job:
@@ -174,16 +179,12 @@ def _run(job: _Job) -> Measured:
     return measure(finish_and_read(from_mapping(job.settings)))
 
 
-def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
-    """The log of a finished campaign, which is started, resumed or only read. Raises the errors of
-    `run_all`.
+def finish_and_read(settings: Settings) -> Sequence[Event]:
+    """Start, resume or only read a campaign, and return the log of the finished run.
 
-    Without `is_resumed` an interrupted campaign is started again, because a resume would change its
-    times.
+    Raises the errors of `run_all`.
     """
     run, events = _find(settings)
-    if not is_resumed and not _is_finished(events):
-        run = None
     if run is None:
         parts = build(settings)
         run = create_run(settings, parts, existing(settings, parts))

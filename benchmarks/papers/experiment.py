@@ -1,10 +1,10 @@
-"""An experiment: a value with its source, and a function from a request to findings."""
+"""An experiment of a paper: its methods, and a function from the options to tables."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.papers.findings import Findings
+from benchmarks.tables import Table
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
@@ -19,7 +19,6 @@ class Request:
     out: Path  # the folder for runs and results
     jobs: int = 1  # the number of campaigns at the same time
     data: Path | None = None  # the folder with data sets, if one is given
-    authors: Path | None = None  # a folder with the code of a paper's authors, if one is given
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,20 @@ class Experiment:
     summary: str  # one line
     methods: tuple[str, ...]  # all names that `--methods` allows
     evaluations: int  # the paper's horizon T
-    run: Callable[[Request], Findings]  # runs the experiment
-    default_methods: tuple[str, ...] = ()  # the methods that run when none is given; all if empty
+    run: Callable[[Request], Sequence[Table]]  # runs the experiment
+    default_methods: tuple[str, ...] = ()  # the methods to run by default; all if empty
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """`names` in the experiment's order; the default ones when empty. Raises UserError on an
-        unknown one."""
+        """Return `names` in the experiment's order, or the default methods if it is empty.
+
+        Raises:
+            UserError: a name is unknown.
+
+        """
         for name in names:
             if name not in self.methods:
+                known = ",".join(self.methods)
                 hint = did_you_mean(name, self.methods)
-                raise UserError(f"--methods must be some of {','.join(self.methods)}, got {name!r}{hint}")
-        shown_names = names or self.default_methods or self.methods
-        return tuple(name for name in self.methods if name in shown_names)
+                raise UserError(f"--methods must be some of {known}, got {name!r}{hint}")
+        shown = names or self.default_methods or self.methods
+        return tuple(name for name in self.methods if name in shown)

@@ -11,19 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.command import run as run_command
-from benchmarks.papers.findings import Findings, Table
-from benchmarks.papers.writing import write
 from benchmarks.peers.cache import Cache
-from benchmarks.peers.figures import figures
 from benchmarks.peers.measures import Found, Key
 from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
-from benchmarks.peers.methods.ours import Options, Ours, OursInSpace
+from benchmarks.peers.methods.ours import Options
 from benchmarks.peers.search import Record, search
 from benchmarks.peers.settings import SETS, Setting, make_problem, parts, problems, settings, strategies
 from benchmarks.peers.summary import tables
-from benchmarks.peers.validity import Validity, validity, validity_tables
+from benchmarks.tables import write
 from objectives.datasets import DataSource
-from orchestrator.errors import UserError
 
 _WIDTH = 240  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
@@ -41,15 +37,7 @@ Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
 FirstSeed = Annotated[
     int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next seed.")
 ]
-Seconds = Annotated[
-    float, typer.Option(min=1e-6, help="Seconds of a mean evaluation, in tables that count the time of suggestions.")
-]
-ReportOnly = Annotated[
-    bool, typer.Option("--report", help="Run no search; print tables and draw pictures of finished ones.")
-]
-ValidityOnly = Annotated[
-    bool, typer.Option("--validity", help="Measure instead how often the models contain the true value within μ ± 2σ.")
-]
+ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print the tables of finished ones.")]
 Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
@@ -62,9 +50,7 @@ def main(
     evaluations: Evaluations = "200",
     seeds: Seeds = 5,
     first_seed: FirstSeed = 0,
-    seconds: Seconds = 10.0,
     report: ReportOnly = False,
-    is_validity: ValidityOnly = False,
     out: Out = Path("runs/peers"),
     data: Data = None,
 ) -> None:
@@ -79,13 +65,10 @@ def main(
     selected, source = problems(problem), DataSource.find(data)
     searches = Searches(selected, range(first_seed, first_seed + seeds), own_strategies, source)
     several = settings(workers, evaluations)
-    if is_validity:
-        listed = [table for setting in several for table in _validity(setting, names, searches, out)]
-        write(Findings(listed, []), out / "validity", console)
-    else:
-        results = _compare(several, searches, {name: Cache(out, name, Record) for name in names}, report, console)
-        listed = [table for setting, records in results.items() for table in tables(setting, records, seconds)]
-        write(Findings(listed, list(figures(results, seconds))), out / "results", console)
+    caches = {name: Cache(out, name, Record) for name in names}
+    results = _compare(several, searches, caches, report, console)
+    listed = [one for setting, records in results.items() for one in tables(setting, records)]
+    write(listed, out / "results", console)
 
 
 @dataclass(frozen=True)
@@ -122,29 +105,11 @@ def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record
             is_done = cache.get(name, setting.workers, setting.evaluations, seed) is not None
             if is_done or not is_applicable(method, problem):
                 continue
-            instance = make_method(method, problem, seed, setting.evaluations, searches.own)
+            instance = make_method(method, problem, seed, searches.own)
             record = search(problem, instance, setting.workers, setting.evaluations, seed, (name, method))
             cache.add(record)
             line = f"{setting}, {name}, {method}, seed {seed}: regret {record.recommended[-1]:.4g}"
             console.print(Text(line), soft_wrap=True)
-
-
-def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out: Path) -> list[Table]:
-    """Measure the validity of the models of this project's strategies; finished measurements are
-    read."""
-    by_method: dict[str, list[Validity]] = {}
-    for method, seed, name in product(methods, searches.seeds, searches.problems):
-        cache = Cache(out / "validity", method, Validity)
-        record = cache.get(name, setting.workers, setting.evaluations, seed)
-        if record is None:
-            problem = make_problem(name, seed, searches.source)
-            instance = make_method(method, problem, seed, setting.evaluations, searches.own)
-            if not isinstance(instance, Ours | OursInSpace):
-                raise UserError(f"--validity: {method} is not a strategy of this project; give others by --methods")
-            record = validity(problem, instance, setting, seed, (name, method))
-            cache.add(record)
-        by_method.setdefault(method, []).append(record)
-    return validity_tables(setting, by_method)
 
 
 def _read(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]]) -> Found:

@@ -38,30 +38,6 @@ def regret_at_share(record: Record, share: float) -> float:
     return float(record.recommended[max(round(share * MARKS), 1) - 1])
 
 
-def regret_at_time(record: Record, share: float, seconds: float | None) -> float:
-    """Regret of the recommendation at a time, `share` times T / W mean evaluations, which busy
-    workers need for all T.
-
-    The recommendation is the last one before this time; before the first one, the regret of the
-    first result counts.
-
-    Args:
-        record: the search.
-        share: of the time T / W.
-        seconds: the duration of a mean evaluation, when the time of suggestions counts; None: they
-            take no time.
-
-    """
-    done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
-    places = int(np.floor(done * MARKS / record.evaluations + 1e-9))
-    return float(record.recommended[places - 1] if places else record.recommended[0])
-
-
-def makespan(record: Record, seconds: float | None = None) -> float:
-    """The time of the last `tell`, in units of a mean evaluation."""
-    return float(record.tell_times(seconds)[-1])
-
-
 def mean_regret(record: Record) -> float:
     """Mean regret of the evaluations, each at most WORST."""
     return float(np.minimum(record.regrets, WORST).mean())

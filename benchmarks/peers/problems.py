@@ -27,7 +27,6 @@ class Group(StrEnum):
     BBOB = "bbob functions"
     LCBENCH = "trainings"
     RBV2 = "learners"
-    MIXED = "mixed spaces"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """One search in simulated time, with workers that are idle only when the method waits.
 
-A suggestion takes no simulated time. Its CPU seconds in this process are measured (they do not
-depend on other processes of the machine), and `Record.tell_times` computes the times of the same
-decisions with that time included.
+A suggestion takes no simulated time. Its CPU seconds in this process are measured; they do not
+depend on other processes of the machine.
 """
 
 import time
@@ -62,25 +61,6 @@ class Record:
     def key(self) -> tuple[str | int, ...]:
         """Problem, workers, evaluations and seed."""
         return (self.problem, self.workers, self.evaluations, self.seed)
-
-    def tell_times(self, seconds: float | None = None) -> Floats:
-        """The times of the `tell`s (T,), ascending, in units of a mean evaluation.
-
-        `seconds`: the duration of a mean evaluation, when the time of suggestions counts. One
-        process then makes one suggestion at a time, with the same decisions in the same order.
-        None: suggestions take no time.
-        """
-        clock, finish, times = 0.0, np.zeros(self.evaluations), []
-        per = 0.0 if seconds is None else 1.0 / seconds
-        for entry in self.order:
-            if entry >= 0:
-                clock += self.ask_seconds[entry] * per
-                finish[entry] = clock + self.durations[entry]
-            else:
-                clock = max(clock, float(finish[-1 - entry]))
-                times.append(clock)
-                clock += self.tell_seconds[-1 - entry] * per
-        return np.array(times)
 
 
 @dataclass

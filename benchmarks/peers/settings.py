@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from benchmarks.peers import bbob, expected, mixed, rbv2, trainings
+from benchmarks.peers import bbob, rbv2, trainings
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -24,10 +24,8 @@ SETS: Mapping[str, tuple[str, ...]] = {
     **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
     "lcbench": trainings.NAMES,
     "rbv2": rbv2.NAMES,
-    "mixed": mixed.NAMES,
-    **{f"lcbench-{suffix}": tuple(f"{name}-{suffix}" for name in trainings.NAMES) for suffix in expected.SUFFIXES},
 }
-SUITES = ("bbob", "lcbench", "rbv2", "mixed", "lcbench-expected", "lcbench-misled")  # not in `all`
+SUITES = ("bbob", "lcbench", "rbv2")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return trainings.load_training(name, source)
     if name in rbv2.NAMES:
         return rbv2.load_learner(name, source)
-    inner, _, suffix = name.rpartition("-")
-    if suffix in expected.SUFFIXES:
-        return expected.Expected(make_problem(inner, seed, source), seed, suffix == "misled")
-    if name in mixed.NAMES:
-        return mixed.Mixed(name, seed)
     if name in SETS["bbob"]:
         return bbob.parse(name, seed)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)

@@ -3,31 +3,29 @@ evaluations."""
 
 from collections.abc import Callable, Iterator
 
-from benchmarks.papers.findings import Cell, Table
 from benchmarks.peers.measures import (
     SHARES,
     Found,
     common,
     difference,
     log10,
-    makespan,
     mean_of,
     mean_regret,
     milliseconds,
     ranks,
     regret_at_share,
-    regret_at_time,
 )
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import Record
 from benchmarks.peers.settings import SETS, Setting
 from benchmarks.peers.tables import TABLES
+from benchmarks.tables import Cell, Table
 
 Scale = Callable[[float], float]
 Measure = Callable[[Record], float]
 
-_SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "rbv2": Group.RBV2, "mixed": Group.MIXED}
-_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2, Group.MIXED)  # groups whose regrets are shown as they are
+_SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "rbv2": Group.RBV2}
+_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2)  # groups whose regrets are shown as they are
 BASE = "tpe"  # the method that differences refer to
 
 
@@ -50,8 +48,8 @@ def searches_of_group(results: Found, group: Group) -> Found:
     return {method: records for method, records in of_group.items() if records}
 
 
-def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
-    """For each group: regret and rank by evaluations, regret by time, differences from BASE, and
+def tables(setting: Setting, everything: Found) -> Iterator[Table]:
+    """For each group: regret and rank by evaluations, differences from BASE, and
     each problem."""
     for group in Group:
         records = searches_of_group(everything, group)
@@ -59,7 +57,6 @@ def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Tabl
         if keys:
             scale = _scale(group)
             yield _by_evaluations(setting, group, records, scale)
-            yield _by_time(setting, group, records, scale, seconds)
             yield _by_problem(setting, group, records, scale)
         if BASE in records and len(records) > 1:
             yield _differences(setting, group, records, _scale(group))
@@ -82,10 +79,6 @@ def _at_share(share: float, scale: Scale) -> Measure:
     return lambda record: scale(regret_at_share(record, share))
 
 
-def _at_time(share: float, scale: Scale, seconds: float | None) -> Measure:
-    return lambda record: scale(regret_at_time(record, share, seconds))
-
-
 def _by_evaluations(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
     keys = common(results)
     counts = [round(share * setting.evaluations) for share in SHARES]
@@ -105,26 +98,6 @@ def _by_evaluations(setting: Setting, group: Group, results: Found, scale: Scale
     problems = len({problem for problem, _ in keys})
     title = f"{setting}, {group}: {len(keys)} searches on {problems} problems, which all these methods finished"
     return Table(_name("regret", setting, group), title, ("method", *at, "cumulative", "ms"), rows)
-
-
-def _by_time(setting: Setting, group: Group, results: Found, scale: Scale, seconds: float) -> Table:
-    keys = common(results)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            method,
-            *(mean_of(records, keys, _at_time(share, scale, per)) for per in (None, seconds) for share in SHARES),
-            mean_of(records, keys, makespan),
-            mean_of(records, keys, lambda record: makespan(record, seconds)),
-        )
-        for method, records in results.items()
-    ]
-    times = [f"{share * setting.evaluations / setting.workers:.4g}" for share in SHARES]
-    columns = (*(f"at {at}" for at in times), *(f"counted, at {at}" for at in times), "makespan", "counted")
-    title = (
-        f"{setting}, {group}: {_unit(group)} at equal time, in mean evaluations; suggesting takes no time, or is "
-        f"counted against evaluations of {seconds:g} s"
-    )
-    return Table(_name("time", setting, group), title, ("method", *columns), rows)
 
 
 def _by_problem(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:

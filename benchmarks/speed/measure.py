@@ -9,30 +9,21 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from benchmarks.speed.defaults import defaults
 from benchmarks.speed.dispatching import memory, throughput
-from benchmarks.speed.problems import NOISE, Problem, load
+from benchmarks.speed.problems import Problem, load
 from benchmarks.speed.rows import Answer
-from benchmarks.speed.start import start
-from benchmarks.speed.trainings import trainings
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Decision, Observation
-from orchestrator.candidates.shards import Shard, ShardedArms
-from orchestrator.running.coordinator.cluster import connect, disconnect
-
-SHARDED = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
+from orchestrator.bandit.strategy import Choose, Observation
 
 
 def mebibytes() -> float:
@@ -109,35 +100,6 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
         arms, batches = arms + picks, batches + 1
     answer = {"seconds": clock, "ratio": problem.ratio(arms), "batches": batches, "mebibytes": mebibytes()}
     return answer | {"dictionary": int(algorithm.dict_size_unique)}
-
-
-def limit(name: str, horizon: int, rule: str) -> Answer:
-    """A run, and a lower bound of its work.
-
-    The bound: the kernel column of each dictionary arm once, and at each refit one product of an A
-    × m matrix with a vector, and the Cholesky factors of two m × m matrices.
-    """
-    problem = load(name)
-    strategy = problem.strategy(horizon, rule)
-    run = play(problem, strategy, horizon, 0)
-    kernel, rng, clock = strategy.kernel, np.random.default_rng(0), 0.0
-    largest = max(size for size, _ in run["sizes"])
-    table = np.empty((len(problem.values), largest))
-    spread = rng.standard_normal((largest, largest))
-    definite = spread @ spread.T + largest * np.eye(largest)
-    began = time.perf_counter()
-    for arm in dict.fromkeys(run["arms"]):
-        table[:, 0] = kernel.cross(problem.features, problem.features[[arm]])[:, 0]
-    columns = time.perf_counter() - began
-    table[:] = 0.5
-    for size, _ in run["sizes"]:
-        view, small, vector = np.ascontiguousarray(table[:, :size]), definite[:size, :size].copy(), np.ones(size)
-        began = time.perf_counter()
-        view @ vector
-        np.linalg.cholesky(small)
-        np.linalg.cholesky(small)
-        clock += time.perf_counter() - began
-    return {"seconds": run["seconds"], "least": columns + clock, "columns": columns}
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
@@ -240,122 +202,13 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
     return clock
 
 
-def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
-    """The same run with the candidates in one array and in Ray actors: seconds, and whether the
-    picks are equal."""
-    problem = load("synthetic", arms, dimension)
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
-    cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
-    alone = _play_in_batches(problem, strategy, horizon, batch, None)
-    answer: Answer = {"array": alone["seconds"], "dictionary": alone["dictionary"]}
-    for count in counts:
-        spread = ShardedArms.start(problem.features, count)
-        spread.blocks(strategy.kernel, strategy.regularization)  # so that the processes have started
-        run = _play_in_batches(problem, strategy, horizon, batch, spread)
-        answer[str(count)] = {"seconds": run["seconds"], "equal": run["arms"] == alone["arms"]}
-        spread.close()
-    disconnect(cluster)
-    return answer
-
-
-def ten_million(arms: int, dimension: int, count: int, horizon: int, batch: int) -> Answer:
-    """A run with the candidates in `count` Ray actors: seconds, and the memory of this process and
-    of the largest of theirs, which is taken at the end."""
-    problem = load("synthetic", arms, dimension)
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
-    cluster = connect("local", count, 1.0, 0.0, dashboard=False)
-    began = time.perf_counter()
-    spread = ShardedArms.start(problem.features, count)
-    run = _play_in_batches(problem, strategy, horizon, batch, spread)
-    seconds = time.perf_counter() - began
-    sizes = [
-        process.memory_info().rss / 2.0**20
-        for process in psutil.Process().children(recursive=True)
-        if process.name().startswith(f"ray::{Shard.__name__}")
-    ]
-    spread.close()
-    disconnect(cluster)
-    return {"seconds": seconds, "dictionary": run["dictionary"], "mebibytes": mebibytes(), "shards": sizes}
-
-
-def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
-    """`play` with batches of at most `batch`."""
-
-    class Cut:
-        init, tell = strategy.init, strategy.tell
-
-        @staticmethod
-        def ask(state: Any, pending: Sequence[int], limit: int) -> Decision:
-            return strategy.ask(state, pending, min(limit, batch))
-
-    cut: Any = Cut()
-    return play(problem, cut, horizon, 0, arms)
-
-
-def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
-    """Seconds of a suggestion of an Optuna sampler: the mean over the last tenth of a study of
-    `horizon` trials."""
-    import optuna as library
-
-    library.logging.set_verbosity(library.logging.ERROR)
-    samplers: dict[str, Callable[[], object]] = {
-        "tpe": lambda: library.samplers.TPESampler(seed=0),
-        "gp": lambda: library.samplers.GPSampler(seed=0),
-    }
-    study, rng, seconds = library.create_study(sampler=samplers[sampler]()), np.random.default_rng(0), []
-    for _ in range(horizon):
-        began = time.perf_counter()
-        trial = study.ask()
-        point = np.array([trial.suggest_float(f"x{number}", 0.0, 1.0) for number in range(dimension)])
-        seconds.append(time.perf_counter() - began)
-        study.tell(trial, float(np.sin(3.0 * point).mean() + NOISE * rng.standard_normal()))
-    last = seconds[-max(1, horizon // 10) :]
-    return {"suggestion": float(np.mean(last)), "seconds": float(np.sum(seconds))}
-
-
-def botorch(horizon: int) -> Answer:
-    """Seconds of one suggestion of BoTorch's UCB over Cadata's arms with an exact GP of `horizon`
-    observations: fitted hyper-parameters, and given ones."""
-    import warnings
-
-    import torch
-    from botorch.acquisition import UpperConfidenceBound
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from botorch.optim import optimize_acqf_discrete
-    from gpytorch.mlls import ExactMarginalLogLikelihood
-
-    warnings.simplefilter("ignore")
-    problem, rng = load("cadata"), np.random.default_rng(0)
-    arms = torch.from_numpy(problem.features.copy())
-    pulled = rng.choice(len(problem.values), horizon, replace=False)
-    rewards = torch.from_numpy(problem.rewards(pulled.tolist(), rng))[:, None]
-
-    def suggest(is_fitted: bool) -> float:
-        began = time.perf_counter()
-        model = SingleTaskGP(arms[pulled], rewards)
-        if is_fitted:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        optimize_acqf_discrete(UpperConfidenceBound(model, beta=4.0), q=1, choices=arms, max_batch_size=4096)
-        return time.perf_counter() - began
-
-    return {"suggestion": suggest(is_fitted=False), "fitted": suggest(is_fitted=True)}
-
-
 LONG = ("arms", "sizes")  # arrays of a run, which are not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "defaults": defaults,
-    "trainings": trainings,
-    "start": start,
     "authors": authors,
-    "limit": limit,
     "goals": goals,
     "million": million,
-    "shards": shards,
-    "ten_million": ten_million,
-    "optuna": optuna,
-    "botorch": botorch,
     "throughput": throughput,
     "memory": memory,
 }

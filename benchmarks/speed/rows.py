@@ -97,16 +97,6 @@ def growth(bench: Bench) -> list[Row]:
     ]
 
 
-def limit(bench: Bench) -> list[Row]:
-    """The time, divided by that of the lower bound of the work."""
-    rows = []
-    for horizon in (2000, 10_000):
-        runs = [bench.measure("limit", name="cadata", horizon=horizon, rule="global") for _ in range(bench.repeats)]
-        ratio = statistics.median(run["seconds"] / run["least"] for run in runs)
-        rows.append(Row(f"cadata, T = {horizon}, over the least work", f"{ratio:.1f}", "<= 3", {"runs": runs}))
-    return rows
-
-
 def million(bench: Bench) -> list[Row]:
     """One refit and a batch of 1000 over 10⁶ arms."""
     run = bench.measure("million", arms=1_000_000, dimension=20, dictionary=300, batch=1000)
@@ -122,23 +112,6 @@ def million(bench: Bench) -> list[Row]:
         Row(f"the next one, m = {run['dictionaries'][1]}", f"{run['next']:.1f} s", "", {}),
         Row("memory over the candidates", f"{run['mebibytes'] / 1024:.2f} GiB", "<= 2 GiB", {}),
     ]
-
-
-def shards(bench: Bench) -> list[Row]:
-    """4·10⁶ arms in one array, and in 1, 2 and 4 Ray actors."""
-    run = bench.measure("shards", arms=4_000_000, dimension=6, counts=[1, 2, 4], horizon=300, batch=100)
-    rows = [
-        Row(
-            f"4*10^6 arms, d = 6, 100 random arms and 2 batches of 100, m up to {run['dictionary']}: one array",
-            f"{run['array']:.1f} s",
-            "",
-            run,
-        )
-    ]
-    for count in ("1", "2", "4"):
-        text = f"{run[count]['seconds']:.1f} s, picks {'equal' if run[count]['equal'] else 'DIFFER'}"
-        rows.append(Row(f"with {count} shards", text, "equal picks", {}))
-    return rows
 
 
 def goals(bench: Bench) -> list[Row]:
@@ -161,51 +134,6 @@ def goals(bench: Bench) -> list[Row]:
         )
         for objectives, ratios in seconds_by_goals.items()
     ]
-
-
-def ten_million(bench: Bench) -> list[Row]:
-    """10⁷ arms with 4 Ray actors, and a quarter as many."""
-    options = {"dimension": 6, "count": 4, "horizon": 200, "batch": 100}
-    few, many = (bench.measure("ten_million", arms=arms, **options) for arms in (2_500_000, 10_000_000))
-    growth, here, largest = many["seconds"] / few["seconds"], many["mebibytes"], max(many["shards"])
-    numbers = {"runs": [few, many]}
-    what = f"10^7 arms, d = 6, 4 shards: 100 random arms and a batch of 100, m = {many['dictionary']}"
-    return [
-        Row(what, f"{many['seconds']:.1f} s, {growth:.1f} x that of a quarter of the arms", "near 4", numbers),
-        Row(
-            "memory of the largest shard, and of the process that decides", f"{largest:.0f}, {here:.0f} MiB", "2048", {}
-        ),
-    ]
-
-
-def start(bench: Bench) -> list[Row]:
-    """Seconds from Ray's start until all workers evaluate, and the same for actors without this
-    project."""
-    rows = []
-    for workers in (4, 8):
-        runs = [bench.measure("start", workers=workers) for _ in range(bench.repeats)]
-        first, last = (statistics.median(run["campaign"][end] for run in runs) for end in (0, -1))
-        bare, importing = (statistics.median(run[what][-1] for run in runs) for what in ("bare", "importing"))
-        text = (
-            f"first after {first:.1f} s, all after {last:.1f} s; bare actors {bare:.1f} s, importing {importing:.1f} s"
-        )
-        rows.append(Row(f"{workers} workers that evaluate, after Ray is up", text, "<= 2 s", {"runs": runs}))
-    return rows
-
-
-def peers(bench: Bench) -> list[Row]:
-    """Seconds of a suggestion of Optuna's samplers and of BoTorch, at values of T that they can
-    reach."""
-    rows = []
-    for sampler, horizon in (("tpe", 500), ("tpe", 2000), ("gp", 100), ("gp", 200)):
-        run = bench.measure("optuna", sampler=sampler, horizon=horizon)
-        text = f"{run['suggestion'] * 1e3:.1f} ms"
-        rows.append(Row(f"Optuna {sampler.upper()}, one suggestion at T = {horizon}, d = 8", text, "", run))
-    for horizon in (500, 1000):
-        run = bench.measure("botorch", horizon=horizon)
-        text = f"{run['suggestion']:.2f} s; {run['fitted']:.2f} s with hyper-parameters fitted"
-        rows.append(Row(f"BoTorch, UCB over 20640 arms at T = {horizon}", text, "", run))
-    return rows
 
 
 def throughput(bench: Bench) -> list[Row]:
@@ -253,28 +181,6 @@ def defaults(bench: Bench) -> list[Row]:
     return rows
 
 
-def trainings(bench: Bench) -> list[Row]:
-    """CPU time of a suggestion by a model over steps, by the number of trainings of six values
-    each."""
-    rows = []
-    for trials in (500, 1000, 2000, 4000):
-        runs = [bench.measure("trainings", trials=trials, seed=seed) for seed in range(bench.repeats)]
-        text = {
-            name: 1e3 * statistics.median(run[name] for run in runs)
-            for name in ("suggestion", "refresh", "first", "further", "fit")
-        }
-        rows.append(
-            Row(
-                f"{trials} trainings, {runs[0]['values']} values: a suggestion with its share of the refreshes",
-                f"{text['suggestion']:.1f} ms CPU; a refresh {text['refresh']:.0f}, the first suggestion after it "
-                f"{text['first']:.0f}, a further one {text['further']:.1f}, a refresh with a fit {text['fit']:.0f}",
-                "<= 15 ms" if trials == 2000 else "",
-                {"runs": runs},
-            )
-        )
-    return rows
-
-
 ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "cadata-2000-global": compare_with_authors("cadata", 2000, "global", 15),
     "cadata-2000-local": compare_with_authors("cadata", 2000, "global_then_local", 15),
@@ -285,15 +191,9 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "abalone-global": compare_with_authors("abalone", 10_000, "global", 5),
     "abalone-local": compare_with_authors("abalone", 10_000, "global_then_local", 5),
     "defaults": defaults,
-    "trainings": trainings,
-    "start": start,
     "growth": growth,
-    "limit": limit,
     "goals": goals,
     "million": million,
-    "shards": shards,
-    "ten_million": ten_million,
-    "peers": peers,
     "throughput": throughput,
     "memory": memory,
 }

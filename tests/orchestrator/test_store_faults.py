@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.chaos.postgresql import Server
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed
 from orchestrator.cli.main import app
@@ -28,6 +27,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
 # root may write to what is read-only: so it gives that right up

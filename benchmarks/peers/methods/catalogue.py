@@ -10,23 +10,10 @@ from objectives.reference import did_you_mean
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import UserError
 
-LABELS: Mapping[str, str] = {
-    "bbkb": "bbkb (default)",
-    "random": "random search",
-    "tpe": "Optuna TPE (default)",
-    "tpe-multivariate": "Optuna TPE, multivariate, constant liar",
-    "tpe-independent": "Optuna TPE, one parameter at a time",
-    "cma-es": "Optuna CMA-ES",
-    "gp-sampler": "Optuna GPSampler",
-    "smac": "SMAC3",
-    "ax": "Ax (BoTorch)",
-}
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("tpe", "tpe-multivariate", "tpe-independent"), ("optuna",)),
     "cma-es": ("optuna", "cmaes"),
     "gp-sampler": ("optuna", "torch"),
-    "smac": ("smac",),
-    "ax": ("ax",),
 }
 PEERS = ("random", *_LIBRARIES)
 
@@ -45,29 +32,16 @@ def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options])
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """Whether the method can search the problem: CMA-ES needs a continuous space; of the peers,
-    only Optuna's samplers and random search have conditional parameters here."""
-    if name == "cma-es":
-        return problem.group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
-    return name not in ("smac", "ax") or problem.group != Group.MIXED
+    """Return whether the method can search the problem: CMA-ES needs a continuous space."""
+    return name != "cma-es" or problem.group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
 
 
-def make_method(
-    name: str, problem: Problem, seed: int, evaluations: int, own_strategies: Mapping[str, Options]
-) -> Method:
+def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[str, Options]) -> Method:
     """The method `name`; `own_strategies`: strategies of this project with options, by their labels."""
     if name == "random":
         from benchmarks.peers.methods.uniform import Uniform
 
         return Uniform(problem, seed)
-    if name == "smac":
-        from benchmarks.peers.methods.of_smac import OfSmac
-
-        return OfSmac(problem, seed, evaluations)
-    if name == "ax":
-        from benchmarks.peers.methods.of_ax import OfAx
-
-        return OfAx(problem, seed)
     if name in _LIBRARIES:
         from benchmarks.peers.methods.of_optuna import OfOptuna
 

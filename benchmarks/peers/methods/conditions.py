@@ -1,6 +1,6 @@
 """Conditional parameters for methods that draw a configuration one parameter after the other.
 
-The spaces of `benchmarks.peers.mixed` and `rbv2` list a parameter after the one that it depends on,
+The spaces of `benchmarks.peers.rbv2` list a parameter after the one that it depends on,
 and a condition names values.
 """
 

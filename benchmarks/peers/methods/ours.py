@@ -1,11 +1,10 @@
 """The strategies of this project, through `CandidateOptimizer`."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
@@ -13,20 +12,9 @@ from objectives.parameters import Space
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.space import Configuration, Optimizer
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import Posterior
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Belief:
-    """A model's `posterior` over `candidates`, and the function from rewards (n,) to its `scores`
-    (n,)."""
-
-    candidates: Candidates
-    posterior: Posterior
-    scores: Callable[[ArrayLike], Floats]
 
 
 class Ours:
@@ -58,10 +46,6 @@ class Ours:
     def recommend(self) -> Point:
         return self._candidates.parameters(self._optimizer.best()[0])
 
-    def belief(self) -> Belief:
-        """The model's current belief about all candidates."""
-        return Belief(self._candidates, self._optimizer.posterior, self._optimizer.scores)
-
 
 class OursInSpace:
     """A strategy on a space. `settings` are its name and options."""
@@ -84,10 +68,6 @@ class OursInSpace:
 
     def recommend(self) -> Point:
         return self._optimizer.best()[0]
-
-    def belief(self) -> Belief:
-        """The model's current belief about all candidates."""
-        return Belief(self._optimizer.candidates, self._optimizer.posterior, self._optimizer.scores)
 
 
 def ours(problem: Problem, seed: int, settings: Options) -> Ours | OursInSpace:

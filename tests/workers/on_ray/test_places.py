@@ -113,8 +113,8 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
     out = tmp_path / "found.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-W", "ignore::ResourceWarning", "-m", "benchmarks.places"),
-            *("--seconds", "1", "--steady", "48", "--out", str(out)),
+            *(sys.executable, "-W", "ignore::ResourceWarning"),
+            *("-m", "tests.workers.on_ray.growing_cluster", str(out)),
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
@@ -130,9 +130,7 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
     assert document["slots"][-1] == 3
     assert set(document["failures"]) <= {"node lost"}
     assert len(document["failures"]) <= 6  # what ran on the three nodes, and what Ray sent there before it knew
-    assert (
-        document["least_in_flight"] == 6
-    )  # in steady state no place is left empty; the benchmark shows the time it takes
+    assert document["least_in_flight"] == 6  # in steady state no place is left empty
     assert document["numbers"][-1] <= 9  # six at a time, and up to three whose names were not free yet
     assert document["processes"] <= 12  # six, those that replace what the nodes took along, and a few to spare
 

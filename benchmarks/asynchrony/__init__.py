@@ -1,2 +1,0 @@
-"""Asynchronous BBKB compared with other methods in virtual time: regret against time, makespan and
-utilisation."""

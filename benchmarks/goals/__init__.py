@@ -1,2 +1,0 @@
-"""`python -m benchmarks.goals`: several objectives and constraints, compared with other optimisers
-on tables."""

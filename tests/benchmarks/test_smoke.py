@@ -1,0 +1,128 @@
+"""Each benchmark runs on a small problem, and writes its table."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import bench, counts
+from benchmarks.bench import CommandMeasurement, Measurement
+from benchmarks.curves.__main__ import app as curves_app
+from benchmarks.curves.campaign import TrainingExecutor
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.papers.__main__ import app as papers_app
+from benchmarks.peers.__main__ import app as peers_app
+from benchmarks.speed import measure
+from benchmarks.speed.defaults import defaults
+from benchmarks.speed.problems import load
+from objectives.datasets import DataSource
+from orchestrator.errors import UserError
+from workers.messages import Attempt, IntermediateValue, Stopped, Success
+
+
+def test_peers_runs_each_search_once(tmp_path: Path) -> None:
+    options = ["--problems", "branin", "--methods", "random,bbkb", "--strategy", "wide={name: uniform}"]
+    sizes = ["--workers", "2", "--evaluations", "8", "--seeds", "2", "--out", str(tmp_path)]
+    first = CliRunner().invoke(peers_app, [*options, *sizes], catch_exceptions=False)
+    assert "W = 2, T = 8, branin, wide, seed 1" in first.output
+    again = CliRunner().invoke(peers_app, [*options, *sizes], catch_exceptions=False)
+    assert "seed 1" not in again.output
+    assert (tmp_path / "results" / "regret-functions-w2-t8.csv").is_file()
+
+
+def test_peers_names_an_unknown_problem(tmp_path: Path) -> None:
+    arguments = ["--problems", "brannin", "--out", str(tmp_path)]
+    with pytest.raises(UserError, match="did you mean 'branin'"):
+        CliRunner().invoke(peers_app, arguments, catch_exceptions=False)
+
+
+def test_curves_compares_a_campaign_with_random_search(source: DataSource, tmp_path: Path) -> None:
+    options = ["--problems", "taskset-0", "--methods", "random-asha,random-short,bbkb-median,bbkb-model"]
+    sizes = ["--workers", "2", "--trainings", "4", "--seeds", "1", "--out", str(tmp_path)]
+    arguments = [*options, *sizes, "--data", str(source.folder)]
+    CliRunner().invoke(curves_app, arguments, catch_exceptions=False)
+    record = json.loads((tmp_path / "bbkb-model.jsonl").read_text(encoding="utf-8"))
+    assert record["held"] <= record["forecasts"]
+    assert record["begun_regret"] <= record["regrets"][-1]
+    assert 0.0 < record["used"][-1] <= 1.0
+    assert (tmp_path / "results" / "curves-ratios.csv").is_file()
+
+
+def test_curves_executor_continues_a_stopped_trial_after_its_last_step(problem: CurveProblem) -> None:
+    executor = TrainingExecutor(problem, 1, is_timed=False)
+    steps: list[int] = []
+
+    def take(values: list[IntermediateValue]) -> set[int]:
+        steps.extend(value.reported.step for value in values)
+        return {value.trial for value in values if value.reported.step == 5 and value.attempt == 1}
+
+    executor.listen(take)  # type: ignore[arg-type]
+    assert problem.arms is not None
+    parameters = problem.arms.parameters(0)
+    outcomes = []
+    for number in (1, 2):
+        executor.submit([Attempt(0, 0, parameters, 0, number)])
+        outcomes += executor.next_outcomes(None)
+    assert [type(outcome) for outcome in outcomes] == [Stopped, Success]
+    assert steps == list(problem.steps)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "methods", "rows"),
+    [
+        ("abalone", "bbkb,gp_ucb", 3),
+        ("compressed_rosenbrock", "compressed_ucb,bkb", 2),
+        ("threds_branin", "gp_threds,igp_ucb", 2),
+        ("variance_starvation", "", 2),
+    ],
+)
+def test_papers_writes_the_table_of_an_experiment(
+    source: DataSource, tmp_path: Path, experiment: str, methods: str, rows: int
+) -> None:
+    options = ["--seeds", "2", "--evaluations", "6", "--methods", methods, "--data", str(source.folder)]
+    arguments = [experiment, *options, "--out", str(tmp_path)]
+    CliRunner().invoke(papers_app, arguments, catch_exceptions=False)
+    (table,) = (tmp_path / "results-6").glob("*.csv")
+    with table.open(encoding="utf-8") as file:
+        assert len(list(csv.reader(file))) == 1 + rows
+
+
+def test_speed_measures_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = load("synthetic", 300, 3)
+    monkeypatch.setattr(measure, "load", lambda name, arms=300, dimension=3: load("synthetic", arms, dimension))
+    run = measure.ours("cadata", 60, "global_then_local", "paper")
+    assert run["ratio"] == pytest.approx(small.ratio(run["arms"]))
+    assert run["sizes"][-1] == (run["dictionary"], len(set(run["arms"])))
+    assert small.ratio([int(np.argmax(small.values))]) == 0.0
+    assert measure.million(5000, 3, dictionary=20, batch=30)["dictionaries"][0] == 20
+    assert len(defaults(200, workers=4, horizon=30, dimension=3)["arms"]) == 30
+
+
+def test_bench_says_which_data_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Measurement("a short search", "defaults", {"arms": 64, "workers": 2, "horizon": 4})
+    missing = Measurement("data", "ours", {}, "cadata")
+    monkeypatch.setattr(bench, "MEASUREMENTS", (short, missing))
+    monkeypatch.setattr(bench, "COMMANDS", (CommandMeasurement("help", "uniform", 0, ("--help",)),))
+    bench.main(repeats=1, data=None, out=tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "| a short search | 0." in page
+    assert "| data | no data: name their folder with `--data` |" in page
+
+
+def test_bench_refuses_a_commit_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--base must be a commit of this repository, got nowhere"):
+        bench.main(base="nowhere", out=tmp_path / "page.md")
+
+
+def test_counts_finds_branches_and_words(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    body = "\n".join(f"    if x == {number} and y:\n        return {number}" for number in range(6))
+    file.write_text(f'def f(x, y):\n    """Say what it is."""\n{body}\n')
+    (source,) = counts.sources([file])
+    assert counts.found("branchy", [source]) == [f"{file}:1 f 12"]
+    assert len(counts.found("what", [source])) == 1
+    rows = {row.name: row.value for row in counts.code_rows([source])}
+    assert rows["functions with more than 11 branches"] == 1
