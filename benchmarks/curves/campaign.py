@@ -20,7 +20,8 @@ from benchmarks.curves.simulate import Record, Setting, make_record
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
-from orchestrator.campaign.events import Forecast, ModelRefreshed, SessionOpened, TrialStopped
+from orchestrator.campaign.events import ModelRefreshed, SessionOpened, TrialStopped
+from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import build, create_run
 from orchestrator.session.driver import Driver

@@ -1,18 +1,18 @@
 """Trainings in steps between ask and tell: their curves, which are stopped, and which may be
 continued."""
 
-import math
 from collections.abc import Callable, Sequence
 
 from orchestrator.ask_tell.learner import Learner
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.strategy import LearnsCurves, Observation, S, Strategy
-from orchestrator.campaign.early_stopping import Rungs, StoppingRule
-from orchestrator.campaign.training_rule import StopCause, TrainingRule, cause_at_rung
+from orchestrator.campaign.trainings import curves as facts
+from orchestrator.campaign.trainings.first import first_steps_without_budget
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.campaign.trainings.rule import EarlyStopping, StopCause
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 
 STOPPED_FROM = 3  # the first step at which trials are paused or compared
-FIRST_SHARE = 0.12  # of all steps of a training, for each of the short first ones
-FIRST_PART = 8  # the same with pauses: an eighth
 
 
 class Trainings:
@@ -33,11 +33,14 @@ class Trainings:
         self._rungs = Rungs()
         if pauses:
             self._stopping = StoppingRule.pauses(STOPPED_FROM, last_step)
-            first_steps = math.ceil((last_step or 1) / FIRST_PART)  # one of the pauses
         else:
             self._stopping = StoppingRule.median(STOPPED_FROM)
-            first_steps = max(1, round(FIRST_SHARE * (last_step or 1)))
-        self._rule = TrainingRule(first_trials=first_trials, first_steps=first_steps, last_step=last_step)
+        rule = TrainingRule(
+            first_trials=first_trials,
+            first_steps=first_steps_without_budget(last_step, pauses),
+            last_step=last_step,
+        )
+        self._rules = EarlyStopping(self._stopping, rule)
 
     def begin(self, arm: int) -> None:
         """The arm is trained from now on: a new trial, or its paused one."""
@@ -48,7 +51,7 @@ class Trainings:
         elif trial in self.paused:
             self.paused.discard(trial)
             self._continued.add(trial)
-            self._rungs = self._rungs.continued([trial])
+            self._rungs = self._rungs.after_continuing([trial])
 
     def step(self, arm: int) -> int:
         """Return the latest step of the arm's open trial; 0 when there is none."""
@@ -79,13 +82,8 @@ class Trainings:
         trial = self._trial_of[arm]
         if self.last_step is None or self.curves[trial].step >= self.last_step:
             return None
-        return self._rule.cause_of_stop(
-            trial,
-            self.curves[trial].steps,
-            is_continued=trial in self._continued,
-            at_rung=cause_at_rung(self._stopping, self._rungs, trial),
-            is_hopeless=lambda: is_hopeless(trial),
-        )
+        known = facts.Trainings(curves=self.curves, continued=frozenset(self._continued), rungs=self._rungs)
+        return self._rules.cause_of_stop(known, trial, is_hopeless)
 
     def pause(self, arm: int) -> None:
         """The arm's trial has stopped, and may be continued."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.rules import Rules
+from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.wording import plural
 
 
@@ -198,7 +199,7 @@ class TrialStopped:
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
-    cause: str = ""  # why, for a person (`training.StopCause`); empty in logs of older versions
+    cause: str = ""  # why, for a person (`trainings.rule.StopCause`); empty in logs of older versions
     kind: Literal["trial_stopped"] = "trial_stopped"
 
 
@@ -264,24 +265,11 @@ class CheckpointsRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What the model expects of the final value of a trial that has reported, on the user's
-    scale."""
-
-    trial: int  # its number
-    mean: float  # the expected value
-    # two standard deviations of the model's score below it; the larger number where values are
-    # minimised
-    low: float
-    high: float  # two standard deviations of the score above it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsArrived:
-    """Running attempts reported these intermediate values, in the order in which they arrived."""
+    """Running attempts reported these intermediate values, in the order of their arrival."""
 
     time: float
-    reports: tuple[tuple[int, int, int, float], ...]  # (trial, attempt, step, value)
+    reports: tuple[StepReport, ...]
     metrics: tuple[tuple[int, int, Mapping[str, float]], ...] = ()  # (trial, step, further numbers by name)
     kind: Literal["reports_arrived"] = "reports_arrived"
 

@@ -1,13 +1,13 @@
-"""Warnings about a campaign's workers: a worker that was not replaced, or an evaluation that does
-not end. Those about trainings are in `training_warnings`.
+"""Warnings about a campaign: a worker that was not replaced, an evaluation that does not end, or
+trainings that early stopping cannot judge.
 
-Nothing here decides anything. The state keeps marks of the workers' time, one a minute; warnings
-compare the last ten minutes with all the time before.
+Warnings decide nothing. The state keeps one mark of the workers' time a minute; warnings compare
+the last ten minutes with all the time before.
 """
 
 from orchestrator.campaign.clock import Mark
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.training_warnings import training_warnings
+from orchestrator.campaign.trainings.warnings import Observed, training_warnings
 from orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
@@ -29,13 +29,27 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """Return what is wrong with the workers and the trainings, by kind, `since` seconds after the last event."""
+    """Return the warnings about workers and trainings, by kind, `since` seconds after the last event."""
     warnings_by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
         "old": _not_ended(state, since),
     }
-    return {kind: text for kind, text in warnings_by_kind.items() if text} | training_warnings(state)
+    return {kind: text for kind, text in warnings_by_kind.items() if text} | warnings_of_trainings(state)
+
+
+def warnings_of_trainings(state: CampaignState) -> dict[str, str]:
+    """Return the warnings about trainings, by kind; empty without early stopping."""
+    if state.rules.stopping is None:
+        return {}
+    observed = Observed(
+        trainings=state.trainings,
+        rule=state.rules.training,
+        succeeded=state.totals.succeeded,
+        stopped=state.totals.stopped,
+        sign=state.rules.sign,
+    )
+    return training_warnings(observed)
 
 
 def _few_places(state: CampaignState) -> str:

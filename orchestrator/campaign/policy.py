@@ -1,28 +1,31 @@
-"""What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give
-up and end.
+"""The next command of a campaign: when to dispatch, choose, learn, give up and close.
 
-In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. A batch
-of more than `MOST_PICKS` pulls is chosen in parts, each with the parts before it pending, while
-their last trials run: no event holds more than one part, and the strategy chooses the same. In
-asynchronous mode it is asked whenever a worker is free, with the pulls that are pending, and learns
-of what is finished
+`RUNNING` and `STOPPING` are the rules in order of precedence; the first one that has a command
+decides. Every decision follows from the log, so a replay makes the same decisions.
 
-* as soon as it allows no further pull before it does (its drift budget is spent), or
-* when results have grown by the share `refresh_growth` of what is known or in flight, for
-  strategies that never make a worker wait: the number of refreshes grows with the logarithm of the
-  number of results, in virtual time too, or
-* earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time
-  that has passed since. For any number of workers and any duration of evaluations, refreshes take
-  no larger share of the time.
+In batch mode the strategy chooses a whole batch, and learns it after all of it has ended. A batch
+of more than `MOST_PICKS` pulls is chosen in parts, each with the earlier parts pending, while their
+last trials run. No event then holds more than one part, and the choice is the same.
 
-So that workers have trials while it computes, the backlog has a few more picks: as many as results
-are likely to arrive meanwhile. Every decision follows from the log, so a replay makes the same
-decisions.
+In asynchronous mode the strategy chooses whenever a worker is free, with the other pulls pending.
+It learns the finished results
+
+* as soon as it allows no further pull before it has learned them (its drift budget is spent), or
+* when results have grown by the share `refresh_growth` of those known or in flight, for strategies
+  that never make a worker wait. The number of refreshes then grows with the logarithm of the number
+  of results, in virtual time too; or
+* earlier, if that is cheap: the last refresh took no more than `refresh_overhead` of the time since
+  then. Refreshes then take no larger share of the time, for any number of workers and any duration
+  of evaluations.
+
+While the strategy computes, workers need queued trials. The backlog therefore holds a few more
+picks, as many as results are likely to arrive during a computation.
 """
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from orchestrator.bandit.strategy import is_grown
 from orchestrator.campaign.commands import (
@@ -43,7 +46,8 @@ from orchestrator.campaign.commands import (
 )
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
-from orchestrator.campaign.state import CampaignState, trials_to_finish
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Hopeless
 
 MOST_PICKS = 2000  # of one choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks kept in the backlog, as a multiple of the results expected while the strategy computes
@@ -53,125 +57,235 @@ _LEAST_QUEUE = 8
 _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluations is worth saving
 
 
+@dataclass(slots=True)
+class _View:
+    """The input of one decision."""
+
+    state: CampaignState
+    now: float  # for the budget of hours and for deadlines only
+    plan: EndOfBudget = ENOUGH  # while the session dispatches
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the remaining budget completes no trial."""
+        return isinstance(self.plan, Hopeless)
+
+
+_Rule = Callable[[_View], Command | None]
+
+
 def decide(state: CampaignState, now: float) -> Command:
-    """Return what to do next in an open session; `now` is for time budget and deadlines only."""
+    """Return the next command of an open session.
+
+    Args:
+        state: of the campaign.
+        now: the executor's time in seconds, for the budget of hours and for deadlines only.
+    """
     if state.session.phase is Phase.RUNNING:
-        command = _next_command(state, now)
-        if isinstance(command, Tell) and (trials := _superfluous(state)):
-            return RemoveCheckpoints(trials)  # the strategy then does not know them as stopped trials any more
-        if command is not None:
-            return command
-    if state.running or state.computation or (state.session.phase is Phase.RUNNING and state.backlog and state.unspent):
-        return _overdue(state, now) or _wait(state, now)
-    if state.session.phase is Phase.STOPPING:
-        return Tell(tuple(state.finished)) if _has_last_results(state) else _close_stopped(state)
-    return (
-        Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
-        if state.totals.succeeded or state.totals.stopped
-        else _close_fruitless(state)
-    )
+        view = _View(state, now, state.end_of_budget)
+        return next(command for rule in RUNNING if (command := rule(view)) is not None)
+    view = _View(state, now)
+    return next(command for rule in STOPPING if (command := rule(view)) is not None)
 
 
-def _next_command(state: CampaignState, now: float) -> Command | None:
-    reason = _stop_reason(state, now)
-    if reason:
-        return Stop(reason)
-    room, rest_for = min(_room(state), state.unspent), trials_to_finish(state)
-    if rest_for == ():  # it completes no trial, as far as the model knows
-        return _end_without_completing(state)
-    kept_for = rest_for or ()
-    if room and state.existing.not_learned is None and (ready := _ready(state, kept_for, room, now)):
-        return Dispatch(ready)
-    if state.computation:
+def _stop(view: _View) -> Command | None:
+    """Stop when a budget is spent, the target is reached, or everything fails."""
+    reason = _stop_reason(view.state, view.now)
+    return Stop(reason) if reason else None
+
+
+def _dispatch(view: _View) -> Command | None:
+    """Dispatch queued attempts to free slots."""
+    state = view.state
+    room = min(_room(state), state.unspent)
+    if not room or view.is_hopeless or state.existing.not_learned is not None:
         return None
-    if state.existing.not_learned is not None:
-        return Begin(state.existing_observations)
-    if state.refresh.wants_growth and state.remaining:
-        return Grow(state.pending)
-    is_due = bool(state.finished) and _is_learning_due(state)
-    if resumed := _trials_to_resume(state, kept_for):
-        return Tell(tuple(state.finished)) if is_due else Finish(resumed)
-    if kept_for:  # nothing else is begun
-        return Tell(tuple(state.finished)) if is_due else None
-    is_asynchronous = state.rules.strategy.is_asynchronous
-    has_more = state.remaining and (is_asynchronous or (state.batch.is_open and not state.batch.stalled))
-    if not state.running and not state.backlog and state.finished and not has_more:
-        return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
-    return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
+    waiting = (attempt for attempt in _queue(view) if attempt.not_before <= view.now)
+    ready = tuple(itertools.islice(waiting, room))
+    return Dispatch(ready) if ready else None
 
 
-def _end_without_completing(state: CampaignState) -> Command | None:
-    """End a campaign whose budget of steps has too few left to complete a trial, once what its last
-    trials show is learned."""
-    if state.computation:
+def _wait_for_computation(view: _View) -> Command | None:
+    """Wait for the strategy: it computes one thing at a time."""
+    return _wait(view) if view.state.computation else None
+
+
+def _give_up_budget(view: _View) -> Command | None:
+    """If the remaining budget completes no trial, learn the last results and stop."""
+    state = view.state
+    if not view.is_hopeless:
         return None
     if state.finished and state.rules.strategy.is_asynchronous:
-        return Tell(tuple(state.finished))
-    return None if state.running else Stop(StopReason.STEPS_SPENT)
+        return _learn(state)
+    return _wait(view) if state.running else Stop(StopReason.STEPS_SPENT)
 
 
-def _superfluous(state: CampaignState) -> tuple[int, ...]:
-    """Return stopped trials whose checkpoints are not needed any more."""
-    rule = state.rules.training
-    if rule is None or not rule.continues:
-        return ()
-    return state.training.superfluous(rule, state.rules.sign, (finished.trial for finished in state.finished))
+def _begin(view: _View) -> Command | None:
+    """Learn existing results before anything is chosen."""
+    state = view.state
+    return None if state.existing.not_learned is None else Begin(state.existing_observations)
 
 
-def _trials_to_resume(state: CampaignState, kept_for: tuple[int, ...]) -> tuple[int, ...]:
-    """Return stopped trials that are to be completed now, as many as workers are free: those that
-    the rest of the budget is for. When all evaluations were begun: all that may still become the
-    best."""
-    rule, training = state.rules.training, state.training
-    if rule is None or not rule.resumes or not training.paused:
-        return ()
-    free = _room(state) - sum(1 for _ in _queue_of(state, kept_for))
-    if not kept_for and not state.remaining:
-        best = None if state.best is None else state.best.value
-        kept_for = tuple(training.best_unfinished((), state.rules.sign, best))
-    return tuple(trial for trial in kept_for if trial in training.paused)[: max(0, free)]
+def _grow(view: _View) -> Command | None:
+    """Append the candidates that the strategy requested."""
+    state = view.state
+    return Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
 
 
-def _queue_of(state: CampaignState, kept_for: tuple[int, ...]) -> Iterator[QueuedAttempt]:
-    """Yield the attempts of the backlog; where the rest of the budget is kept for some trials, only
-    those that complete the best ones."""
-    allowed = state.training.finishing.union(kept_for) if kept_for else None
-    return (attempt for attempt in state.backlog if allowed is None or attempt.trial in allowed)
+def _complete(view: _View) -> Command | None:
+    """Continue stopped trials to their end with the last part of the budget.
 
-
-def _ready(state: CampaignState, kept_for: tuple[int, ...], room: int, now: float) -> tuple[QueuedAttempt, ...]:
-    """Return the first `room` attempts that need not wait any longer; `kept_for`: see
-    `_queue_of`."""
-    waiting = (attempt for attempt in _queue_of(state, kept_for) if attempt.not_before <= now)
-    return tuple(itertools.islice(waiting, room))
-
-
-def _wait(state: CampaignState, now: float) -> Command:
-    """Wait for what is in flight or computed; without any, until a queued attempt may go."""
-    if state.running or state.computation or not state.backlog:
-        return Await()
-    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > now]
-    return Pause(min(later, default=now) - now)
-
-
-def _next_batch(state: CampaignState) -> Command | None:
-    """Ask for a batch when the last has ended, or its next part when the backlog runs low."""
-    if state.batch.stalled or not state.remaining:
+    Results that are due are learned first: they may change the choice.
+    """
+    trials = _trials_to_complete(view)
+    if not trials and not view.plan.trials:
         return None
-    waits = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
-    return None if waits else Ask(state.pending, min(state.remaining, MOST_PICKS))
+    if view.state.finished and _is_learning_due(view.state):
+        return _learn(view.state)
+    return Finish(trials) if trials else _wait(view) or _close(view)
 
 
-def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
-    """Let the strategy choose or learn, if picks are wanted."""
+def _learn_everything(view: _View) -> Command | None:
+    """Learn a whole batch, or the last results, so that the final model contains all of them."""
+    state = view.state
+    if state.running or state.backlog or not state.finished:
+        return None
+    is_batch_open = state.batch.is_open and not state.batch.stalled
+    has_more = state.remaining and (state.rules.strategy.is_asynchronous or is_batch_open)
+    return None if has_more else _learn(state)
+
+
+def _refresh_or_ask(view: _View) -> Command | None:
+    """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
+    state = view.state
+    if not state.rules.strategy.is_asynchronous:
+        return None
     room, backlog = _room(state), _backlog_size(state)
-    queued = sum(attempt.not_before <= now for attempt in state.backlog)  # a pausing trial occupies no worker
+    queued = sum(attempt.not_before <= view.now for attempt in state.backlog)
     picks = min(room + backlog - queued, state.remaining)
-    if picks <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
+    is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
+    if picks <= 0 or is_backlog_full:
         return None
     if state.finished and _is_learning_due(state):
-        return Tell(tuple(state.finished))
+        return _learn(state)
     return None if state.batch.stalled else Ask(state.pending, picks)
+
+
+def _ask_for_batch(view: _View) -> Command | None:
+    """In batch mode, ask for a batch after the last one, or for its next part in time."""
+    state = view.state
+    if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
+        return None
+    is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
+    return None if is_busy else Ask(state.pending, min(state.remaining, MOST_PICKS))
+
+
+def _wait(view: _View) -> Command | None:
+    """Wait for an outcome or a computation, or until a queued attempt may be retried.
+
+    Attempts past their deadline are given up first.
+    """
+    state = view.state
+    may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
+    if not (state.running or state.computation or may_dispatch):
+        return None
+    if (overdue := _overdue(state, view.now)) is not None:
+        return overdue
+    if state.running or state.computation or not state.backlog:
+        return Await()
+    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > view.now]
+    return Pause(min(later, default=view.now) - view.now)
+
+
+def _learn_last_results(view: _View) -> Command | None:
+    """Learn the results that arrived after a budget was spent, for the recommendation.
+
+    Half a batch is not learned: a resume could not continue the same batch.
+    """
+    state = view.state
+    is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
+    is_learned = state.finished and is_spent and state.rules.strategy.is_asynchronous
+    return Tell(tuple(state.finished)) if is_learned else None
+
+
+def _close_stopped(view: _View) -> Command:
+    """Close a stopped session."""
+    session = view.state.session
+    if session.stop_reason is StopReason.EVERYTHING_FAILS:
+        return _close_fruitless(view.state)
+    if session.stop_reason is StopReason.INTERRUPTED:
+        reason = "stopped on request, after its running evaluations"
+        return Close(SessionOutcome.INTERRUPTED, reason)
+    return Close(SessionOutcome.FINISHED, session.stop_reason or "")
+
+
+def _close(view: _View) -> Command:
+    """Close a session that has nothing left to do."""
+    state = view.state
+    if state.totals.succeeded or state.totals.stopped:
+        return Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
+    return _close_fruitless(state)
+
+
+# The first rule with a command decides.
+RUNNING: tuple[_Rule, ...] = (
+    _stop,
+    _dispatch,
+    _wait_for_computation,
+    _give_up_budget,
+    _begin,
+    _grow,
+    _complete,
+    _learn_everything,
+    _refresh_or_ask,
+    _ask_for_batch,
+    _wait,
+    _close,
+)
+STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close_stopped)
+
+
+def _learn(state: CampaignState) -> Command:
+    """Learn all results, after removing the checkpoints that are not needed any more.
+
+    The strategy then does not consider these trials as stopped ones.
+    """
+    rule = state.rules.training
+    if rule is not None and rule.has_checkpoints:
+        unlearned = (finished.trial for finished in state.finished)
+        keep, sign = rule.keep_checkpoints, state.rules.sign
+        if trials := state.trainings.superfluous(keep, sign, unlearned):
+            return RemoveCheckpoints(trials)
+    return Tell(tuple(state.finished))
+
+
+def _trials_to_complete(view: _View) -> tuple[int, ...]:
+    """Return stopped trials to be completed now, at most one for each free slot.
+
+    They are those that the remaining budget is reserved for. After the last evaluation has begun,
+    they are all that may still become the best.
+    """
+    state, trials = view.state, view.plan.trials
+    rule, paused = state.rules.training, state.trainings.paused
+    if rule is None or not rule.continues or not paused:
+        return ()
+    if not trials and not state.remaining:
+        best = None if state.best is None else state.best.value
+        trials = tuple(state.trainings.best_unfinished((), state.rules.sign, best))
+    free = _room(state) - sum(1 for _ in _queue(view))
+    return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
+
+
+def _queue(view: _View) -> Iterator[QueuedAttempt]:
+    """Yield the queued attempts that may be dispatched.
+
+    If the remaining budget is reserved, these are only the attempts of the reserved trials.
+    """
+    state, trials = view.state, view.plan.trials
+    if not trials:
+        return iter(state.backlog)
+    allowed = state.trainings.completing.union(trials)
+    return (attempt for attempt in state.backlog if attempt.trial in allowed)
 
 
 def _room(state: CampaignState) -> int:
@@ -201,7 +315,7 @@ def _backlog_size(state: CampaignState) -> int:
 
 def _is_learning_due(state: CampaignState) -> bool:
     """Return whether the strategy is to learn the results that have arrived."""
-    is_needed = bool(state.batch.stalled) or state.training.is_removal_untold
+    is_needed = bool(state.batch.stalled) or state.trainings.learns_removal
     return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
@@ -231,7 +345,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
     if rules.seconds is not None and elapsed >= rules.seconds:
         return StopReason.TIME_SPENT
-    if rules.steps is not None and state.steps.total >= rules.steps:
+    if rules.steps is not None and state.trainings.steps.total >= rules.steps:
         return StopReason.STEPS_SPENT
     if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
@@ -249,23 +363,6 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
     if not late:
         return None
     return GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
-
-
-def _has_last_results(state: CampaignState) -> bool:
-    """Return whether the strategy is to learn the results that arrived after a budget was spent, so
-    that its recommendation counts them. It does not learn half a batch: a resume could not continue
-    the same batch."""
-    is_over = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
-    return bool(state.finished) and is_over and state.rules.strategy.is_asynchronous
-
-
-def _close_stopped(state: CampaignState) -> Close:
-    """Return the end of a stopped session."""
-    if state.session.stop_reason is StopReason.EVERYTHING_FAILS:
-        return _close_fruitless(state)
-    if state.session.stop_reason is StopReason.INTERRUPTED:
-        return Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
-    return Close(SessionOutcome.FINISHED, state.session.stop_reason or "")
 
 
 def _close_fruitless(state: CampaignState) -> Close:

@@ -8,10 +8,10 @@ must never change.
 
 from dataclasses import dataclass, replace
 
-from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.stop_when import StopWhen
-from orchestrator.campaign.training_rule import TrainingRule
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.campaign.trainings.rungs import StoppingRule
 from workers.messages import FailureKind
 
 # An arm whose attempts kill this many workers in a row is quarantined. Nodes are also lost for

@@ -6,25 +6,24 @@ finished trial: its size and the cost of a step do not grow with the number of e
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
 from orchestrator.campaign.clock import Cause, Clock, Durations, Mark
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
-from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
 from orchestrator.campaign.front import Front
 from orchestrator.campaign.immutable import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
-from orchestrator.campaign.steps import Steps
 from orchestrator.campaign.stop_when import Gains
-from orchestrator.campaign.training import Training
-from orchestrator.campaign.training_rule import StopCause, TrainingRule, cause_at_rung
+from orchestrator.campaign.trainings.curves import Trainings
+from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
 from workers.messages import Failure, FailureKind, Outcome
 
 ACTIVITIES: dict[Computed, str] = {
@@ -33,7 +32,6 @@ ACTIVITIES: dict[Computed, str] = {
     "growing": "appending candidates",
 }
 _MOST_REMARKS = 10
-LARGEST_FINISH_SHARE = 1 / 3  # of a budget of steps, for completing the best trials
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,7 @@ class CampaignState:
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms that are set aside because they ended too many workers
     existing: Existing = field(default_factory=Existing)
-    steps: Steps = field(default_factory=Steps)  # that trials reported, where the budget counts them
-    training: Training = field(default_factory=Training)  # of trials that report values at steps
-    rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping compares
+    trainings: Trainings = field(default_factory=Trainings)  # of trials that report values at steps
     best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
     front: Front = field(default_factory=Front)  # empty with one objective and no constraint
     gains: Gains = field(default_factory=Gains)  # past and further ones, with one objective and no constraint
@@ -194,8 +190,32 @@ class CampaignState:
     @property
     def training_end(self) -> int | None:
         """The step at which a training ends: given, else the largest so far; None at first."""
-        last_step = None if self.rules.training is None else self.rules.training.last_step
-        return last_step or self.training.largest_step or None
+        rule = self.rules.training
+        return self.trainings.end(None if rule is None else rule.last_step)
+
+    @cached_property
+    def end_of_budget(self) -> EndOfBudget:
+        """The trials that the remaining budget is reserved for."""
+        rules = self.rules
+        rule = rules.training
+        end = self.training_end
+        if rule is None or end is None or not (rule.finish and rule.continues):
+            return ENOUGH
+        seconds_left = math.inf
+        if rules.seconds is not None:
+            seconds_left = rules.seconds - self.clock.elapsed_seconds
+        remaining = Remaining(
+            trainings=self.trainings,
+            rule=rule,
+            end=end,
+            running=self.running,
+            steps=rules.steps,
+            seconds_left=seconds_left,
+            best=None if self.best is None else self.best.value,
+            sign=rules.sign,
+            has_finished=self.totals.succeeded > 0,
+        )
+        return end_of_budget(remaining, (attempt.trial for attempt in self.backlog))
 
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
@@ -244,173 +264,6 @@ def idle_cause(state: CampaignState) -> Cause:
     if not state.rules.strategy.is_asynchronous:
         return "batch_end"
     return "drift_budget" if state.batch.stalled else "dispatch"
-
-
-def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
-    """Return why the campaign's rule stops this running trial, after the reports that are in
-    `state`; None: it goes on, as one does that is at its last step."""
-    rule, training = state.rules.stopping, state.rules.training
-    if rule is None or trial not in state.running:
-        return None
-    curve = state.training.curves.get(trial)
-    if curve is not None and _is_at_end(state, curve.step):
-        return None
-    at_rung = cause_at_rung(rule, state.rungs, trial)
-    if training is None:
-        return at_rung
-    kept_for = trials_to_finish(state)
-    if kept_for is not None and trial not in kept_for and state.rules.steps is not None:
-        if kept_for:
-            return StopCause.FINISH
-        if _steps_to_the_end(state, training, trial) > state.rules.steps - state.steps.total:
-            return StopCause.SPENT
-    return training.cause_of_stop(
-        trial,
-        () if curve is None else curve.steps,
-        is_continued=trial in state.training.continued,
-        at_rung=at_rung,
-        is_hopeless=lambda: _is_hopeless(state, trial),
-        is_finishing=trial in (kept_for or ()) or trial in state.training.finishing,
-    )
-
-
-def _is_at_end(state: CampaignState, step: int) -> bool:
-    """Return whether trainings end at `step`: as given, else where a trial finished and none has
-    gone further."""
-    end, training = state.training_end, state.rules.training
-    is_given = training is not None and training.last_step is not None
-    return step == end and (is_given or step == state.training.furthest_step)
-
-
-def step_limit(state: CampaignState, trial: int) -> int | None:
-    """Return the step at which a worker ends the next attempt of `trial` without being told: the
-    end of its short first training, or its next pause. None: it ends only when it is told to.
-
-    So a stop that is known before the attempt begins costs no further step, however long the
-    campaign takes to answer.
-    """
-    rule, stopping = state.rules.training, state.rules.stopping
-    if rule is None or stopping is None:
-        return None
-    if rule.is_first_training(trial, trial in state.training.continued):
-        return rule.first_steps
-    if stopping.share or rule.is_witness(trial):
-        return None
-    if trial in state.training.finishing or trial in (trials_to_finish(state) or ()):
-        return None
-    curve = state.training.curves.get(trial)
-    step = 0 if curve is None else curve.step
-    pause = stopping.step_of_next_rung(step)
-    if state.training_end is not None and pause >= state.training_end:
-        return None
-    if state.rules.steps is None:
-        return pause
-    # where all running trials may use up the budget on their ways to pauses, the campaign decides which one goes on
-    steps_left = state.rules.steps - state.steps.total
-    return pause if (pause - step) * max(1, len(state.running)) < steps_left else None
-
-
-def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
-    """Return why its worker ended a running trial at `step_limit`."""
-    rule = state.rules.training
-    if rule is None:
-        return None
-    is_first = rule.is_first_training(trial, trial in state.training.continued)
-    return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
-
-
-def trials_to_finish(state: CampaignState) -> tuple[int, ...] | None:
-    """Return the unfinished trials that the rest of the budget is for, the most promising one
-    first; None while there is more.
-
-    They are the best `finish` ones, first those that are being completed already, as many as a
-    third of the budget pays for and can be completed, and at least one until a trial has finished.
-    The rest of a budget of steps is for them only, and no use where there are none; near the end of
-    a budget of hours they are the next to be trained.
-    """
-    rule, rules, end = state.rules.training, state.rules, state.training_end
-    if rule is None or not rule.finish or not rule.resumes or end is None:
-        return None
-    if rules.steps is None and rules.seconds is None:
-        return None
-    most, steps_left = rule.finish, math.inf if rules.steps is None else rules.steps - state.steps.total
-    if rules.steps is not None and steps_left > end * (most + len(state.running)):
-        return None  # for speed
-    # one that was lost with its worker, or was chosen to go on, waits in the backlog
-    going_on = {*state.running, *(attempt.trial for attempt in state.backlog if attempt.trial in state.training.curves)}
-    begun = state.training.finishing.intersection(going_on)
-    if steps_left <= 0 and state.totals.succeeded:
-        return tuple(sorted(begun))
-    if rules.steps is not None:
-        most = max(1, min(most, round(rules.steps * LARGEST_FINISH_SHARE / end)))
-    best = None if state.best is None else state.best.value
-    hopeful = state.training.best_unfinished(going_on, rules.sign, best)
-    if steps_left <= 0:  # no other one begins
-        hopeful = [trial for trial in hopeful if trial in state.running] or sorted(state.running)[:1]
-    # one whose end has begun is not given up for another one that looks better for a while
-    ordered = sorted(hopeful, key=lambda trial: trial not in begun)
-    longest = max((_steps_to_the_end(state, rule, trial) for trial in ordered[:most]), default=0)
-    if rules.steps is not None and (kept := _affordable(state, rule, steps_left, ordered, most, begun)) is not None:
-        return kept
-    elapsed, each = state.clock.elapsed_seconds, state.training.seconds_per_step
-    is_near_the_end = rules.seconds is not None and each and rules.seconds - elapsed <= longest * each
-    return tuple(ordered[:most]) if ordered and is_near_the_end else None
-
-
-def _affordable(
-    state: CampaignState, rule: TrainingRule, left: float, ordered: Sequence[int], most: int, begun: Set[int]
-) -> tuple[int, ...] | None:
-    """Return which trials the steps `left` of a budget complete; None while there is more than the
-    `most` best ones need.
-
-    A running trial can only be stopped at its next report: where this is not the next step, as it
-    mostly is, the steps until then are not left.
-
-    Args:
-        state: of the campaign.
-        rule: of its trainings.
-        left: steps.
-        ordered: unfinished trials, the best one first.
-        most: how many of them are completed at most.
-        begun: those whose end has begun; they are not given up.
-    """
-    best_trials = ordered[:most]
-    on_the_way = {trial: state.steps.until_next_report(state.steps.open.get(trial, 0)) - 1 for trial in state.running}
-    others = sum(steps + 1 for trial, steps in on_the_way.items() if trial not in best_trials)
-    if not best_trials or left > sum(_steps_to_the_end(state, rule, trial) for trial in best_trials) + others:
-        return None
-    left -= sum(on_the_way.values())
-    kept: list[int] = []
-    for trial in ordered:
-        steps = _steps_to_the_end(state, rule, trial)
-        further = steps - on_the_way.get(trial, 0)
-        if trial in begun or (steps and further <= left):
-            kept.append(trial)
-            left -= further
-        if len(kept) == most:
-            break
-    return tuple(kept) if kept or state.totals.succeeded else tuple(best_trials[:1])
-
-
-def _steps_to_the_end(state: CampaignState, rule: TrainingRule, trial: int) -> int:
-    """Return how many steps an unfinished trial takes to its end."""
-    return max(0, (state.training_end or 0) - _steps_to_keep(state, rule, trial))
-
-
-def _steps_to_keep(state: CampaignState, rule: TrainingRule, trial: int) -> int:
-    """Return the steps of an unfinished trial that need not be trained again."""
-    paused = state.training.paused.get(trial)
-    if paused is not None:
-        return paused.step if rule.continues else 0
-    curve = state.training.curves.get(trial)
-    at = 0 if curve is None else curve.step
-    return at if rule.continues or trial not in state.training.continued else state.steps.open.get(trial, 0)
-
-
-def _is_hopeless(state: CampaignState, trial: int) -> bool:
-    """Return whether even the optimistic forecast of `trial` is worse than the best value."""
-    forecast, best, sign = state.training.forecasts.get(trial), state.best, state.rules.sign
-    return forecast is not None and best is not None and sign * forecast.high < sign * best.value
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.clock import LABELS
-from orchestrator.campaign.events import Forecast, Recommendation
-from orchestrator.campaign.health import warnings
+from orchestrator.campaign.events import Recommendation
+from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.state import CampaignState, idle_cause
-from orchestrator.campaign.training_warnings import training_warnings
+from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.wording import duration, iso, plural
 
 _RUNNING_SHOWN = 8
@@ -148,7 +148,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         outcome=state.session.outcome or "",
         reason=state.session.close_reason or state.session.stop_reason or "",
         evaluations=state.rules.evaluations,
-        steps=state.steps.total,
+        steps=state.trainings.steps.total,
         step_budget=state.rules.steps,
         existing=state.existing.count,
         existing_unmatched=state.existing.unmatched,
@@ -158,7 +158,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         succeeded=state.totals.succeeded,
         failed=state.totals.failed,
         stopped=state.totals.stopped,
-        paused=len(state.training.paused) if is_open else 0,
+        paused=len(state.trainings.paused) if is_open else 0,
         in_flight=running,
         waiting=len(state.backlog) + len(state.running) - running,
         running=_longest_running(state, state.clock.last_time + since) if is_open else (),
@@ -175,7 +175,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_origin="" if best is None else best.origin,
         recommended=state.refresh.recommended,
         steps_reliability=state.steps_reliability,
-        forecasts=tuple(state.training.forecasts.values()),
+        forecasts=tuple(state.trainings.forecasts.values()),
         slots=state.session.slots,
         epoch=state.session.epoch,
         refreshes=state.refresh.round,
@@ -204,7 +204,7 @@ def without_process(status: Status, activity: str) -> Status:
 
 def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
     on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
-    further = warnings(state, since) if is_open else training_warnings(state)
+    further = warnings(state, since) if is_open else warnings_of_trainings(state)
     return (*state.remarks, *on_model, *further.values())
 
 
@@ -262,9 +262,9 @@ def _least_seconds(state: CampaignState) -> float:
 def _share_left(state: CampaignState, done: int) -> float:
     """Return the rest of the budget divided by the part that is spent."""
     share = max(0, state.rules.evaluations - done) / done
-    if state.rules.steps is None or not state.steps.total:
+    if state.rules.steps is None or not state.trainings.steps.total:
         return share
-    return min(share, max(0, state.rules.steps - state.steps.total) / state.steps.total)
+    return min(share, max(0, state.rules.steps - state.trainings.steps.total) / state.trainings.steps.total)
 
 
 def _within_hours(seconds_left: float | None, elapsed: float, state: CampaignState) -> float | None:

@@ -6,14 +6,13 @@ same. The result of a command returns as an event. Nothing here does I/O, reads 
 a posterior.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.attempts import Best, RunningAttempt, ended_attempt
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
-from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -37,19 +36,15 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.health import marks_after
-from orchestrator.campaign.immutable import ImmutableQueue, with_items, without
+from orchestrator.campaign.immutable import ImmutableQueue, replace, with_items, without
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures
 from orchestrator.campaign.state import Batch, CampaignState, Computation, Existing, Refresh, Session, idle_cause
-from orchestrator.campaign.steps import Steps
+from orchestrator.campaign.trainings.curves import PausedTrial, Trainings
+from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.errors import BbkbError, StoreError
 from orchestrator.wording import moment
 from workers.messages import FailureKind
-
-if TYPE_CHECKING:  # checks the names and types of the fields
-    from dataclasses import replace
-else:
-    from orchestrator.campaign.immutable import replace
 
 T = TypeVar("T")
 
@@ -120,10 +115,11 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
 
 
 def _compute(state: CampaignState, event: ComputingBegan) -> CampaignState:
-    training = state.training
-    if event.what == "refreshing" and (training.curves or training.told):
-        training = training.refreshing()
-    return replace(state, computation=Computation(event.what, event.time), training=training)
+    trainings = state.trainings
+    if event.what == "refreshing":
+        trainings = trainings.start_refresh()
+    computation = Computation(event.what, event.time)
+    return replace(state, computation=computation, trainings=trainings)
 
 
 def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
@@ -200,7 +196,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         batch=Batch(state.batch.number, state.batch.size),
         computation=None,
         durations=replace(state.durations, refreshing=_computing_seconds(state, event)),
-        training=state.training.refreshed(event.trials, event.forecasts),
+        trainings=state.trainings.after_refresh(event.trials, event.forecasts),
     )
 
 
@@ -268,7 +264,7 @@ def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignStat
     gains = state.gains
     if is_single:
         gains = gains.after_result(sign * event.value, totals.ended, state.rules.stop_when)
-    reports = _reports_of(event)
+    trainings = _with_curves(state, after.trainings, _reports_of(event))
     return replace(
         after,
         finished=_as_queue(state.finished).with_last(
@@ -280,9 +276,7 @@ def _record_success(state: CampaignState, event: TrialSucceeded) -> CampaignStat
         gains=gains,
         front=front,
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
-        training=state.training.after_reports(reports, state.running, sign).after_end(
-            event.trial, sign * event.value, seconds
-        ),
+        trainings=trainings.after_success(event.trial, sign * event.value, seconds),
         durations=after.durations.after_success(seconds),
         workers_lost=without(state.workers_lost, arm),
     )
@@ -307,18 +301,20 @@ def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt
 def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     """End the trial with its last value, which the strategy learns as if the evaluation had ended
     so; it is never the best one."""
-    run, sign, rule = state.running[event.trial], state.rules.sign, state.rules.training
+    run, rule = state.running[event.trial], state.rules.training
     arm = run.arm
-    reward = None if event.value is None else sign * event.value
-    reports = _reports_of(event)  # the last ones may have come with the outcome alone
-    training = state.training.after_reports(reports, state.running, sign)
-    if rule is not None and rule.resumes and reward is not None:
-        training = training.pause(event.trial, run, event.step)
+    reward = None if event.value is None else state.rules.sign * event.value
     after = _end_attempt(state, event, is_over=True)
+    reports = _reports_of(event)  # the last ones may have come with the outcome alone
+    trainings = _with_curves(state, after.trainings, reports)
+    if rule is not None and rule.continues and reward is not None:
+        paused = PausedTrial(arm, run.attempt, event.step, run.parameters)
+        trainings = trainings.after_pause(event.trial, paused)
+        at_rungs = state.trainings.at_rungs(state.rules.stopping, reports, state.rules.sign)
+        trainings = replace(trainings, rungs=at_rungs.rungs)
     return replace(
         after,
-        training=training,
-        rungs=_rungs_after(state, reports) if event.trial in training.paused else after.rungs,
+        trainings=trainings,
         finished=_as_queue(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, reward, is_stopped=True)),)
         ),
@@ -328,53 +324,51 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     )
 
 
-def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[tuple[int, int, int, float], ...]:
-    """Reports that came with the outcome, as (trial, attempt, step, value)."""
-    return tuple((event.trial, event.attempt, step, value) for step, value in event.reports)
+def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[StepReport, ...]:
+    """Return the reports that came with the outcome."""
+    return tuple(StepReport(event.trial, event.attempt, *report) for report in event.reports)
+
+
+def _with_curves(
+    state: CampaignState, trainings: Trainings, reports: Sequence[StepReport]
+) -> Trainings:  # fmt: skip
+    """Return `trainings` with the reports of trials that run in `state`."""
+    if not reports:
+        return trainings
+    running = state.running
+    arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
+    return trainings.after_reports(reports, arms, state.rules.sign)
 
 
 def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
     """Queue the next attempts of stopped trials, which do not count as stopped any more."""
     trials = {continued.trial for continued in event.trials}
-    steps, rule = state.steps, state.rules.training
-    if state.rules.steps is not None and rule is not None and rule.continues:
-        for continued in event.trials:
-            steps = steps.reopen(continued.trial, state.training.paused[continued.trial].step)
+    steps, rule = state.trainings.steps, state.rules.training
+    if state.rules.steps is not None and rule is not None and rule.has_checkpoints:
+        for trial in sorted(trials):
+            steps = steps.after_continuing(trial, state.trainings.paused[trial].step)
+    trainings = state.trainings.after_continuing(sorted(trials), event.reason == "finish")
     return replace(
         state,
         backlog=_as_queue(state.backlog).with_last(_next_attempts(event)),
         finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in trials),
         totals=replace(state.totals, stopped=state.totals.stopped - len(trials)),
-        steps=steps,
-        rungs=state.rungs.continued(sorted(trials)),
-        training=state.training.resume(sorted(trials), is_finish=event.reason == "finish"),
+        trainings=replace(trainings, steps=steps),
     )
 
 
 def _remove_checkpoints(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
     """End these stopped trials for good."""
-    rungs = state.rungs
-    for trial in event.trials:
-        rungs = rungs.without(trial)
-    return replace(state, rungs=rungs, training=state.training.remove(event.trials))
+    return replace(state, trainings=state.trainings.after_removal(event.trials))
 
 
 def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
-    state = replace(state, training=state.training.after_reports(event.reports, state.running, state.rules.sign))
+    trainings = _with_curves(state, state.trainings, event.reports)
+    trainings = trainings.at_rungs(state.rules.stopping, event.reports, state.rules.sign)
     if state.rules.steps is not None:
-        state = replace(state, steps=state.steps.after_reports((trial, step) for trial, _, step, _ in event.reports))
-    rungs = _rungs_after(state, event.reports)
-    return state if rungs is state.rungs else replace(state, rungs=rungs)
-
-
-def _rungs_after(state: CampaignState, reports: Iterable[tuple[int, int, int, float]]) -> Rungs:
-    """Return where trials stand after `reports`, as (trial, attempt, step, value)."""
-    rule, rungs = state.rules.stopping, state.rungs
-    if rule is None:
-        return rungs
-    for trial, _attempt, step, value in reports:
-        rungs = rungs.after(rule, trial, step, state.rules.sign * value)
-    return rungs
+        steps = trainings.steps.after_reports((trial, step) for trial, _, step, _ in event.reports)
+        trainings = replace(trainings, steps=steps)
+    return replace(state, trainings=trainings)
 
 
 def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
@@ -405,7 +399,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     return replace(
         after,
         finished=_as_queue(state.finished).with_last((FinishedTrial(event.trial, Observation(run.arm, None)),)),
-        training=after.training.without(event.trial),
+        trainings=after.trainings.after_failure(event.trial),
         totals=replace(state.totals, failed=state.totals.failed + 1),
         session=replace(
             after.session,
@@ -444,8 +438,7 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
     after = replace(
         state,
         running=without(state.running, event.trial),
-        rungs=state.rungs.without(event.trial) if is_over else state.rungs,
-        steps=_steps_after(state, event) if is_over else state.steps,
+        trainings=_after_end(state, event) if is_over else state.trainings,
         attempt_failures=without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
         clock=replace(state.clock, busy_seconds=busy_seconds),
         durations=state.durations.after_outcome(since),
@@ -454,10 +447,14 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
     return replace(after, session=replace(after.session, last_outcome=event.time, marks=marks_after(after)))
 
 
-def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
+def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
+    """Return the trainings after the end of a trial: it leaves the rungs, and its steps count."""
+    trainings = state.trainings
+    rungs = trainings.rungs.without(event.trial)
     if state.rules.steps is None:
-        return state.steps
-    return state.steps.after_end(event.trial, () if isinstance(event, TrialFailed) else event.reports)
+        return trainings if rungs is trainings.rungs else replace(trainings, rungs=rungs)
+    reports = () if isinstance(event, TrialFailed) else event.reports
+    return replace(trainings, rungs=rungs, steps=trainings.steps.after_end(event.trial, reports))
 
 
 def _as_queue(items: Sequence[T]) -> ImmutableQueue[T]:

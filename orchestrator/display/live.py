@@ -15,7 +15,7 @@ from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.failures import FailureGroups
 from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
-from orchestrator.campaign.training_rule import stop_words
+from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text

@@ -45,7 +45,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
-from orchestrator.campaign.training_rule import stop_words
+from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.campaign.transitions import apply_recorded, damage_error
 from orchestrator.errors import BbkbError
 from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow, TrialStatus

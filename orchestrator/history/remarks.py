@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.campaign.training_rule import stop_words
+from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
 from orchestrator.wording import plural
@@ -39,7 +39,7 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     is_stopped = row.status == "stopped"
     if count:
         yield f"continued {'once' if count == 1 else plural(count, 'time')}"
-    if training.has_restarted and rule is not None and rule.continues:
+    if training.has_restarted and rule is not None and rule.has_checkpoints:
         yield "it restarted at the first step when it was continued"
     if is_stopped:
         word, cause = stop_words(training.stop_cause)

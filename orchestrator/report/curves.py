@@ -120,7 +120,7 @@ def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
 
 def _rows_with_forecast(history: History, shown: list[TrialRow]) -> list[TrialRow]:
     """Return the rows whose forecasts are drawn: running trials, then the best stopped ones."""
-    forecasts = history.campaign.training.forecasts
+    forecasts = history.campaign.trainings.forecasts
     unfinished = ("running", "stopped", "queued")
     rows = [row for row in shown if row.trial in forecasts and row.status in unfinished]
     rows.sort(key=lambda row: (row.status != "running", -history.sign * forecasts[row.trial].mean))
@@ -132,7 +132,7 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
     end = history.campaign.training_end
     bands = []
     for row in _rows_with_forecast(history, shown) if end is not None else []:
-        forecast = history.campaign.training.forecasts[row.trial]
+        forecast = history.campaign.trainings.forecasts[row.trial]
         last = max(row.training.reports)
         value = row.training.reports[last]
         bands.append(
@@ -154,7 +154,7 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
 def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
     """Return the forecasts of the final values with error bars; None if there are none."""
     end = history.campaign.training_end
-    by_trial = history.campaign.training.forecasts
+    by_trial = history.campaign.trainings.forecasts
     forecasts = [by_trial[row.trial] for row in _rows_with_forecast(history, shown)]
     if not forecasts or end is None:
         return None

@@ -126,13 +126,13 @@ def continuation(
     campaign: CampaignState, picks: Sequence[Pick], reason: Literal["promising", "finish"], now: float
 ) -> TrialsContinued:
     """Return the event that queues stopped trials again, without those that cannot be continued."""
-    paused = campaign.training.paused
+    paused = campaign.trainings.paused
     trials = tuple(
         ContinuedTrial(
             trial=pick.trial,
-            arm=paused[pick.trial].run.arm,
-            attempt=paused[pick.trial].run.attempt,
-            parameters=paused[pick.trial].run.parameters,
+            arm=paused[pick.trial].arm,
+            attempt=paused[pick.trial].attempt,
+            parameters=paused[pick.trial].parameters,
             mean=number_or_none(pick.mean),
             width=number_or_none(pick.width),
             variance=number_or_none(pick.variance),

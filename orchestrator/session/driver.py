@@ -148,7 +148,7 @@ class Driver:
         leave_running = True
         try:
             self._recorder.record(opened)
-            remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.training.removed))
+            remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.trainings.removed))
             self._evaluations.begin()
             close = self._loop()
             leave_running = False

@@ -19,7 +19,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.campaign.training_rule import stop_words
+from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
 _LOGGER = logging.getLogger("bbkb.session")

@@ -16,8 +16,9 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCurves, Recommends, StrategyState
 from orchestrator.campaign.commands import QueuedAttempt
-from orchestrator.campaign.events import CandidatesGrown, Event, Forecast, ModelRefreshed, Recommendation
+from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.errors import CampaignError
@@ -173,15 +174,15 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
     """Return the strategy's state with the learning curves for the refresh that has begun."""
-    training = campaign.training
-    if not training.told or not isinstance(problem.strategy, LearnsCurves):
+    learned = campaign.trainings.learned
+    if not learned.curves or not isinstance(problem.strategy, LearnsCurves):
         return model
     rule = campaign.rules.training
     last_step = None if rule is None else rule.last_step
     state: StrategyState = problem.strategy.with_curves(
         model,
-        training.told,
-        training.told_paused,
+        learned.curves,
+        learned.paused,
         last_step,
         # without checkpoints a stopped trial restarts only at the end of the budget
         compete=rule is None or not rule.restarts,
@@ -192,11 +193,11 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
     """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials that
     can be continued."""
-    training, sign = campaign.training, campaign.rules.sign
-    if not training.told or not isinstance(problem.strategy, LearnsCurves):
+    trainings, sign = campaign.trainings, campaign.rules.sign
+    if not trainings.learned.curves or not isinstance(problem.strategy, LearnsCurves):
         return ()
-    paused = set(training.paused)
-    trials = sorted(paused.union(trial for trial in campaign.running if trial in training.curves))
+    paused = set(trainings.paused)
+    trials = sorted(paused.union(trial for trial in campaign.running if trial in trainings.curves))
     expected = sorted(problem.strategy.predict_trials(model, trials), key=lambda forecast: -forecast.mean)
     best = {
         forecast.trial for forecast in [forecast for forecast in expected if forecast.trial in paused][:MOST_FORECASTS]

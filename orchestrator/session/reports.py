@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from orchestrator.campaign.events import ReportsArrived
+from orchestrator.campaign.trainings.reports import StepReport
 from workers.messages import IntermediateValue, Outcome, Reported, Stopped, Success
 
 
@@ -19,7 +20,7 @@ class RecordedReports:
             self._recorded[value.trial, value.attempt].add(value.reported[:2])
         return ReportsArrived(
             time=now,
-            reports=tuple((value.trial, value.attempt, *value.reported[:2]) for value in values),
+            reports=tuple(StepReport(value.trial, value.attempt, *value.reported[:2]) for value in values),
             metrics=tuple(
                 (value.trial, value.reported.step, dict(value.reported.metrics))
                 for value in values

@@ -1,6 +1,5 @@
 """The rules that a campaign's settings state, as its sessions record them."""
 
-from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
 from orchestrator.campaign.rules import (
     DeadlineRules,
@@ -11,7 +10,8 @@ from orchestrator.campaign.rules import (
     needs_in_words,
 )
 from orchestrator.campaign.stop_when import StopWhen
-from orchestrator.campaign.training_rule import TrainingRule
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import (
     AshaSettings,
@@ -103,8 +103,8 @@ def _training(rule: ModelStoppingSettings) -> TrainingRule:
     return TrainingRule(
         first_trials=rule.first_trials or 0,
         first_steps=rule.first_steps or 1,
-        continues=rule.continues is True,
-        restarts=rule.continues == "anew",
+        continues=bool(rule.continues),
+        has_checkpoints=rule.continues is True,
         finish=rule.finish,
         last_step=rule.last_step,
         keep_checkpoints=rule.keep_checkpoints,

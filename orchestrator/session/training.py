@@ -1,18 +1,13 @@
 """What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a
 session begins."""
 
-import math
-
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
 from objectives.objective import TrainsInSteps
+from orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import ModelStoppingSettings
-
-FIRST_SHARE = 0.12  # of a budget of steps, for the short first trainings
-LEAST_FIRST = 8  # short first trainings, if there are any
-SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget counts evaluations
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -27,8 +22,8 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
-    trials, steps = _first(settings, rule) if continues else (0, 1)
-    decided = rule.model_copy(update={"continues": continues, "first_trials": trials, "first_steps": steps})
+    first = _first(settings, rule) if continues else NO_FIRST_TRAININGS
+    decided = rule.model_copy(update={"continues": continues, "first_trials": first.trials, "first_steps": first.steps})
     workers = settings.workers
     if continues is True:
         workers = workers.model_copy(update={"trial_folders": True})
@@ -101,17 +96,6 @@ def _check_first(rule: ModelStoppingSettings, last_step: int | None) -> None:
         raise UserError(f"early_stopping.first_steps must be below last_step, {last_step}, got {rule.first_steps}")
 
 
-def _first(settings: Settings, rule: ModelStoppingSettings) -> tuple[int, int]:
-    """Return how many short first trainings there are, and of how many steps."""
-    last, budget = rule.last_step, settings.budget
-    if last is None:
-        return 0, 1
-    trainings = budget.evaluations * SHARE_OF_EVALUATIONS if budget.steps is None else budget.steps / last
-    trials = max(LEAST_FIRST, round(trainings)) if rule.first_trials is None else rule.first_trials
-    steps = rule.first_steps or _nearest_pause(FIRST_SHARE * trainings * last / max(1, trials), last)
-    return (trials, steps) if steps < last else (0, 1)
-
-
-def _nearest_pause(steps: float, last: int) -> int:
-    """Return that of ½, ¼, … of `last`, rounded up, whose ratio to `steps` is nearest to 1."""
-    return math.ceil(last * 0.5 ** max(1, round(math.log2(last / steps))))
+def _first(settings: Settings, rule: ModelStoppingSettings) -> FirstTrainings:
+    budget = settings.budget
+    return first_trainings(rule.last_step, budget.evaluations, budget.steps, rule.first_trials, rule.first_steps)

@@ -28,7 +28,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.rules import (
     DeadlineRules,
@@ -39,7 +38,8 @@ from orchestrator.campaign.rules import (
     needs_in_words,
 )
 from orchestrator.campaign.stop_when import StopWhen
-from orchestrator.campaign.training_rule import TrainingRule
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.errors import StoreError
 from orchestrator.store.tables import EVENTS, METADATA, SCHEMA
 
@@ -213,8 +213,8 @@ def _training(rule: Section) -> TrainingRule:
     return TrainingRule(
         first_trials=rule.get("first_trials") or 0,
         first_steps=rule.get("first_steps") or 1,
-        continues=rule.get("continues") is True,
-        restarts=rule.get("continues") == "anew",
+        continues=bool(rule.get("continues")),
+        has_checkpoints=rule.get("continues") is True,
         finish=rule["finish"],
         last_step=rule.get("last_step"),
         keep_checkpoints=rule.get("keep_checkpoints"),

@@ -24,8 +24,9 @@ from orchestrator.campaign.events import (
     TrialsContinued,
     TrialStopped,
 )
-from orchestrator.campaign.state import CampaignState, stop_cause
-from orchestrator.campaign.training_rule import StopCause
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.stops import stop_cause
+from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.errors import ConfigError
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import Problem
@@ -116,7 +117,7 @@ def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_to
         cause = stop_cause(state, trial)
         return None if cause in at_limits else cause
 
-    monkeypatch.setattr("orchestrator.session.driver.stop_cause", stops_nothing_at_a_limit)
+    monkeypatch.setattr("orchestrator.session.evaluations.stop_cause", stops_nothing_at_a_limit)
     rule = {**RULE, "first_trials": 12, "first_steps": 3, "finish": 0}
     result = run(tmp_path, early_stopping=rule, budget={"steps": 8 * STEPS})
     events = open_run(result.folder).events()

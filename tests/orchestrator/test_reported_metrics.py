@@ -18,6 +18,7 @@ from objectives.parameters import Range
 from orchestrator.api import Result, tune
 from orchestrator.campaign.event_json import body_of, event_of
 from orchestrator.campaign.events import ReportsArrived, TrialSucceeded
+from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.history.export import export
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
@@ -140,7 +141,7 @@ def test_the_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> N
 
 
 def test_events_without_metrics_are_written_as_before() -> None:
-    arrived = ReportsArrived(time=1.0, reports=((0, 1, 2, 0.5),))
+    arrived = ReportsArrived(time=1.0, reports=(StepReport(0, 1, 2, 0.5),))
     assert body_of(arrived) == '{"time":1.0,"reports":[[0,1,2,0.5]]}'
     ended = TrialSucceeded(time=1.0, trial=0, value=0.5, started=0.0, finished=1.0, worker="w", reports=((2, 0.5),))
     assert "metrics" not in body_of(ended)

@@ -8,7 +8,7 @@ from benchmarks.curves.methods.random_search import RandomSearch, ShortThenBest
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Method, Setting
 from objectives.reference import did_you_mean
-from orchestrator.campaign.early_stopping import StoppingRule
+from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.errors import UserError
 
 LABELS: Mapping[str, str] = {

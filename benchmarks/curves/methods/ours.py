@@ -3,7 +3,7 @@
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Start, Suggestion
 from benchmarks.peers.methods.ours import Ours, OursInSpace
-from orchestrator.campaign.early_stopping import Rungs, StoppingRule
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 
 
 class Bbkb:

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.curves.problems import Configuration, CurveProblem
 from benchmarks.curves.simulate import Continue, Start, Suggestion
 from objectives.sampling import make_candidates
-from orchestrator.campaign.early_stopping import Rungs, StoppingRule
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 
 
 class RandomConfigurations:

@@ -22,6 +22,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
+from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError, StoreError
 from orchestrator.history.fold import advance, begin, fold, fold_tables
@@ -223,9 +224,9 @@ def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> 
         again = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
         events = (
             *SyntheticLog(trials=0).events()[:2], batch(0, [5]), dispatch((0, 1)),
-            ReportsArrived(time=1.0, reports=((0, 1, 2, 0.5), (0, 1, 3, 0.5))),
+            ReportsArrived(time=1.0, reports=(StepReport(0, 1, 2, 0.5), StepReport(0, 1, 3, 0.5))),
             TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((0, 2)),
-            ReportsArrived(time=3.0, reports=((0, 2, step, 0.5),)),
+            ReportsArrived(time=3.0, reports=(StepReport(0, 2, step, 0.5),)),
         )  # fmt: skip
         return fold_tables(events).trials[0].training.has_restarted
 

@@ -55,7 +55,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(history: History) -> None:
     figure = learning_curves(history)
     assert figure is not None
-    forecasts = history.campaign.training.forecasts
+    forecasts = history.campaign.trainings.forecasts
     bands = {line["name"].split()[1].strip(","): line for line in figure.traces if line.get("fill") == "toself"}
     assert 1 <= len(bands) <= 8
     for name, band in bands.items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.campaign.events import ReportsArrived
+from orchestrator.campaign.trainings.reports import StepReport
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -94,7 +95,7 @@ def test_reports_of_a_trial_are_drawn_as_a_curve_with_their_metrics_beside_them(
     page: "Page", begin_log: BeginLog
 ) -> None:
     log = begin_log("one", SyntheticLog(trials=3, sessions=1, is_closed=False).events())
-    reports = tuple((0, 1, step, 0.5 * step) for step in range(1, 6))
+    reports = tuple(StepReport(0, 1, step, 0.5 * step) for step in range(1, 6))
     log.append([ReportsArrived(time=1e9, reports=reports, metrics=((0, 2, {HOSTILE: 0.25}),))])
     with running_server(log.url) as address:
         page.goto(f"{address}/campaign/one?token={TOKEN}")

@@ -22,7 +22,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.rules import Rules
-from orchestrator.campaign.training_rule import StopCause
+from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.cli.commands import log
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
@@ -83,7 +84,7 @@ def test_session_that_closes_while_its_status_is_read_has_not_lost_its_process(
 def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, tmp_path: Path) -> None:
     store = make_run(tmp_path / "c", time.time())
     writer = store.claim("c", "somebody", "{}")
-    reports = tuple((0, 1, step, step / 2) for step in range(1, 61))
+    reports = tuple(StepReport(0, 1, step, step / 2) for step in range(1, 61))
     writer.append([ReportsArrived(time=time.time(), reports=reports)])
     lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
     steps = [line for line in lines if line.startswith("  step") or "more" in line]

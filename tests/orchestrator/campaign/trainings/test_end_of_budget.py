@@ -13,7 +13,6 @@ from orchestrator.campaign.events import (
     ComputingBegan,
     ContinuedTrial,
     Event,
-    Forecast,
     ModelRefreshed,
     ReportsArrived,
     SessionOpened,
@@ -21,9 +20,12 @@ from orchestrator.campaign.events import (
     TrialStopped,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, step_limit, stop_cause, trials_to_finish
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
-from orchestrator.campaign.training_rule import StopCause
+from orchestrator.campaign.stops import step_limit, stop_cause
+from orchestrator.campaign.trainings.end_of_budget import Enough
+from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from orchestrator.campaign.trainings.rule import StopCause
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, opening, settings_of, success
 from workers.messages import FailureKind
 
@@ -40,7 +42,9 @@ def opened(steps: int | None, evaluations: int = 50, **changes: object) -> Sessi
 
 
 def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
-    return ReportsArrived(time=1.0, reports=tuple((trial, attempt, step, value) for step in range(first, until + 1)))
+    steps = range(first, until + 1)
+    values = tuple(StepReport(trial, attempt, step, value) for step in steps)
+    return ReportsArrived(time=1.0, reports=values)
 
 
 def stop(trial: int, value: float, step: int) -> TrialStopped:
@@ -63,6 +67,12 @@ def paused(*values: float, **rule: Any) -> CampaignState:
     return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
 
 
+def reserved(state: CampaignState) -> tuple[int, ...] | None:
+    """The trials that the remaining budget is reserved for; None: it is not reserved."""
+    plan = state.end_of_budget
+    return None if isinstance(plan, Enough) else plan.trials
+
+
 def refreshed(*forecasts: Forecast) -> ModelRefreshed:
     return ModelRefreshed(
         time=2.0, round=1, trials=(), dictionary_size=1, record={}, seconds=0.0, forecasts=forecasts
@@ -71,35 +81,35 @@ def refreshed(*forecasts: Forecast) -> ModelRefreshed:
 
 def test_nothing_is_kept_of_a_large_budget() -> None:
     state = paused(0.1, 0.5, 0.9, steps=100)
-    assert trials_to_finish(state) is None
+    assert reserved(state) is None
     assert isinstance(decide(state, 2.0), Ask)
 
 
 def test_the_rest_of_a_budget_completes_the_best_stopped_trials() -> None:
     state = paused(0.1, 0.5, 0.9, steps=18)  # 12 are used, and a trial needs 6 more; two are over a third of the budget
-    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=19)) is None
-    assert trials_to_finish(state) == (2,)
+    assert reserved(paused(0.1, 0.5, 0.9, steps=19)) is None
+    assert reserved(state) == (2,)
     assert decide(state, 2.0) == Finish((2,))
 
 
 def test_as_many_trials_are_completed_as_are_asked_for_and_a_third_of_the_budget_pays_for() -> None:
     values = [trial / 10 for trial in range(12)]  # 48 steps are used
-    assert trials_to_finish(paused(*values, steps=60)) == (11, 10)
-    assert trials_to_finish(paused(*values, steps=61)) is None
-    assert trials_to_finish(paused(*values, steps=60, finish=1)) is None
-    assert trials_to_finish(paused(*values, steps=54)) == (11,)  # too late for two
+    assert reserved(paused(*values, steps=60)) == (11, 10)
+    assert reserved(paused(*values, steps=61)) is None
+    assert reserved(paused(*values, steps=60, finish=1)) is None
+    assert reserved(paused(*values, steps=54)) == (11,)  # too late for two
 
 
 def test_a_trial_without_a_checkpoint_needs_all_of_its_steps() -> None:
-    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22)) is None
-    assert trials_to_finish(paused(0.1, 0.5, 0.9, steps=22, continues="anew")) == (2,)
+    assert reserved(paused(0.1, 0.5, 0.9, steps=22)) is None
+    assert reserved(paused(0.1, 0.5, 0.9, steps=22, continues="anew")) == (2,)
 
 
 @pytest.mark.parametrize("steps", range(5, 40))
 def test_some_trial_is_completed_whatever_the_budget(steps: int) -> None:
     state = fold(opened(steps), *started(0.1, 0.5, 0.9))
-    if state.steps.total <= steps <= state.steps.total + 6:
-        kept_for = trials_to_finish(state)
+    if state.trainings.steps.total <= steps <= state.trainings.steps.total + 6:
+        kept_for = reserved(state)
         assert kept_for == (2,)
         causes = [stop_cause(state, trial) for trial in range(3)]
         assert causes == [StopCause.FINISH, StopCause.FINISH, None]
@@ -120,14 +130,14 @@ def after_a_whole_training(steps: int, *values: float) -> CampaignState:
 
 def test_the_best_trial_that_the_rest_of_a_budget_completes_is_completed() -> None:
     state = fold_from(after_a_whole_training(24, 0.9, 0.5), stop(1, 0.9, 4), reports(2, 0.5, 5, first=5))
-    assert trials_to_finish(fold_from(state, stop(2, 0.5, 5))) == (2,)  # 19 are used, and trial 1 needs 6 more
+    assert reserved(fold_from(state, stop(2, 0.5, 5))) == (2,)  # 19 are used, and trial 1 needs 6 more
     both = fold_from(after_a_whole_training(24, 0.9, 0.5), stop(1, 0.9, 4), stop(2, 0.5, 4))
-    assert trials_to_finish(both) == (1,)
+    assert reserved(both) == (1,)
 
 
 def test_a_campaign_ends_when_the_rest_of_its_budget_completes_no_trial() -> None:
     state = fold_from(after_a_whole_training(23, 0.9, 0.5), stop(1, 0.9, 4))
-    assert trials_to_finish(state) == ()  # 18 are used, and each of both trials needs 6 more
+    assert reserved(state) == ()  # 18 are used, and each of both trials needs 6 more
     assert stop_cause(state, 2) is StopCause.SPENT
     assert isinstance(decide(state, 2.0), Tell)  # what the ended trials show may change that
     learned = ModelRefreshed(time=2.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=0.0)
@@ -148,13 +158,13 @@ def test_a_running_trial_that_the_rest_of_a_budget_completes_goes_on_before_the_
         *(TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2))),
         *(refreshed(*poor), reports(2, 0.5, 9, attempt=2, first=6)),
     )
-    assert trials_to_finish(state) == ()  # 23 are used, and trial 1 needs 6 more
+    assert reserved(state) == ()  # 23 are used, and trial 1 needs 6 more
     assert stop_cause(state, 2) is None
 
 
 def test_once_a_budget_is_spent_a_running_trial_is_completed_if_none_has_ended() -> None:
     state = fold_from(fold(opened(11), *started(0.9, 0.5, 0.1)), stop(0, 0.9, 4))
-    assert trials_to_finish(state) == (1,)
+    assert reserved(state) == (1,)
     assert [stop_cause(state, trial) for trial in (1, 2)] == [None, StopCause.FINISH]
 
 
@@ -167,22 +177,23 @@ def test_when_a_budget_is_spent_only_trials_that_are_being_completed_go_on() -> 
         dispatch((1, 2)),
         reports(2, 0.9, 8, first=5),
     )
-    assert state.steps.total == 22
+    assert state.trainings.steps.total == 22
     assert [stop_cause(state, trial) for trial in (1, 2)] == [None, StopCause.FINISH]
 
 
 def test_steps_on_the_way_to_the_next_reports_are_not_left() -> None:
     """Trainings report at the steps 2, 4 and 10 only."""
-    sparse = (*((0, 1, step, 0.1) for step in (2, 4, END)), (1, 1, 4, 0.9), (2, 1, 4, 0.5))
+    sparse = [StepReport(0, 1, step, 0.1) for step in (2, 4, END)]
+    sparse += [StepReport(1, 1, 4, 0.9), StepReport(2, 1, 4, 0.5)]
     begun: list[Event] = [
         batch(0, [10, 11, 12]),
         dispatch((0, 1), (1, 1), (2, 1)),
-        ReportsArrived(time=1.0, reports=sparse),
+        ReportsArrived(time=1.0, reports=tuple(sparse)),
     ]
     for steps, kept_for in ((31, None), (30, (1,)), (28, (2,))):  # trial 2 is on its way to its end
         state = fold(opened(steps), *begun, success(0, 0.1), stop(1, 0.9, 4))
-        assert state.steps.total == 18
-        assert trials_to_finish(state) == kept_for
+        assert state.trainings.steps.total == 18
+        assert reserved(state) == kept_for
 
 
 def test_trials_that_were_chosen_before_wait_while_the_rest_of_a_budget_is_for_others() -> None:
@@ -226,7 +237,7 @@ def test_forecasts_decide_which_trials_are_completed() -> None:
         paused(0.1, 0.5, 0.9, steps=18),
         refreshed(Forecast(trial=0, mean=1.0, low=0.9, high=1.1), Forecast(trial=2, mean=0.9, low=0.8, high=1.0)),
     )
-    assert trials_to_finish(state) == (0,)
+    assert reserved(state) == (0,)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -241,8 +252,8 @@ def test_a_trial_whose_last_value_is_not_finite_is_not_completed(value: float) -
         dispatch((2, 2)),
         reports(2, value, 5, attempt=2, first=5),
     )
-    assert trials_to_finish(fold_from(before, forecasts)) == (2,)
-    assert trials_to_finish(diverged) == (1,)
+    assert reserved(fold_from(before, forecasts)) == (2,)
+    assert reserved(diverged) == (1,)
     assert stop_cause(diverged, 2) is StopCause.FINISH
 
 
@@ -255,7 +266,7 @@ def test_a_trial_that_is_being_completed_is_not_given_up_for_one_that_looks_bett
         reports(2, 0.8, 6, attempt=2),
         refreshed(Forecast(trial=0, mean=1.0, low=0.9, high=1.1), Forecast(trial=2, mean=0.9, low=0.8, high=1.0)),
     )
-    assert trials_to_finish(state) == (2,)
+    assert reserved(state) == (2,)
     assert stop_cause(state, 2) is None
 
 
@@ -264,8 +275,8 @@ def test_the_steps_of_a_trial_that_goes_on_from_its_checkpoint_count_once() -> N
     events = (
         TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((2, 2)), reports(2, 0.9, 6, attempt=2),
     )  # fmt: skip
-    assert fold_from(paused(0.1, 0.5, 0.9, steps=60), *events).steps.total == 4 + 4 + 6
-    assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).steps.total == 4 + 4 + 4 + 6
+    assert fold_from(paused(0.1, 0.5, 0.9, steps=60), *events).trainings.steps.total == 4 + 4 + 6
+    assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).trainings.steps.total == 4 + 4 + 4 + 6
 
 
 @pytest.mark.parametrize("steps", [None, 2000])
@@ -289,10 +300,10 @@ def test_a_short_first_training_ends_at_the_report_nearest_to_its_steps(steps: t
     rule = opened(1000, first_trials=4, first_steps=5, last_step=100)
     state = fold(rule, batch(0, [7]), dispatch((0, 1)))
     for step in steps:
-        state = fold_from(state, ReportsArrived(time=1.0, reports=((0, 1, step, 0.5),)))
+        state = fold_from(state, ReportsArrived(time=1.0, reports=(StepReport(0, 1, step, 0.5),)))
         if stop_cause(state, 0) is not None:
             break
-    assert (stop_cause(state, 0), state.training.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
+    assert (stop_cause(state, 0), state.trainings.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
 
 
 def test_a_trial_with_a_checkpoint_pauses_half_way_whatever_its_rank() -> None:
@@ -321,7 +332,7 @@ def test_witnesses_and_the_trials_to_finish_have_no_step_limit() -> None:
     assert step_limit(fold(opened(1000, continues="anew"), batch(0, [7])), 0) is None  # compared, not paused
     assert [step_limit(paused(0.1, 0.5, 0.9, steps=1000), trial) for trial in range(3)] == [5, 5, 5]
     near_the_end = paused(0.1, 0.5, 0.9, steps=18)  # the 6 steps left are those that one trial needs
-    assert trials_to_finish(near_the_end) == (2,)
+    assert reserved(near_the_end) == (2,)
     assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
 
 
@@ -363,7 +374,7 @@ def test_a_forecast_stops_a_new_trial_but_a_continued_one_only_at_its_next_pause
 def test_nothing_is_stopped_at_its_last_step() -> None:
     events = (*started(0.1, 0.5, 0.9), *(reports(trial, 0.1, END, first=5) for trial in range(2)))
     state = fold(opened(END * 2 + 6), *events)  # what is left completes one trial
-    assert trials_to_finish(state) == (2,)
+    assert reserved(state) == (2,)
     assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
 
 

@@ -1,9 +1,9 @@
-"""Tests of orchestrator/campaign/steps.py: what a budget of steps has counted."""
+"""Tests of orchestrator/campaign/trainings/steps.py: what a budget of steps has counted."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.steps import Steps
+from orchestrator.campaign.trainings.steps import Steps
 
 
 def test_a_trial_counts_its_largest_step_once() -> None:

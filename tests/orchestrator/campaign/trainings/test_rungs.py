@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign/early_stopping.py: who is stopped, and why."""
+"""Tests of orchestrator/campaign/trainings/rungs.py: who is stopped, and why."""
 
 import math
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.early_stopping import Rungs, StoppingRule
 from orchestrator.campaign.events import TrialStopped
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 
 ASHA = StoppingRule.asha(3.0, 1)
@@ -130,7 +130,7 @@ def test_every_trial_pauses_once_at_each_rung(rewards: list[float]) -> None:
         for at, between in ((4, 6), (7, 12), (13, 25), (26, 51)):
             rungs = rungs.after(rule, trial, at, reward)
             assert rungs.stops(rule, trial)
-            rungs = rungs.continued([trial])
+            rungs = rungs.after_continuing([trial])
             assert not rungs.stops(rule, trial)
             rungs = rungs.after(rule, trial, between, reward)
             assert not rungs.stops(rule, trial)

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign/training_warnings.py: reports that early stopping cannot use are
+"""Tests of orchestrator/campaign/trainings/warnings.py: reports that early stopping cannot use are
 named, and others are not."""
 
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from orchestrator.campaign.events import Event, ReportsArrived
-from orchestrator.campaign.health import warnings
+from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
-from orchestrator.campaign.training_warnings import training_warnings
+from orchestrator.campaign.trainings.reports import StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of, success
 
 MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}
@@ -26,36 +26,36 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
         dispatch(*((trial, 1) for trial in range(len(trials)))),
     ]
     for trial, (values, result) in enumerate(trials):
-        reports = tuple((trial, 1, step, value) for step, value in enumerate(values, 1))
+        reports = tuple(StepReport(trial, 1, step, value) for step, value in enumerate(values, 1))
         events += [ReportsArrived(time=1.0, reports=reports)] if reports else []
         events.append(success(trial, result))
     return fold(*events)
 
 
 def test_trainings_that_report_what_they_return_cause_no_warning() -> None:
-    assert training_warnings(trained(*[(RISING, 0.8), (RISING, 0.75), ((0.3, 0.3, 0.3, 0.3), 0.31)] * 2)) == {}
+    assert warnings_of_trainings(trained(*[(RISING, 0.8), (RISING, 0.75), ((0.3, 0.3, 0.3, 0.3), 0.31)] * 2)) == {}
 
 
 @pytest.mark.parametrize("rule", [MODEL, {"rule": "median", "after": 3}])
 def test_trials_that_never_report_are_named_once_three_have_finished(rule: dict[str, Any]) -> None:
-    assert training_warnings(trained(*[((), 0.8)] * 2, rule=rule)) == {}
+    assert warnings_of_trainings(trained(*[((), 0.8)] * 2, rule=rule)) == {}
     state = trained(*[((), 0.8)] * 3, rule=rule)
-    assert set(training_warnings(state)) == {"silent"}
+    assert set(warnings_of_trainings(state)) == {"silent"}
     assert status_of("c", state).remarks == tuple(warnings(state, since=0.0).values())
     assert "none of the 3 finished trials reported" in status_of("c", state).remarks[0]
-    assert training_warnings(trained(*[((), 0.8)] * 3, rule=None)) == {}
+    assert warnings_of_trainings(trained(*[((), 0.8)] * 3, rule=None)) == {}
 
 
 def test_a_step_beyond_the_last_one_is_named_at_once() -> None:
-    (text,) = training_warnings(trained(((*RISING, 0.85), 0.85))).values()
+    (text,) = warnings_of_trainings(trained(((*RISING, 0.85), 0.85))).values()
     assert "steps up to 5, and early_stopping.last_step is 4" in text
 
 
 def test_trainings_that_end_before_the_last_step_are_named_once_three_have_finished() -> None:
     short = (RISING[:3], 0.7)
-    assert training_warnings(trained(short, short)) == {}
-    assert training_warnings(trained(short, short, short, (RISING, 0.8))) == {}, "they may end early by themselves"
-    (text,) = training_warnings(trained(short, short, short)).values()
+    assert warnings_of_trainings(trained(short, short)) == {}
+    assert warnings_of_trainings(trained(short, short, short, (RISING, 0.8))) == {}, "they may end early by themselves"
+    (text,) = warnings_of_trainings(trained(short, short, short)).values()
     assert "3 trials finished at step 3 or before, and early_stopping.last_step is 4" in text
 
 
@@ -67,18 +67,18 @@ def test_trainings_that_end_before_the_last_step_are_named_once_three_have_finis
     ],
 )
 def test_results_near_any_report_cause_no_warning(trial: tuple[Sequence[float], float]) -> None:
-    assert training_warnings(trained(*[trial] * 4)) == {}
+    assert warnings_of_trainings(trained(*[trial] * 4)) == {}
 
 
 def test_a_loss_where_an_accuracy_is_reported_is_named() -> None:
-    assert set(training_warnings(trained(*[((0.85, 0.9, 0.93, 0.94), 0.21)] * 4))) == {"unlike"}
+    assert set(warnings_of_trainings(trained(*[((0.85, 0.9, 0.93, 0.94), 0.21)] * 4))) == {"unlike"}
 
 
 @pytest.mark.parametrize("result", [-0.8, 80.0])
 def test_results_unlike_the_reports_are_named_when_most_trials_have_them(result: float) -> None:
     unlike, like = (RISING, result), (RISING, 0.8)
-    assert training_warnings(trained(unlike, unlike, like)) == {}
-    assert training_warnings(trained(unlike, unlike, unlike, like, like, like)) == {}
-    (text,) = training_warnings(trained(unlike, unlike, unlike, like)).values()
+    assert warnings_of_trainings(trained(unlike, unlike, like)) == {}
+    assert warnings_of_trainings(trained(unlike, unlike, unlike, like, like, like)) == {}
+    (text,) = warnings_of_trainings(trained(unlike, unlike, unlike, like)).values()
     assert "3 of 4 finished trials returned something unlike their reports" in text
     assert f"(trial 2: last reported 0.8, returned {result:g})" in text

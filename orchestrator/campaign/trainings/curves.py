@@ -1,0 +1,315 @@
+"""The facts about trainings in steps: reported values, stopped trials and forecasts."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+
+from orchestrator.bandit.curves import TrialCurve
+from orchestrator.campaign.immutable import replace
+from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from orchestrator.campaign.trainings.steps import Steps
+
+V = TypeVar("V")
+
+# A returned value is unlike a report if it is more than twice as large or less than half as large.
+# One quantity on other rows, or with averaged weights, differs by less. A loss instead of an
+# accuracy, or a percentage instead of a share, mostly differs by more.
+_UNLIKE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PausedTrial:
+    """A trial that was stopped and can be continued."""
+
+    arm: int
+    attempt: int  # its last attempt
+    step: int  # the step at which it was stopped
+    parameters: Mapping[str, object] = field(default_factory=dict)  # for display
+
+
+@dataclass(frozen=True, slots=True)
+class UnlikeEnd:
+    """A trial that seems to have returned another quantity than it reported."""
+
+    trial: int
+    reported: float  # the reward of its last report, for display
+    returned: float  # the reward that it returned
+
+    @staticmethod
+    def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
+        """Compare a trial's returned reward with the nearest report of its curve.
+
+        The nearest report counts because a function may return its best value.
+
+        Returns:
+            None unless the difference exceeds both the spread of the reports and half of the larger
+            value.
+        """
+        if not curve.steps or curve.has_diverged:
+            return None
+        nearest = min(curve.rewards, key=lambda reward: abs(returned - reward))
+        spread = max(curve.rewards) - min(curve.rewards)
+        least = max(spread, _UNLIKE_SHARE * max(abs(nearest), abs(returned)))
+        if abs(returned - nearest) <= least:
+            return None
+        return UnlikeEnd(curve.trial, curve.rewards[-1], returned)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTrainings:
+    """Summary of the trials that finished after a report."""
+
+    count: int = 0
+    largest_step: int = 0  # 0 before the first
+    # seconds per step of the newest one that ran in a single attempt; 0 before the first
+    seconds_per_step: float = 0.0
+    unlike: int = 0  # trials that returned a value unlike their reports
+    newest_unlike: UnlikeEnd | None = None
+
+    def after(self, curve: TrialCurve, reward: float, seconds: float | None) -> "WholeTrainings":
+        """Return a copy after the end of a trial.
+
+        Args:
+            curve: its reports.
+            reward: its final value.
+            seconds: the duration of its only attempt; None if it had several.
+        """
+        unlike = UnlikeEnd.of(curve, reward)
+        per_step = self.seconds_per_step
+        if seconds is not None:
+            per_step = seconds / max(1, curve.step)  # the first step may be 0
+        return WholeTrainings(
+            count=self.count + 1,
+            largest_step=max(self.largest_step, curve.step),
+            seconds_per_step=per_step,
+            unlike=self.unlike + (unlike is not None),
+            newest_unlike=unlike or self.newest_unlike,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCurves:
+    """The input of a refresh of the model, taken when the refresh began."""
+
+    curves: tuple[TrialCurve, ...] = ()
+    paused: tuple[int, ...] = ()  # trials, ascending
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The facts about all trainings of a campaign or of an optimizer."""
+
+    # of trials that run, are paused, or ended after the newest refresh
+    curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    # stopped trials that can be continued
+    paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
+    # of running and paused trials, by the newest refresh
+    forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
+    learned: LearnedCurves = field(default_factory=LearnedCurves)  # by the running or newest refresh
+    continued: frozenset[int] = frozenset()  # trials that were continued at least once
+    completing: frozenset[int] = frozenset()  # trials continued to their end with the last budget
+    removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
+    # continued trials that reported their first step once more, so they found no checkpoint
+    without_checkpoint: frozenset[int] = frozenset()
+    furthest_step: int = 0  # the largest step that any trial reported; 0 before the first report
+    whole: WholeTrainings = field(default_factory=WholeTrainings)
+    rungs: Rungs = field(default_factory=Rungs)
+    steps: Steps = field(default_factory=Steps)
+
+    def after_reports(
+        self, reports: Iterable[StepReport], arms: Mapping[int, int], sign: float
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with the reported values in the curves.
+
+        Args:
+            reports: in the order of their arrival.
+            arms: trial → arm of the running trials; reports of other trials are ignored.
+            sign: 1.0 if values are maximized, else -1.0.
+        """
+        changed: dict[int, TrialCurve] = {}
+        without_checkpoint: set[int] = set()
+        furthest_step = self.furthest_step
+        for trial, _, step, value in reports:
+            if trial not in arms:
+                continue
+            before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
+            changed[trial] = before.after(step, sign * value)
+            furthest_step = max(furthest_step, step)
+            if trial in self.continued and len(before.steps) > 1 and step <= before.steps[0]:
+                without_checkpoint.add(trial)
+        if not changed:
+            return self
+        return replace(
+            self,
+            curves=MappingProxyType({**self.curves, **changed}),
+            furthest_step=furthest_step,
+            without_checkpoint=self.without_checkpoint | without_checkpoint,
+        )
+
+    def at_rungs(
+        self, rule: StoppingRule | None, reports: Iterable[StepReport], sign: float
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with the reported values at the rungs of `rule`."""
+        if rule is None:
+            return self
+        rungs = self.rungs
+        for report in reports:
+            rungs = rungs.after(rule, report.trial, report.step, sign * report.value)
+        return self if rungs is self.rungs else replace(self, rungs=rungs)
+
+    def after_success(self, trial: int, reward: float, seconds: float) -> "Trainings":
+        """Return a copy after `trial` finished with `reward`; its last attempt took `seconds`.
+
+        Nothing changes for a trial that has never reported.
+        """
+        curve = self.curves.get(trial)
+        if curve is None:
+            return self
+        single = None if trial in self.continued else seconds
+        return replace(
+            self,
+            curves=MappingProxyType({**self.curves, trial: curve.end(reward)}),
+            whole=self.whole.after(curve, reward, single),
+        )
+
+    def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
+        """Return a copy after a stop of `trial`, which can be continued."""
+        return replace(self, paused=MappingProxyType({**self.paused, trial: paused}))
+
+    def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
+        """Return a copy after these paused trials were queued again.
+
+        Args:
+            trials: the paused trials.
+            is_completing: whether they use the last part of the budget.
+        """
+        return replace(
+            self,
+            paused=_without(self.paused, trials),
+            continued=self.continued.union(trials),
+            completing=self.completing.union(trials if is_completing else ()),
+            rungs=self.rungs.after_continuing(trials),
+        )
+
+    def after_removal(self, trials: Sequence[int]) -> "Trainings":
+        """Return a copy after the checkpoints of these stopped trials were removed."""
+        rungs = self.rungs
+        for trial in trials:
+            rungs = rungs.without(trial)
+        return replace(
+            self,
+            paused=_without(self.paused, trials),
+            curves=_without(self.curves, trials),
+            forecasts=_without(self.forecasts, trials),
+            removed=self.removed.union(trials),
+            rungs=rungs,
+        )
+
+    def after_failure(self, trial: int) -> "Trainings":
+        """Return a copy after the last failure of `trial`."""
+        if trial not in self.curves:
+            return self
+        return replace(self, curves=_without(self.curves, (trial,)))
+
+    def start_refresh(self) -> "Trainings":
+        """Return a copy that remembers the curves which the starting refresh will learn."""
+        if not self.curves and not self.learned.curves:
+            return self
+        learned = LearnedCurves(tuple(self.curves.values()), tuple(sorted(self.paused)))
+        return replace(self, learned=learned)
+
+    def after_refresh(self, trials: Iterable[int], forecasts: Iterable[Forecast]) -> "Trainings":
+        """Return a copy after a refresh learned these ended trials and made these forecasts."""
+        ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
+        return replace(
+            self,
+            curves=_without(self.curves, ended),
+            forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
+        )
+
+    def _is_open(self, trial: int) -> bool:
+        """Return whether `trial` was continued and has not finished."""
+        is_continued = trial in self.continued and trial in self.curves
+        return is_continued and not self.curves[trial].is_finished
+
+    @property
+    def learns_removal(self) -> bool:
+        """Whether the strategy has yet to learn that a checkpoint was removed."""
+        return bool(self.removed) and not self.removed.isdisjoint(self.learned.paused)
+
+    def step(self, trial: int) -> int:
+        """Return the latest step of `trial`; 0 before its first report."""
+        curve = self.curves.get(trial)
+        return 0 if curve is None else curve.step
+
+    def end(self, last_step: int | None) -> int | None:
+        """Return the step at which trainings end: `last_step`, if given, else the largest step of
+        a finished trial; None before the first."""
+        return last_step or self.whole.largest_step or None
+
+    def is_at_end(self, trial: int, last_step: int | None) -> bool:
+        """Return whether `trial` is at its last step.
+
+        If `last_step` is not given, this is the largest step of a finished trial, unless another
+        trial has reported a later step.
+        """
+        if trial not in self.curves:
+            return False
+        step = self.curves[trial].step
+        is_known = last_step is not None or step == self.furthest_step
+        return is_known and step == self.end(last_step)
+
+    def is_hopeless(self, trial: int, best: float | None, sign: float) -> bool:
+        """Return whether the optimistic forecast of `trial` is worse than the value `best`."""
+        forecast = self.forecasts.get(trial)
+        return forecast is not None and best is not None and sign * forecast.high < sign * best
+
+    def superfluous(self, keep: int | None, sign: float, unlearned: Iterable[int]) -> tuple[int, ...]:
+        """Return the stopped trials whose checkpoints can be removed.
+
+        Args:
+            keep: the number of checkpoints to keep, those of the best optimistic forecasts; None:
+                all.
+            sign: 1.0 if values are maximized, else -1.0.
+            unlearned: trials that ended after the newest refresh; they have no new forecast, so
+                their checkpoints are kept.
+        """
+        if keep is None or not self.forecasts:
+            return ()
+        judged = set(self.learned.paused).intersection(self.paused).difference(unlearned)
+        hopes = {trial: sign * self.forecasts[trial].high for trial in judged if trial in self.forecasts}
+        worst_first = sorted(judged, key=lambda trial: (hopes.get(trial, -math.inf), trial))
+        return tuple(sorted(worst_first[: max(0, len(judged) - keep)]))
+
+    def best_unfinished(self, open_trials: Iterable[int], sign: float, best: float | None) -> list[int]:
+        """Return the unfinished trials that may exceed the value `best`, the most promising first.
+
+        Trials are ordered by their forecasts, or by their latest values before the first forecast.
+        Trials that have diverged are left out: their forecasts may be older.
+
+        Args:
+            open_trials: trials that run or are queued; paused trials are always included.
+            sign: 1.0 if values are maximized, else -1.0.
+            best: the best value so far; None before the first.
+        """
+        curves = self.curves
+        candidates = {
+            trial
+            for trial in (*self.paused, *open_trials)
+            if trial not in curves or not curves[trial].has_diverged
+        }  # fmt: skip
+        forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
+        if forecasts:
+            bounds = [(forecast, max(sign * forecast.low, sign * forecast.high)) for forecast in forecasts]
+            hopeful = [forecast for forecast, high in bounds if best is None or high > sign * best]
+            return [forecast.trial for forecast in sorted(hopeful, key=lambda forecast: -sign * forecast.mean)]
+        reported = [curve for trial, curve in curves.items() if trial in candidates and curve.steps]
+        return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]
+
+
+def _without(mapping: Mapping[int, V], trials: Iterable[int]) -> Mapping[int, V]:
+    removed = set(trials)
+    return MappingProxyType({trial: value for trial, value in mapping.items() if trial not in removed})

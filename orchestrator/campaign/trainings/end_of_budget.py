@@ -1,0 +1,192 @@
+"""The trials that the remaining budget is reserved for.
+
+Near its end, a budget of steps is reserved for the best unfinished trials. They are the best
+`finish` ones that the remaining steps complete, as many as a third of the budget pays for, and at
+least one until a trial has finished. Trials that are already being completed come first. If no
+trial can be completed, the campaign is hopeless and ends. Near the end of a budget of hours, the
+best unfinished trials are the next to be trained.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.campaign.trainings.curves import Trainings
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+
+LARGEST_SHARE = 1 / 3  # of a budget of steps, for completing the best trials
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The remaining budget is not reserved: any trial may start or continue."""
+
+    trials: ClassVar[tuple[int, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completes:
+    """The remaining budget completes these trials, the most promising first. No other one starts.
+
+    `stops_others` tells whether running trials that are not among them are stopped.
+    """
+
+    trials: tuple[int, ...]
+    stops_others: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """The remaining budget completes no trial, as far as the model knows.
+
+    `out_of_reach` contains the running trials that need more steps than there are.
+    """
+
+    out_of_reach: frozenset[int] = frozenset()
+    trials: ClassVar[tuple[int, ...]] = ()
+
+
+EndOfBudget = Enough | Completes | Hopeless
+ENOUGH = Enough()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """The unfinished trials and the remaining budget, as far as `end_of_budget` reads them."""
+
+    trainings: Trainings
+    rule: TrainingRule
+    end: int  # the last step of a training
+    running: Collection[int]  # trials
+    steps: int | None  # the whole budget of steps; None if steps are not counted
+    seconds_left: float  # infinite without a budget of hours
+    best: float | None  # value; None before the first
+    sign: float  # 1.0 if values are maximized, else -1.0
+    has_finished: bool  # whether any trial was trained to its end
+
+    @property
+    def steps_left(self) -> float:
+        """The remaining steps; infinite if steps are not counted."""
+        return math.inf if self.steps is None else self.steps - self.trainings.steps.total
+
+    @property
+    def most(self) -> int:
+        """The largest number of trials to complete."""
+        if self.steps is None:
+            return self.rule.finish
+        affordable = round(self.steps * LARGEST_SHARE / self.end)
+        return max(1, min(self.rule.finish, affordable))
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the end of the budget is so far away that nothing need be computed."""
+        if self.steps is None:
+            return math.isinf(self.seconds_left)
+        return self.steps_left > self.end * (self.rule.finish + len(self.running))
+
+    def steps_to_end(self, trial: int) -> int:
+        """Return the number of steps from the current state of `trial` to its end."""
+        return max(0, self.end - self._reusable_steps(trial))
+
+    def _reusable_steps(self, trial: int) -> int:
+        """Return the steps of `trial` that need not be trained again."""
+        has_checkpoints = self.rule.has_checkpoints
+        paused = self.trainings.paused.get(trial)
+        if paused is not None:
+            return paused.step if has_checkpoints else 0
+        if has_checkpoints or trial not in self.trainings.continued:
+            return self.trainings.step(trial)
+        return self.trainings.steps.open.get(trial, 0)
+
+    def steps_before_report(self, trial: int) -> int:
+        """Return the steps that the running `trial` takes before it can be stopped.
+
+        It can only be stopped at its next report.
+        """
+        steps = self.trainings.steps
+        return steps.until_next_report(steps.open.get(trial, 0)) - 1
+
+
+def end_of_budget(remaining: Remaining, queued: Iterable[int]) -> EndOfBudget:
+    """Return the trials that the remaining budget is reserved for.
+
+    Args:
+        remaining: the unfinished trials and the budget.
+        queued: trials in the backlog. It is iterated only near the end of the budget.
+    """
+    if remaining.is_far:
+        return ENOUGH
+    # a queued trial with a curve was lost with its worker, or was chosen to continue
+    curves = remaining.trainings.curves
+    active = {*remaining.running, *(trial for trial in queued if trial in curves)}
+    begun = remaining.trainings.completing.intersection(active)
+    if remaining.steps_left <= 0 and remaining.has_finished:
+        return _reserved(remaining, sorted(begun))
+    ordered = _in_order(remaining, active, begun)
+    plan = _by_steps(remaining, ordered, begun)
+    return _by_hours(remaining, ordered) if isinstance(plan, Enough) else plan
+
+
+def _reserved(remaining: Remaining, trials: Sequence[int]) -> EndOfBudget:
+    """Reserve a budget of steps for `trials`."""
+    if trials:
+        return Completes(tuple(trials))
+    left = remaining.steps_left
+    return Hopeless(
+        frozenset(trial for trial in remaining.running if remaining.steps_to_end(trial) > left)
+    )  # fmt: skip
+
+
+def _in_order(remaining: Remaining, active: Set[int], begun: Set[int]) -> list[int]:
+    """Return the unfinished trials, those that are being completed first, then the best.
+
+    A trial that is being completed is not given up for one that looks better for a while. After the
+    budget is spent, no trial starts: only running ones are left.
+    """
+    best_first = remaining.trainings.best_unfinished(active, remaining.sign, remaining.best)
+    if remaining.steps_left <= 0:
+        running = [trial for trial in best_first if trial in remaining.running]
+        best_first = running or sorted(remaining.running)[:1]
+    return sorted(best_first, key=lambda trial: trial not in begun)
+
+
+def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> EndOfBudget:
+    """Reserve the remaining steps, unless there are more than the best trials need.
+
+    Args:
+        remaining: the unfinished trials and the budget.
+        ordered: unfinished trials, the most promising first.
+        begun: trials that are being completed; they are not given up.
+    """
+    if remaining.steps is None:
+        return ENOUGH
+    best = ordered[: remaining.most]
+    before_report = {trial: remaining.steps_before_report(trial) for trial in remaining.running}
+    others = sum(steps + 1 for trial, steps in before_report.items() if trial not in best)
+    needed = sum(map(remaining.steps_to_end, best)) + others
+    if not best or remaining.steps_left > needed:
+        return ENOUGH
+    left = remaining.steps_left - sum(before_report.values())
+    trials: list[int] = []
+    for trial in ordered:
+        steps = remaining.steps_to_end(trial)
+        further = steps - before_report.get(trial, 0)
+        if trial in begun or (steps and further <= left):
+            trials.append(trial)
+            left -= further
+        if len(trials) == remaining.most:
+            break
+    if not trials and not remaining.has_finished:
+        return Completes(tuple(best[:1]))
+    return _reserved(remaining, trials)
+
+
+def _by_hours(remaining: Remaining, ordered: Sequence[int]) -> EndOfBudget:
+    """Reserve the remaining hours, unless there are more than the longest of the best trials needs."""
+    best = ordered[: remaining.most]
+    seconds_per_step = remaining.trainings.whole.seconds_per_step
+    longest = max(map(remaining.steps_to_end, best), default=0)
+    if not best or not seconds_per_step or remaining.seconds_left > longest * seconds_per_step:
+        return ENOUGH
+    return Completes(tuple(best), stops_others=remaining.steps is not None)

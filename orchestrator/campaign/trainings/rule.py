@@ -1,0 +1,159 @@
+"""Why a running trial is stopped, and the step at which its worker ends an attempt."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.campaign.trainings.curves import Trainings
+from orchestrator.campaign.trainings.end_of_budget import ENOUGH, Completes, EndOfBudget, Hopeless
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.campaign.trainings.rungs import StoppingRule
+
+
+class StopCause(StrEnum):
+    """Why a trial is stopped before its end. Logs contain these texts."""
+
+    FIRST_TRAINING = "short first training"
+    WORSE_THAN_OTHERS = "worse than other trials at this step"
+    PAUSE = "paused: the model chooses which trial goes on"
+    FORECAST = "its expected end is worse than the best one"
+    FINISH = "the rest of the budget is for the best trials"
+    SPENT = "the rest of the budget completes no training"
+
+
+def stop_words(cause: str) -> tuple[str, str]:
+    """Return the word for a stop with this cause, and the cause after a colon, if there is one."""
+    word = "paused" if cause == StopCause.PAUSE else "stopped early"
+    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """The rules by which a campaign or an optimizer stops trials.
+
+    `rungs` compares trials or pauses them; None: no trial is stopped. `model` adds short first
+    trainings, forecasts and witnesses; None: only the comparison at rungs.
+    """
+
+    rungs: StoppingRule | None = None
+    model: TrainingRule | None = None
+
+    def cause_of_stop(
+        self,
+        trainings: Trainings,
+        trial: int,
+        is_hopeless: Callable[[int], bool],
+        plan: EndOfBudget = ENOUGH,
+    ) -> StopCause | None:
+        """Return why the running `trial` is stopped after its reports in `trainings`.
+
+        Args:
+            trainings: the facts.
+            trial: a running trial.
+            is_hopeless: returns whether even the optimistic forecast of a trial is worse than the
+                best value; it is called only if no other rule decides.
+            plan: the trials that the remaining budget is reserved for.
+
+        Returns:
+            None if the trial continues, as it does at its last step.
+        """
+        last_step = None if self.model is None else self.model.last_step
+        if self.rungs is None or trainings.is_at_end(trial, last_step):
+            return None
+        at_rung = self._cause_at_rung(trainings, trial)
+        if self.model is None:
+            return at_rung
+        if (at_end := _cause_at_end_of_budget(plan, trial)) is not None:
+            return at_end
+        is_continued = trial in trainings.continued
+        if self.model.is_first_training(trial, is_continued):
+            return _cause_of_first_training(trainings, trial, self.model.first_steps)
+        if self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
+            return None
+        if at_rung is not None or is_continued:
+            # A continued trial is not stopped by its forecast before its next pause. Otherwise it
+            # would be stopped after one step and continued again.
+            return at_rung
+        return StopCause.FORECAST if is_hopeless(trial) else None
+
+    def _cause_at_rung(self, trainings: Trainings, trial: int) -> StopCause | None:
+        if self.rungs is None or not trainings.rungs.stops(self.rungs, trial):
+            return None
+        return StopCause.WORSE_THAN_OTHERS if self.rungs.share else StopCause.PAUSE
+
+    def step_limit(
+        self,
+        trainings: Trainings,
+        trial: int,
+        running: int,
+        steps_left: float = math.inf,
+        plan: EndOfBudget = ENOUGH,
+    ) -> int | None:
+        """Return the step at which a worker ends the next attempt of `trial` without an order.
+
+        It is the end of a short first training, or the trial's next pause. A stop that is known
+        before the attempt starts then costs no further step, however slowly the campaign answers.
+
+        Args:
+            trainings: the facts.
+            trial: the trial.
+            running: the number of running trials. If all of them together can use up the budget
+                before their next pauses, the campaign decides at every report instead.
+            steps_left: of a budget of steps.
+            plan: the trials that the remaining budget is reserved for.
+
+        Returns:
+            None if the attempt ends only by an order or by itself.
+        """
+        if self.rungs is None or self.model is None:
+            return None
+        if self.model.is_first_training(trial, trial in trainings.continued):
+            return self.model.first_steps
+        is_compared = bool(self.rungs.share)
+        if is_compared or self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
+            return None
+        step = trainings.step(trial)
+        pause = self.rungs.step_of_next_rung(step)
+        if pause >= (trainings.end(self.model.last_step) or math.inf):
+            return None
+        return pause if (pause - step) * max(1, running) < steps_left else None
+
+    def cause_at_limit(self, trainings: Trainings, trial: int) -> StopCause | None:
+        """Return why a worker ended the running `trial` at its `step_limit`."""
+        if self.model is None:
+            return None
+        is_first = self.model.is_first_training(trial, trial in trainings.continued)
+        return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
+
+
+def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
+    match plan:
+        case Completes(trials, stops_others=True) if trial not in trials:
+            return StopCause.FINISH
+        case Hopeless(out_of_reach) if trial in out_of_reach:
+            return StopCause.SPENT
+    return None
+
+
+def _is_completing(trainings: Trainings, plan: EndOfBudget, trial: int) -> bool:
+    """Return whether the remaining budget is reserved for `trial`."""
+    return trial in trainings.completing or trial in plan.trials
+
+
+def _cause_of_first_training(trainings: Trainings, trial: int, steps: int) -> StopCause | None:
+    curve = trainings.curves.get(trial)
+    is_done = curve is not None and _is_nearest_report(curve.steps, steps)
+    return StopCause.FIRST_TRAINING if is_done else None
+
+
+def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
+    """Return whether the last of `steps` is at least `target`, or nearer to it than the next report.
+
+    The next report is expected as far away as the one before.
+    """
+    if not steps:
+        return False
+    at = steps[-1]
+    before = steps[-2] if len(steps) > 1 else 0
+    return at >= target or target - at < abs(2 * at - before - target)

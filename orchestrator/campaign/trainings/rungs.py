@@ -1,0 +1,144 @@
+"""Rules that compare or pause trials at rungs, a growing series of steps.
+
+Asynchronous successive halving and the median rule compare the best value that a trial has reported
+up to a rung with those of all trials that have reached this rung so far. No trial waits for others.
+They use the best value so far because curves of stochastic training are noisy: one bad epoch at a
+rung must not end a good trial.
+
+* `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
+  instead of pausing): rungs at first_step · reduction^k. A trial continues if it is among the best
+  1/reduction.
+* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running
+  means): the first rung is at `after`, and each rung is a quarter further than the one before. A
+  trial continues if it is in the better half.
+* pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
+  one continues.
+"""
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Self
+
+_MEDIAN_GROWTH = 1.25
+_MEDIAN_LEAST = 5
+_PAUSE_GROWTH = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """At the rungs first_step · growth^k a trial continues if it is among the best `share`.
+
+    With fewer than `least` trials at a rung, all of them continue. With a share of 0 every trial is
+    stopped at each rung (`pauses`).
+    """
+
+    first_step: float
+    growth: float
+    share: float
+    least: int
+
+    @classmethod
+    def asha(cls, reduction: float, first_step: int) -> Self:
+        """Return asynchronous successive halving."""
+        return cls(
+            first_step=first_step,
+            growth=reduction,
+            share=1.0 / reduction,
+            least=math.ceil(reduction),
+        )
+
+    @classmethod
+    def median(cls, after: int) -> Self:
+        """Return the median rule."""
+        return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
+
+    @classmethod
+    def pauses(cls, after: int, last_step: int | None) -> Self:
+        """Return the rule that stops every trial at ½, ¼, … of `last_step`, down to `after`.
+
+        If the last step is unknown, trials are stopped at `after` and at each doubling of it.
+        """
+        first = float(after)
+        if last_step is not None:
+            halvings = int(math.log(last_step / after, _PAUSE_GROWTH) + 1e-9)
+            first = last_step / _PAUSE_GROWTH**halvings
+        return cls(first_step=first, growth=_PAUSE_GROWTH, share=0.0, least=1)
+
+    def rung(self, step: int) -> int | None:
+        """Return the index of the last rung that `step` has reached; None before the first."""
+        if step < self.first_step:
+            return None
+        index = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
+        return max(0, index)
+
+    def step_of_next_rung(self, step: int) -> int:
+        """Return the smallest whole step that reaches the first rung beyond `step`."""
+        rung = self.rung(step)
+        following = 0 if rung is None else rung + 1
+        return math.ceil(self.first_step * self.growth**following * (1.0 - 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """The rewards of all trials at each rung, ascending, and the last rung of each open trial."""
+
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    # trial → index of its last rung, and its reward there
+    standing: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
+    # trial → its best reward so far
+    best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
+        """Return a copy with this report of `trial`, which counts once at a rung.
+
+        A reward of NaN is the worst one.
+        """
+        rung = rule.rung(step)
+        before = self.best.get(trial, -math.inf)
+        reward = before if math.isnan(reward) else max(before, reward)
+        with_best = self if reward == self.best.get(trial) else self._with_best(trial, reward)
+        if rung is None or (trial in self.standing and self.standing[trial][0] >= rung):
+            return with_best
+        there = self.rewards.get(rung, ())
+        index = bisect.bisect_left(there, reward)
+        return replace(
+            with_best,
+            rewards=MappingProxyType({**self.rewards, rung: (*there[:index], reward, *there[index:])}),
+            standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
+        )
+
+    def after_continuing(self, trials: Iterable[int]) -> "Rungs":
+        """Return a copy in which these stopped trials continue to the rung after their last one."""
+        excused = {
+            trial: (self.standing[trial][0], math.inf) for trial in trials if trial in self.standing
+        }  # fmt: skip
+        if not excused:
+            return self
+        return replace(self, standing=MappingProxyType({**self.standing, **excused}))
+
+    def without(self, trial: int) -> "Rungs":
+        """Return a copy without the ended `trial`; its rewards at the rungs are kept."""
+        if trial not in self.best:
+            return self
+        standing = {other: at for other, at in self.standing.items() if other != trial}
+        best = {other: reward for other, reward in self.best.items() if other != trial}
+        return replace(self, standing=MappingProxyType(standing), best=MappingProxyType(best))
+
+    def _with_best(self, trial: int, reward: float) -> "Rungs":
+        return replace(self, best=MappingProxyType({**self.best, trial: reward}))
+
+    def stops(self, rule: StoppingRule, trial: int) -> bool:
+        """Return whether `trial` is to be stopped at its last rung."""
+        if trial not in self.standing:
+            return False
+        rung, reward = self.standing[trial]
+        rewards = self.rewards[rung]
+        if not rule.share:
+            return reward < math.inf
+        if len(rewards) < rule.least:
+            return False
+        survivors = max(1, int(len(rewards) * rule.share + 1e-9))
+        return reward < rewards[-survivors]

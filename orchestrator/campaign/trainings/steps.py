@@ -1,0 +1,64 @@
+"""Steps that trials have reported, for a budget that counts steps instead of evaluations.
+
+A trial counts with the largest step that it has reported in any attempt, and with one step if it
+ends without a report. A training that continues from a checkpoint therefore does not count its
+first steps twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+# The most distinct steps that are remembered. A training that reports at more is assumed to report
+# at every step.
+_MOST_DISTINCT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of the trials that have ended, and of each open one that has reported."""
+
+    ended: int = 0  # the sum over all ended trials
+    open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # trial → largest step
+    distinct: frozenset[int] = frozenset()  # the first `_MOST_DISTINCT` steps at which any trial reported
+
+    @property
+    def total(self) -> int:
+        """The steps of all trials."""
+        return self.ended + sum(self.open.values())
+
+    def after_reports(self, reports: Iterable[tuple[int, int]]) -> "Steps":
+        """Return a copy with these reports (trial, step) of open trials."""
+        largest = dict(self.open)
+        new: set[int] = set()
+        for trial, step in reports:
+            largest[trial] = max(step, largest.get(trial, 0))
+            if step not in self.distinct and len(self.distinct) + len(new) < _MOST_DISTINCT:
+                new.add(step)
+        distinct = self.distinct | new if new else self.distinct
+        return replace(self, open=MappingProxyType(largest), distinct=distinct)
+
+    def until_next_report(self, step: int) -> int:
+        """Return the number of steps between `step` and a trial's next report.
+
+        It is estimated from the reports of other trials. If no trial has reported beyond `step`,
+        it is the distance to the report before.
+        """
+        if len(self.distinct) == _MOST_DISTINCT or not step:
+            return 1
+        later = [at for at in self.distinct if at > step]
+        if later:
+            return min(later) - step
+        return step - max((at for at in self.distinct if at < step), default=0)
+
+    def after_continuing(self, trial: int, step: int) -> "Steps":
+        """Return a copy in which a trial that had ended at `step` is open again."""
+        still_open = MappingProxyType({**self.open, trial: max(1, step)})
+        return replace(self, ended=self.ended - max(1, step), open=still_open)
+
+    def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
+        """Return a copy after the end of `trial`, whose last attempt reported (step, value)."""
+        last = max((step for step, _ in reports), default=0)
+        still_open = {other: steps for other, steps in self.open.items() if other != trial}
+        ended = self.ended + max(1, last, self.open.get(trial, 0))
+        return replace(self, ended=ended, open=MappingProxyType(still_open))

@@ -1,0 +1,93 @@
+"""Warnings about trainings that early stopping cannot judge.
+
+Their reports do not fit the settings or their returned values, or they do not continue from their
+checkpoints.
+"""
+
+from dataclasses import dataclass
+
+from orchestrator.campaign.trainings.curves import Trainings
+from orchestrator.campaign.trainings.model_rule import TrainingRule
+from orchestrator.wording import plural
+
+_LEAST_FINISHED = 3  # with fewer finished trials there are no warnings about their reports
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The trainings of a campaign with early stopping, as far as the warnings read them."""
+
+    trainings: Trainings
+    rule: TrainingRule | None  # None without a model
+    succeeded: int  # trials
+    stopped: int  # trials
+    sign: float  # 1.0 if values are maximized, else -1.0
+
+
+def training_warnings(observed: Observed) -> dict[str, str]:
+    """Return the warnings about trainings, by kind."""
+    by_kind = {
+        "silent": _no_reports(observed),
+        "last step": _other_last_step(observed),
+        "unlike": _unlike_ends(observed),
+        "restarted": _restarts(observed),
+    }
+    return {kind: text for kind, text in by_kind.items() if text}
+
+
+def _no_reports(observed: Observed) -> str:
+    has_reports = observed.stopped or observed.trainings.whole.count
+    if observed.succeeded < _LEAST_FINISHED or has_reports:
+        return ""
+    return (
+        f"none of the {plural(observed.succeeded, 'finished trial')} reported a value, so early "
+        "stopping stops none: a function calls report(value, step) with steps 1, 2, …, a command "
+        "prints lines BBKB_REPORT step value"
+    )
+
+
+def _other_last_step(observed: Observed) -> str:
+    """Return a warning if trainings end beyond or before the last step of the settings."""
+    last_step = None if observed.rule is None else observed.rule.last_step
+    trainings, whole = observed.trainings, observed.trainings.whole
+    if last_step is None:
+        return ""
+    remedy = "the model expects the final value there; give the last step that a whole training reports"
+    if trainings.furthest_step > last_step:
+        return (
+            f"trials report steps up to {trainings.furthest_step}, and early_stopping.last_step is "
+            f"{last_step}: {remedy}"
+        )
+    if whole.count >= _LEAST_FINISHED and whole.largest_step < last_step:
+        return (
+            f"{plural(whole.count, 'trial')} finished at step {whole.largest_step} or before, and "
+            f"early_stopping.last_step is {last_step}: {remedy}, and report steps from 1 on"
+        )
+    return ""
+
+
+def _unlike_ends(observed: Observed) -> str:
+    whole, sign = observed.trainings.whole, observed.sign
+    newest = whole.newest_unlike
+    if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
+        return ""
+    reported, returned = sign * newest.reported, sign * newest.returned
+    return (
+        f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
+        f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "
+        "a trial must report the quantity that it returns, on its scale and in its direction"
+    )
+
+
+def _restarts(observed: Observed) -> str:
+    """Return a warning about continued trials that restarted although they have checkpoints."""
+    trials = sorted(observed.trainings.without_checkpoint)
+    if not trials or observed.rule is None or not observed.rule.has_checkpoints:
+        return ""
+    shown = ", ".join(map(str, trials[:_MOST_SHOWN])) + (", …" if len(trials) > _MOST_SHOWN else "")
+    return (
+        f"{plural(len(trials), 'continued trial')} ({shown}) began again at the first step: the "
+        "checkpoint in the trial's folder is missing or was not read; repeated steps take their "
+        "time and teach nothing"
+    )
