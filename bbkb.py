@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from objectives.goals import Constraint, Objective
     from objectives.machines import Machine
     from objectives.objective import EvaluationStopped, ObjectiveError
     from objectives.parameters import Choice, Ordered, Range
@@ -45,10 +46,12 @@ __all__ = [
     "CandidateOptimizer",
     "Choice",
     "ConfigError",
+    "Constraint",
     "EvaluationStopped",
     "FencedError",
     "HeldError",
     "Machine",
+    "Objective",
     "ObjectiveError",
     "Optimizer",
     "Ordered",
@@ -75,11 +78,13 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "CampaignError": "orchestrator.errors",
     "CandidateOptimizer": "orchestrator.ask_tell.candidates",
     "Choice": "objectives.parameters",
+    "Constraint": "objectives.goals",
     "ConfigError": "orchestrator.errors",
     "EvaluationStopped": "objectives.objective",
     "FencedError": "orchestrator.errors",
     "HeldError": "orchestrator.errors",
     "Machine": "objectives.machines",
+    "Objective": "objectives.goals",
     "ObjectiveError": "objectives.objective",
     "Optimizer": "orchestrator.ask_tell.space",
     "Ordered": "objectives.parameters",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from objectives.goals import Constraint, Direction, Objective
 from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import ResultDelivery
@@ -15,13 +16,12 @@ from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
 from orchestrator.ask_tell.checks import (
     check_direction,
+    check_goals,
     check_list,
     check_mapping,
-    check_mappings,
     check_objective,
     check_space,
 )
-from orchestrator.ask_tell.space import Direction
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
@@ -43,7 +43,7 @@ from orchestrator.store.runs import Run, make_folder
 Function = Callable[..., object]
 Space = Mapping[str, Parameter | Mapping[str, object]]
 OnResult = Callable[[TrialResult], None]
-Goals = Sequence[Mapping[str, object]]
+Goals = Sequence[Objective | Constraint | Mapping[str, object]]
 
 _NOT_YET_PICKLED = {"function": "function.pkl", "options": {"sha256": "0" * 64}}  # the section `objective`
 
@@ -79,8 +79,8 @@ class Campaign:
         sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
         check_space(space, "give {} and settings={'candidates': {'table': 'candidates.csv'}}")
         goals = {
-            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+            "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
+            "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
         }
         has_goals = bool(goals["objectives"]) or "objectives" in sections
         _check_direction(direction, is_needed=callable(objective) and not has_goals)

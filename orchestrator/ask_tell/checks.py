@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from objectives.goals import as_section
 from objectives.parameters import Parameter
 from objectives.reference import did_you_mean
 from orchestrator.bandit.options import excerpt
@@ -52,6 +53,12 @@ def check_mappings(values: object, what: str, example: str) -> list[Mapping[str,
     return [
         check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
     ]
+
+
+def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any]]:
+    """Return the mappings of a campaign file for `goals`: `Objective`, `Constraint` or mappings.
+    `example` shows what to write."""
+    return check_mappings([as_section(goal) for goal in check_list(goals, what, example)], what, example)
 
 
 def check_objective(objective: object) -> None:

@@ -7,12 +7,13 @@ the search.
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Scalar
+from objectives.goals import Constraint, Direction, Objective
 from objectives.objective import Candidates
 from orchestrator.ask_tell.checks import (
     check_direction,
@@ -41,7 +42,6 @@ from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
-Direction = Literal["minimize", "maximize"]
 Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
 Values = Sequence[float | Mapping[str, float] | Sequence[float] | None] | ArrayLike
 
@@ -61,9 +61,9 @@ class Optimizer:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
         direction: "minimize" or "maximize" the values; None: that of the first of `objectives`,
             else "maximize".
-        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction":
-            "minimize"}]. Values are then mappings of metrics, or numbers in the order of `metrics`.
-        constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
+        objectives: several objectives, [Objective("accuracy"), Objective("seconds", "minimize")].
+            Values are then mappings of metrics, or numbers in the order of `metrics`.
+        constraints: bounds on metrics, [Constraint("memory_gb", at_most=4)].
         strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name`
             or a class of your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
@@ -99,8 +99,8 @@ class Optimizer:
         space: Space,
         direction: Direction | None = None,
         *,
-        objectives: Sequence[Mapping[str, object]] = (),
-        constraints: Sequence[Mapping[str, object]] = (),
+        objectives: Sequence[Objective | Mapping[str, object]] = (),
+        constraints: Sequence[Constraint | Mapping[str, object]] = (),
         strategy: StrategyChoice = "bbkb",
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),

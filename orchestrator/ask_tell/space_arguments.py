@@ -9,13 +9,13 @@ from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.ask_tell.checks import check_list, check_mappings, check_space
+from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
 from orchestrator.ask_tell.search import SearchSetup
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.settings.goal_sections import check_goals
+from orchestrator.settings.goal_sections import check_goals as check_sections
 from orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 
 Space = Mapping[str, Parameter | Mapping[str, object]] | SearchSpace
@@ -39,10 +39,10 @@ def build_goals(objectives: object, constraints: object, direction: str | None, 
     """Build the objectives and constraints of the arguments. Raises ValueError for what is not
     allowed in them, or with this strategy, and for a direction that contradicts the objectives."""
     sections = {
-        "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-        "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+        "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
+        "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
     }
-    goals = check_goals(sections, strategy)
+    goals = check_sections(sections, strategy)
     if sections["objectives"] and direction not in (None, goals["objectives"][0]["direction"]):
         raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
     return CampaignGoals.of({**goals, "objective": {"direction": direction or "maximize"}})

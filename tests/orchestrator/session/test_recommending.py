@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from objectives.goals import Direction
 from objectives.objective import Report
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
-from orchestrator.ask_tell.space import Direction
 from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.event_json import event_of
 from orchestrator.campaign.events import ModelRefreshed, Recommendation
