@@ -31,7 +31,7 @@ SHOWN_BY = {
     "A campaign is a file, checked with file and line": ("orchestrator/settings/test_schema.py", "*"),
     "Check everything without running": (
         "orchestrator/cli/test_plan.py",
-        "test_a_dry_run_names_budget_workers_and_store_and_writes_nothing",
+        "test_dry_run_shows_budget_workers_and_store_and_writes_nothing",
     ),
     "Real, whole, log, stepped, categorical and ordered parameters": ("objectives/test_parameters.py", "*"),
     "Conditional parameters": (
@@ -144,7 +144,7 @@ SHOWN_BY = {
     ),
     "Live page": (
         "orchestrator/serve/test_browser.py",
-        "test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server",
+        "test_page_follows_a_campaign_and_survives_a_restart_of_the_server",
     ),
     "Report in one file without a network": ("orchestrator/report/test_page.py", "*"),
     "Parameter importance": (
@@ -153,7 +153,7 @@ SHOWN_BY = {
     ),
     "Compare runs, notes and tags": (
         "orchestrator/cli/commands/test_note.py",
-        "test_runs_are_found_by_the_tags_of_their_file_and_those_added_later",
+        "test_list_finds_runs_by_tags_of_the_file_and_added_tags",
     ),
     "Callbacks for training libraries (Keras, Lightning, XGBoost)": (
         "orchestrator/public/integrations/test_callbacks.py",

@@ -1,5 +1,5 @@
-"""The terminal: the commands and what only they print.
+"""The commands and their output.
 
-Code here only prints or parses: running, resuming and following a campaign are in
-`orchestrator.running`, the live view is in `orchestrator.display`.
+This code only parses and prints. Running, resuming and following a campaign are in
+`orchestrator.running`, and the live view is in `orchestrator.display`.
 """

@@ -8,7 +8,7 @@ import typer
 
 
 def find_run(folder: Path) -> Path:
-    """Return the folder, or `runs/NAME` for a name that is no folder here."""
+    """Return the folder, or `runs/NAME` if no folder of that name exists here."""
     below = Path("runs") / folder
     return below if len(folder.parts) == 1 and not folder.exists() and below.is_dir() else folder
 
@@ -61,6 +61,6 @@ Serve = Annotated[
 
 
 def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:
-    """Return the `--set` assignments, followed by those that other options stand for."""
+    """Return the assignments of `--set`, then those that other options are short for."""
     options = {"workers.count": workers, "log.level": log_level}
     return [*(set_ or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]

@@ -1,5 +1,7 @@
-"""The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130
-interrupted."""
+"""The `bbkb` command.
+
+Exit codes: 0 finished, 1 the campaign failed, 2 a mistake of the user, 130 interrupted.
+"""
 
 import importlib
 import os
@@ -33,17 +35,17 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "verify": (
         "log:verify",
-        "Check a run's log: order, checksums, epochs, counts; print what a resume would run again. Exit code 1: it "
-        "is damaged or differs from the copy.",
+        "Check a run's log: order, checksums, epochs and counts. Print the evaluations that a resume would "
+        "repeat. Exit code 1: the log is damaged or differs from the copy.",
     ),
     "logs": (
         "output:logs_",
-        "Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them; without --trial "
-        "the program's own log.",
+        "Print the output of a trial, standard error included, from trials/000026/output-1.txt. Without --trial, "
+        "print the program's own log.",
     ),
     "status": (
         "log:status",
-        "Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its trials.",
+        "Show the state of a run from its log, also while another process runs it. With --trial, show one trial.",
     ),
     "replay": (
         "replay:replay",
@@ -58,8 +60,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "best": (
         "results:best",
         "Print the best configuration of a run, for scripts: the one that the strategy recommends "
-        "when values are noisy, else the one with the best value. Notes on standard error say when another one has the "
-        "best single value, and when it is one of the existing data.",
+        "if values are noisy, else the one with the best value. Notes on standard error say if another one has the "
+        "best single value, or if it comes from existing data.",
     ),
     "list": (
         "results:list_",
@@ -67,8 +69,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "compare": (
         "results:compare",
-        "Compare runs: strategy, evaluations, best value and where it was found, the recommended configuration where "
-        "values are noisy, time, utilisation.",
+        "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "
+        "are noisy, time and utilisation.",
     ),
     "note": (
         "note:note",
@@ -87,17 +89,17 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they run; Typer knows names and summaries."""
+    """A group that imports a command when it runs. Typer knows only names and summaries."""
 
-    # Any: Typer's own copy of click, or click itself, as Typer's version has it
+    # Any, because Typer uses its own copy of click or click itself, depending on its version
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the name, the command and what is left of `args`."""
+        """Return the name, the command and the remaining arguments."""
         name, command, arguments = super().resolve_command(ctx, args)
         return name, command if name is None else load(name), arguments
 
 
 def load(name: str) -> Any:
-    """Return the command of this name, its module imported; a group if it has a `Typer`."""
+    """Import and return the command of this name, or its group of commands."""
     module, _, function = _COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
     if isinstance(command, typer.Typer):
@@ -111,7 +113,7 @@ app = typer.Typer(name="bbkb", cls=LazyGroup, no_args_is_help=True, pretty_excep
 
 
 def _stand_in() -> None:
-    """The placeholder of every command, which `LazyGroup` replaces by the command."""
+    """The placeholder of every command until `LazyGroup` loads it."""
 
 
 for _name, (_, _summary) in _COMMANDS.items():
@@ -135,8 +137,8 @@ def options(
 
 
 def main() -> None:
-    """Entry point: errors of this project as one line on standard error, no traceback."""
-    sys.path.insert(0, os.getcwd())  # `package.module:Name` in a campaign file may name a module lying here
+    """Run the command line. Errors of this project are one line on standard error."""
+    sys.path.insert(0, os.getcwd())  # for `package.module:Name` in a campaign file
     try:
         app(prog_name="bbkb")
     except (UserError, ObjectiveError) as error:

@@ -1,4 +1,4 @@
-"""Describes what a campaign would do, for `bbkb run --dry-run` and `bbkb validate`."""
+"""Describes a campaign before it runs, for `bbkb run --dry-run` and `bbkb validate`."""
 
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ _SHOWN = 5  # number of configurations that are printed
 
 
 def describe(settings: Settings, parts: Parts) -> str:
-    """Return what a campaign is, in one line."""
+    """Describe a campaign in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
     workers = 1 if settings.workers.executor == "inline" else settings.workers.count
     return (
@@ -42,7 +42,7 @@ def describe(settings: Settings, parts: Parts) -> str:
 
 
 def _budget_text(budget: BudgetSettings) -> str:
-    """Return how many steps or evaluations end the campaign."""
+    """Return the number of steps or evaluations that ends the campaign."""
     counts = [] if budget.steps is None else [plural(budget.steps, "step")]
     if budget.steps is None or budget.evaluations < budget.steps:
         counts.append(plural(budget.evaluations, "evaluation"))
@@ -55,7 +55,7 @@ def _goals(goals: CampaignGoals) -> str:
 
 
 def say_existing(console: Console, settings: Settings, existing_results: ExistingTaken | None) -> None:
-    """Print the results that the campaign begins with, and configurations of earlier runs."""
+    """Print the existing data and the number of configurations from earlier runs."""
     if existing_results is not None:
         say(console, f"existing data: {existing_results}")
     if settings.earlier is not None:
@@ -64,7 +64,7 @@ def say_existing(console: Console, settings: Settings, existing_results: Existin
 
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
-    """Print warnings about settings that are allowed and probably not intended."""
+    """Print warnings about settings that are allowed but probably not intended."""
     remarks = (
         parts.problem.candidates.remark,
         unenforced_limits(settings),
@@ -84,13 +84,13 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
         say(
             console,
             "warning: the address in notify.webhook is written into the run's folder and its log, where a reader may "
-            "use it: write ${VAR}, and set VAR where the campaign runs",
+            "use it: write ${VAR}, and set the variable VAR on the machine of the campaign",
         )
     if _learns_late(settings):
         say(
             console,
             "warning: the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
-            "told results only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03",
+            "refreshed only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03",
         )
     if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
         name = strategy_name(type(settings.strategy))
@@ -102,37 +102,34 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def _learns_late(settings: Settings) -> bool:
-    """Return whether a user's strategy is asked for each free worker and has no time for `tell`."""
+    """Return whether a user's strategy in async mode has no rule for a refresh."""
     strategy = settings.strategy
     is_async = type(strategy) not in STRATEGIES.values() and getattr(strategy, "mode", None) == "async"
     return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
 
 
 def _few(settings: Settings, parts: Parts) -> str:
-    """Say that the budget is more than one evaluation of each candidate; empty when it is not."""
-    number, budget = len(parts.problem.candidates), settings.budget.evaluations
-    if budget <= number or parts.problem.space is not None:
+    """Warn about a budget of more than one evaluation for each candidate; may be empty."""
+    count = len(parts.problem.candidates)
+    budget = settings.budget.evaluations
+    if budget <= count or parts.problem.space is not None:
         return ""
-    what = (
-        "the campaign ends when each has been evaluated"
-        if settings.objective.deterministic
-        else (
-            "candidates are evaluated again, which tells something new only where values are noisy; set "
-            "objective.deterministic: true where they are not"
-        )
+    effect = (
+        "candidates are evaluated again, which gives new information only if values are noisy; set "
+        "objective.deterministic: true if they are not"
     )
-    return f"the budget of {budget:,} evaluations is above the number of candidates, {number:,}: {what}"
+    if settings.objective.deterministic:
+        effect = "the campaign ends when each has been evaluated"
+    return f"the budget of {budget:,} evaluations is above the number of candidates, {count:,}: {effect}"
 
 
 def _short_budget(settings: Settings) -> str:
-    """Say that the budget of steps is less than one whole training; empty when it is not."""
-    rule, steps = settings.early_stopping, settings.budget.steps
-    if (
-        not isinstance(rule, ModelStoppingSettings)
-        or rule.last_step is None
-        or steps is None
-        or steps >= rule.last_step
-    ):
+    """Warn about a budget of steps that is less than one complete training; may be empty."""
+    rule = settings.early_stopping
+    steps = settings.budget.steps
+    if not isinstance(rule, ModelStoppingSettings) or rule.last_step is None:
+        return ""
+    if steps is None or steps >= rule.last_step:
         return ""
     return (
         f"budget.steps, {steps}, is less than one training, early_stopping.last_step: {rule.last_step}: one trial is "
@@ -143,7 +140,7 @@ def _short_budget(settings: Settings) -> str:
 def say_plan(
     console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None, address: str | None
 ) -> None:
-    """Print what a run would do: candidates, workers, budget, store, first configurations."""
+    """Print the plan of a run: candidates, workers, budget, store and first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
@@ -157,7 +154,7 @@ def say_plan(
 
 
 def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
-    """Print the size of the space, and how many configurations are enqueued."""
+    """Print the size of the space and the number of enqueued configurations."""
     if settings.space:
         for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
             say(console, f"  {line}")
@@ -166,13 +163,14 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
-    """Return the arms that a run would evaluate first, at most one per worker, as it would."""
+    """Return the arms that a run would evaluate first, at most one for each worker."""
     problem = parts.problem
     events = first_events(
         settings, problem.candidates, parts.description, existing=existing_results, enqueued=parts.enqueued
     )
     progress = replay(problem, events)
-    model, existing = progress.model, progress.campaign.existing_observations
+    model = progress.model
+    existing = progress.campaign.existing_observations
     if existing:
         model = begin(problem.strategy, model, existing, problem.rng(BEGIN))
     limit = min(settings.workers.count, settings.budget.evaluations) - len(parts.enqueued)
@@ -181,7 +179,8 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
 
 def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
-    budget, workers = settings.budget, settings.workers
+    budget = settings.budget
+    workers = settings.workers
     ends = [_budget_text(budget)]
     ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
     ends += [] if budget.target is None else [f"value {budget.target:g}"]

@@ -1,5 +1,5 @@
-"""The output of `bbkb replay`: the posterior at a point of the log, and differences of the repeated
-computation."""
+"""The output of `bbkb replay`: the posterior at a position of the log, and the differences of the
+repeated computations."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -26,7 +26,8 @@ def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, 
 
 def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
     campaign = replayed.progress.campaign
-    totals, refresh = campaign.totals, campaign.refresh
+    totals = campaign.totals
+    refresh = campaign.refresh
     yield Text(
         f"after {replayed.position} events: {totals.chosen} chosen, {totals.succeeded} succeeded, "
         f"{totals.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
@@ -41,13 +42,14 @@ def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: in
         yield Text("")
         yield Text(
             f"{replayed.repeated} computations of the strategy were repeated here: "
-            + (f"{len(replayed.differences)} differ" if replayed.differences else "all gave the same")
+            + (f"{len(replayed.differences)} differ" if replayed.differences else "all results are equal")
         )
         yield from (Text(f"  {difference}") for difference in replayed.differences)
 
 
 def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
-    belief, pulls = problem.strategy.posterior(progress.model), progress.model.pulls
+    belief = problem.strategy.posterior(progress.model)
+    pulls = progress.model.pulls
     order = np.argsort(-belief.ucb, kind="stable")[:top]
     yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
     table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
@@ -77,5 +79,6 @@ def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
 
 
 def show_replay(console: Console, replayed: Replayed, problem: Problem, top: int) -> None:
-    """Print it."""
-    console.print(render_replay(replayed, problem, replayed.progress.pool.candidates.parameters, top), soft_wrap=True)
+    """Print the replay with the `top` best arms."""
+    parameters = replayed.progress.pool.candidates.parameters
+    console.print(render_replay(replayed, problem, parameters, top), soft_wrap=True)

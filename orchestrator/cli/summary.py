@@ -1,4 +1,4 @@
-"""The summary after a session: how it ended, its results, and the report."""
+"""The summary after a session: outcome, results and report."""
 
 from pathlib import Path
 
@@ -17,58 +17,87 @@ from orchestrator.wording import duration
 
 
 def summarize(
-    console: Console, run_: runs.Run, history: History, outcome: str, reason: str, waited_seconds: float | None = None
+    console: Console,
+    run_: runs.Run,
+    history: History,
+    outcome: str,
+    reason: str,
+    waited_seconds: float | None = None,
 ) -> None:
-    """The outcome of a session and the results of the campaign so far.
+    """Print the outcome of a session and the results of the campaign so far.
 
-    `waited_seconds`: how long the command took, which starts the workers before the campaign
-    begins.
+    `waited_seconds` is the duration of the whole command, which starts the workers before the
+    campaign begins.
     """
     if console.quiet and outcome == "failed":
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
-    best, now = history.best_known, history.status()
-    lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
-    virtual = " of virtual time" if history.settings.workers.executor == "simulated" else ""
-    if best is not None:
-        lines += [
-            ("best value", f"{now.best_text} ({best.origin})"),
-            ("best parameters", assignments(best.parameters)),
-        ]
-    if now.recommended is not None:
-        lines.append(("recommended", recommendation(now.recommended, now)))
-    lines += [
-        *([("gain", gains)] if (gains := gains_text(now)) else []),
-        *([("goals", goals)] if now.goals is not None and (goals := goals_text(now.goals)) else []),
+    now = history.status()
+    facts = [
+        ("outcome", f"{outcome}: {reason}"),
+        *_best_facts(history),
+        ("gain", gains_text(now)),
+        ("goals", "" if now.goals is None else goals_text(now.goals)),
         ("evaluations", f"{now.done}: {now.outcomes}"),
-        *([] if history.existing is None else [("existing data", str(history.existing))]),
-        ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}{virtual}"),
-        *([] if waited_seconds is None else [("duration", f"{duration(waited_seconds)}, start and end included")]),
-        *([("idle", idle)] if (idle := idle_text(now.idle_seconds)) else []),
+        ("existing data", "" if history.existing is None else str(history.existing)),
+        *_time_facts(history, waited_seconds),
         *(("warning", remark) for remark in now.remarks),
         ("report", str(run_.report_file)),
+        ("continue with", _next_command(run_, outcome, everything_failed=not now.succeeded and now.failed > 0)),
     ]
-    if outcome == "failed" and now.failed and not now.succeeded:
-        lines.append(("continue with", f"{run_.resume_command} --retry-failed, after the cause was repaired"))
-    elif outcome != "finished":
-        lines.append(("continue with", run_.resume_command))
-    for name, text in lines:
-        console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
+    for name, text in facts:
+        if text:
+            console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
+
+
+def _best_facts(history: History) -> list[tuple[str, str]]:
+    now = history.status()
+    best = history.best_known
+    facts = []
+    if best is not None:
+        facts.append(("best value", f"{now.best_text} ({best.origin})"))
+        facts.append(("best parameters", assignments(best.parameters)))
+    if now.recommended is not None:
+        facts.append(("recommended", recommendation(now.recommended, now)))
+    return facts
+
+
+def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[str, str]]:
+    """Return utilization and idle time of all sessions, and the duration of this command."""
+    now = history.status()
+    virtual = " of virtual time" if history.settings.workers.executor == "simulated" else ""
+    sessions = len(history.sessions)
+    over = f", {sessions} sessions together" if sessions > 1 else ""
+    this = "this session, " if sessions > 1 else ""
+    elapsed = f"{duration(now.elapsed_seconds)}{virtual}{over}"
+    waited = "" if waited_seconds is None else f"{duration(waited_seconds)}, {this}start and end included"
+    return [
+        ("utilisation", f"{now.utilization:.0%} of the workers' time in {elapsed}"),
+        ("duration", waited),
+        ("idle", idle_text(now.idle_seconds)),
+    ]
+
+
+def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:
+    """Return the command that continues the run; empty if it has finished."""
+    if outcome == "failed" and everything_failed:
+        return f"{run_.resume_command} --retry-failed, after the cause was repaired"
+    return "" if outcome == "finished" else run_.resume_command
 
 
 def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
-    """How a session that was followed ended."""
+    """Print the end of a session that this command followed."""
     if ending.outcome:
         summarize(console, run_, read_history(run_), ending.outcome, ending.reason)
     else:
-        say(console, f"{ending.reason}. What had finished is in the log: {run_.resume_command}")
+        say(console, f"{ending.reason}. Finished results are in the log: {run_.resume_command}")
 
 
 def save_report(run_: runs.Run, path: Path) -> History:
-    """Write the run's report, titled with the name of its folder; what it shows.
+    """Write the run's report, titled with the name of its folder, and return its history.
 
-    Raises UserError when the file cannot be written.
+    Raises UserError if the file cannot be written.
     """
-    from orchestrator.report.page import write_report  # here, because it loads plotly and scipy
+    from orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)
     write_file(path, lambda target: write_report(history, target, run_.folder.name))

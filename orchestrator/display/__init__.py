@@ -1,5 +1,4 @@
-"""The live view of a campaign and the consoles that it is written to, for terminals, notebooks and
-programs.
+"""The live view of a campaign and its consoles, for terminals, notebooks and programs.
 
 The commands are in `orchestrator.cli`; the web page of running campaigns is in
 `orchestrator.serve`.

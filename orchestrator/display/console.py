@@ -1,4 +1,4 @@
-"""The console of all commands, which escapes control sequences in texts from outside."""
+"""Consoles of the commands, which escape control sequences in texts from outside."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,24 +10,24 @@ from orchestrator.wording import printable
 
 
 class SafeConsole(Console):
-    """Rich's console, which escapes control characters in all text that it renders. Its own colours
-    and cursor moves are not text, and remain."""
+    """A console of Rich that escapes control characters in all texts. Rich's own colors and cursor
+    moves are not texts, so they are unchanged."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of `renderable`, their text printable."""
+        """Yield the segments of `renderable` with printable texts."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 class JsonConsole(SafeConsole):
-    """A console that writes lines of JSON: each printed text becomes a message."""
+    """A console that writes each printed text as a message in a line of JSON."""
 
     def print(self, *objects: object, **options: object) -> None:
-        """One message."""
+        """Write a message."""
         self.emit({"message": " ".join(str(item) for item in objects)})
 
     def emit(self, line: Mapping[str, object]) -> None:
-        """Write one line."""
+        """Write one line of JSON."""
         self.file.write(json.dumps(line, ensure_ascii=True, default=str) + "\n")
         self.file.flush()
 

@@ -20,31 +20,31 @@ from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text
 
-_PLAIN_SECONDS = 10.0  # between two plain lines
+_PLAIN_SECONDS = 10.0  # between two lines of status
 _JSON_SECONDS = 1.0  # between two lines of JSON
 _RUNNING_SHOWN = 5
 _RESULTS_SHOWN = 3
 _FAILURES_SHOWN = 2
-_LINE = 110  # characters of a trial's line
+_LINE = 110  # characters in the line of a trial
 
 
 class View(Protocol):
-    """Displays statuses."""
+    """Shows the status of a campaign."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
 
     def __exit__(self, *exception: object) -> None:
-        """Leave the last status in place."""
+        """Stop the display. The last status remains visible."""
 
     def update(self, status: Status) -> None:
-        """Show this one."""
+        """Show a new status."""
 
     def say(self, line: str) -> None:
-        """Show a line of text that stays."""
+        """Show a permanent line of text."""
 
     def wait_for(self, what: str) -> None:
-        """Show that something is waited for, until the next `update`."""
+        """Show that the command waits for `what`, until the next `update`."""
 
 
 def view(console: Console) -> View:
@@ -57,7 +57,7 @@ def view(console: Console) -> View:
 
 
 class _Clock:
-    """The text and the duration of a wait, computed at each redraw."""
+    """The text and the duration of a wait, updated with each redraw."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -81,21 +81,21 @@ class TerminalView:
         self._live.stop()
 
     def wait_for(self, what: str) -> None:
-        """Show it with a clock."""
+        """Show the text with a clock."""
         self._live.update(_Clock(what))
 
     def update(self, status: Status) -> None:
-        """Redraw. After the end of the session the block is removed: a summary follows."""
+        """Redraw. The block is removed at the end of the session, because a summary follows."""
         self._live.update(render(status))
         self._live.transient = status.phase == "closed"
 
     def say(self, line: str) -> None:
-        """Print above the block."""
+        """Print the line above the block."""
         self._live.console.print(Text(line))
 
 
 class _Lines:
-    """The common part of views that only print: the time of the last status; no begin or end."""
+    """The base of views that only print: the time of the last status, and no start or stop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -109,7 +109,7 @@ class _Lines:
 
 
 class PlainView(_Lines):
-    """One line for each batch, for a better value after a while, and for the end."""
+    """Prints a line of status every ten seconds at most, and at the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -118,7 +118,7 @@ class PlainView(_Lines):
         self._is_stopping = False
 
     def update(self, status: Status) -> None:
-        """Print a line, at most one in ten seconds, and at once that the campaign is stopping."""
+        """Print a line if one is due, or as soon as the campaign is stopping."""
         if status.phase == "stopping" and not self._is_stopping:
             self.say(_now(status))
         self._is_stopping = status.phase == "stopping"
@@ -127,18 +127,18 @@ class PlainView(_Lines):
             self.say(headline(status))
 
     def wait_for(self, what: str) -> None:
-        """Print it once."""
+        """Print the text."""
         self.say(what)
 
     def say(self, line: str) -> None:
-        """Print it, unless it is what was printed last."""
+        """Print the line unless it equals the previous one."""
         if line != self._last_line:
             self._last_line = line
             self._console.print(Text(line), soft_wrap=True)
 
 
 class JsonView(_Lines):
-    """The status as a line of JSON whenever something changed, at most one a second."""
+    """Writes the status as a line of JSON when it changes, at most once a second."""
 
     def __init__(self, console: JsonConsole, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -146,24 +146,25 @@ class JsonView(_Lines):
         self._last: tuple[object, ...] = ()
 
     def update(self, status: Status) -> None:
-        """Write it."""
+        """Write the status if it has changed and a line is due."""
         changed = (status.phase, status.done, status.in_flight, status.chosen, status.best_value)
         is_due = status.phase == "closed" or self._clock() - self._last_shown >= _JSON_SECONDS
         if changed != self._last and is_due:
-            self._last, self._last_shown = changed, self._clock()
+            self._last = changed
+            self._last_shown = self._clock()
             self._console.emit({"status": as_plain(status)})
 
     def say(self, line: str) -> None:
-        """Write it as a message."""
+        """Write the text as a message."""
         self._console.emit({"message": line})
 
     def wait_for(self, what: str) -> None:
-        """Write it as a message."""
+        """Write the text as a message."""
         self.say(what)
 
 
 def render(status: Status) -> RenderableType:
-    """Return the block: a progress bar and a table of what matters."""
+    """Return the block of the terminal view: a progress bar and a table."""
     bar = Table.grid(padding=(0, 1))
     count, whole, unit = status.spent
     bar.add_row(
@@ -179,38 +180,47 @@ def render(status: Status) -> RenderableType:
 
 
 def rows(status: Status) -> list[tuple[str, Text]]:
-    """Return the table's rows: name and value."""
-    return [
+    """Return the rows of the table, without empty ones."""
+    listed = [
         ("best", _best(status)),
-        *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended, status)))]),
-        *([("gain", Text(gains))] if (gains := gains_text(status)) else []),
-        *([("goals", Text(goals))] if status.goals is not None and (goals := goals_text(status.goals)) else []),
+        ("recommended", Text(_recommended(status))),
+        ("gain", Text(gains_text(status))),
+        ("goals", Text("" if status.goals is None else goals_text(status.goals))),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
-        ("workers", Text(f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet")),
+        ("workers", Text(_workers(status))),
         *_running_rows(status),
         *_recent_rows(status),
         ("ended", Text(f"{status.done}: {status.outcomes}", style="red" if status.failed else "")),
-        *([("existing", Text(_existing(status)))] if status.existing else []),
+        ("existing", Text(_existing(status))),
         ("model", Text(f"{status.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
-        *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
-        *([("steps", Text(_reliability(status)))] if status.steps_reliability else []),
+        ("calibration", Text(_calibration(status))),
+        ("steps", Text(_reliability(status))),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
-        *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
+        ("set aside", Text(_set_aside(status), style="red")),
         ("utilisation", Text(f"{status.utilization:.0%}")),
-        *([("idle", Text(idle, style="dim"))] if (idle := idle_text(status.idle_seconds)) else []),
+        ("idle", Text(idle_text(status.idle_seconds), style="dim")),
         ("elapsed", Text(elapsed_text(status))),
         ("now", Text(_now(status))),
     ]
+    return [(name, text) for name, text in listed if text.plain]
+
+
+def _workers(status: Status) -> str:
+    return f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet"
+
+
+def _recommended(status: Status) -> str:
+    return "" if status.recommended is None else recommendation(status.recommended, status)
 
 
 def elapsed_text(status: Status) -> str:
-    """Return the duration of the campaign, and how short it could have been."""
+    """Return the duration of the campaign, and its lower bound without idle workers."""
     least = duration(status.least_seconds)
     return f"{duration(status.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
 
 
 def _time_left(status: Status) -> str:
-    """Rate and time left; both are known after the first result."""
+    """Return rate and time left. Both are unknown until the first result."""
     if status.phase != "running":
         return ""
     if status.left_seconds is None or not status.elapsed_seconds:
@@ -219,7 +229,7 @@ def _time_left(status: Status) -> str:
 
 
 def _rate(per_second: float) -> str:
-    """Return trials in the unit of time that makes a readable number."""
+    """Return the rate per second, minute or hour, whichever gives a readable number."""
     units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
     seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
     return f"{per_second * seconds:.3g} trials/{unit}"
@@ -232,19 +242,20 @@ def _running_rows(status: Status) -> list[tuple[str, Text]]:
         Text(f"trial {trial.trial} for {duration(trial.seconds)}: {one_line(assignments(trial.parameters), _LINE)}")
         for trial in shown_trials
     ]
-    lines += [Text(f"and {hidden} more", style="dim")] if hidden > 0 and lines else []
-    return [("running" if not number else "", line) for number, line in enumerate(lines)]
+    if hidden > 0 and lines:
+        lines.append(Text(f"and {hidden} more", style="dim"))
+    return [("" if index else "running", line) for index, line in enumerate(lines)]
 
 
 def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     results = [attempt for attempt in reversed(status.recent) if not attempt.failure][:_RESULTS_SHOWN]
     failed = [attempt for attempt in status.recent if attempt.failure]
-    failures, final = FailureGroups(failed), {attempt.trial for attempt in failed if attempt.is_final}
-    lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
-    for number, group in enumerate(failures.newest_first()[:_FAILURES_SHOWN]):
+    final = {attempt.trial for attempt in failed if attempt.is_final}
+    lines = [("" if index else "last results", Text(_result(attempt))) for index, attempt in enumerate(results)]
+    for index, group in enumerate(FailureGroups(failed).newest_first()[:_FAILURES_SHOWN]):
         kind = f"{group.kind}{'' if final.intersection(group.trials) else ', runs again'}"
         text = one_line(f"{noun_and_numbers('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
-        lines.append(("failed attempts" if not number else "", Text(text, style="red")))
+        lines.append(("" if index else "failed attempts", Text(text, style="red")))
     return lines
 
 
@@ -257,8 +268,10 @@ def _result(attempt: EndedAttempt) -> str:
     )
 
 
-def _calibration(share: float) -> str:
-    return f"{share:.0%} of results within two standard deviations of what the model predicted"
+def _calibration(status: Status) -> str:
+    if status.calibration is None:
+        return ""
+    return f"{status.calibration:.0%} of results within two standard deviations of the model's prediction"
 
 
 def _best(status: Status) -> Text:
@@ -270,18 +283,22 @@ def _best(status: Status) -> Text:
 
 
 def recommendation(recommended: Recommendation, status: Status) -> str:
-    """Return the recommended configuration, when the best value may be due to noise."""
+    """Describe the recommended configuration and the reason for it."""
     is_best = recommended.parameters == status.best_parameters
     why = "it has the best value, too" if is_best else "best estimate: one best value may be noise"
     return f"{recommended}  {assignments(recommended.parameters)} ({why})"
 
 
 def _set_aside(status: Status) -> str:
+    if not status.set_aside:
+        return ""
     arms = ", ".join(str(arm) for arm in status.set_aside[:5]) + (", …" if len(status.set_aside) > 5 else "")
     return f"{len(status.set_aside)} candidates that cost worker after worker: {arms}"
 
 
 def _existing(status: Status) -> str:
+    if not status.existing:
+        return ""
     left_out = f", {status.existing_unmatched} more match no candidate" if status.existing_unmatched else ""
     return f"{status.existing} results known before{left_out}"
 
@@ -300,16 +317,18 @@ def _now(status: Status) -> str:
 
 
 def assignments(parameters: Mapping[str, object]) -> str:
-    """Return `learning_rate=0.01, layers=3`, the values short."""
+    """Return `learning_rate=0.01, layers=3` with rounded values."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
 
 
 def _inducing(status: Status) -> str:
-    """Return what the inducing points are: steps of trainings too, where the model learns curves."""
+    """Return the kind of inducing points, which include steps if the model learns curves."""
     return "evaluated candidates and steps of trainings" if status.steps_reliability else "the evaluated candidates"
 
 
 def _reliability(status: Status) -> str:
-    """Return how well values at steps show the end."""
+    """Return the correlation of the value at each step with the final value."""
+    if not status.steps_reliability:
+        return ""
     parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.steps_reliability)
     return f"correlation with the final value: {parts}"

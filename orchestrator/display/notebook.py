@@ -1,4 +1,4 @@
-"""The view of a campaign in a notebook: a progress bar below the cell that is updated in place."""
+"""The view of a campaign in a notebook: a progress bar that is updated in place."""
 
 import html
 import importlib
@@ -11,15 +11,15 @@ _REDRAW_SECONDS = 0.5
 
 
 class NotebookView:
-    """One output of the cell, which each status replaces, above the lines that stay.
+    """One output of the cell: the permanent lines, and the latest status below them.
 
-    IPython is imported here, where it runs already.
+    IPython is imported on the first output, because it is installed only with a notebook.
     """
 
     def __init__(self) -> None:
-        self._lines: list[str] = []  # that stay
-        self._now = ""  # the bar, or what is waited for
-        self._handle: Any = None  # of the output, once there is one
+        self._lines: list[str] = []  # permanent
+        self._now = ""  # the progress bar, or the text of a wait
+        self._handle: Any = None  # of the output; None before the first one
         self._next_redraw = 0.0
 
     def __enter__(self) -> Self:
@@ -29,7 +29,7 @@ class NotebookView:
         return None
 
     def update(self, status: Status) -> None:
-        """Draw the bar anew, at most twice a second."""
+        """Redraw the bar at most twice a second."""
         if status.phase != "closed" and time.monotonic() < self._next_redraw:
             return
         self._next_redraw = time.monotonic() + _REDRAW_SECONDS
@@ -39,12 +39,12 @@ class NotebookView:
         self._draw()
 
     def say(self, line: str) -> None:
-        """Add a line that stays."""
+        """Add a permanent line."""
         self._lines.append(html.escape(line))
         self._draw()
 
     def wait_for(self, what: str) -> None:
-        """Show what is waited for, until the next status."""
+        """Show the text of a wait until the next status."""
         self._now = html.escape(f"{what} …")
         self._draw()
 

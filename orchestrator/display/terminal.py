@@ -1,4 +1,4 @@
-"""Plain output of the commands: one line of text, files that the user names."""
+"""Output of the commands: lines of text, and files that the user names."""
 
 import sys
 from collections.abc import Callable
@@ -17,12 +17,12 @@ EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of
 
 
 def say(console: Console, line: str) -> None:
-    """Print one line, without markup and without wrapping."""
+    """Print one line without markup and without wrapping."""
     console.print(Text(line), soft_wrap=True)
 
 
 def write_output(content: bytes) -> None:
-    """Write a file's content to standard output; on a terminal, control characters are escaped."""
+    """Write `content` to standard output. On a terminal, control characters are escaped."""
     if sys.stdout.isatty():
         lines = content.decode("utf-8", "backslashreplace").split("\r\n")
         content = "\r\n".join(map(printable, lines)).encode()
@@ -31,7 +31,7 @@ def write_output(content: bytes) -> None:
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(path)`. Raises UserError when the file cannot be written."""
+    """Call `write(path)`. Raises UserError if the file cannot be written."""
     try:
         write(path)
     except OSError as error:

@@ -1,12 +1,11 @@
-"""Access to the page: a token on every request, the host names that are allowed, and what the
-browser may load.
+"""Access to the page: a token on every request, allowed host names, and a content security policy.
 
-A browser's `EventSource` cannot send headers. So the token comes once in the address, and the
-address is shown without it. A cookie that scripts cannot read and other sites cannot send takes its
-place. Browsers send cookies to all ports of a host, so the cookie does not hold the token: its
-value is derived from the token, is good for this port only, and for at most two weeks. The `Host`
-of every request is checked: a page of another site whose name resolves to this machine (DNS
-rebinding) is refused.
+A browser's `EventSource` cannot send headers. So the first address contains the token, and the
+server redirects to the address without it. After that, a cookie that scripts cannot read and other
+sites cannot send replaces the token. Browsers send a cookie to all ports of a host, so its value is
+not the token but derived from it, and is valid only for this port and for at most two weeks. The
+`Host` of every request is checked, so that a name of another site that resolves to this machine
+(DNS rebinding) is rejected.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from aiohttp.typedefs import Handler, Middleware
 from orchestrator.errors import UserError
 
 HEADERS = {
-    # plotly.js sets styles in its pictures and compiles shaders
+    # plotly.js sets styles in its figures and compiles shaders
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,14 +33,14 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-SESSION_SECONDS = 7 * 86_400  # after which the cookie's value is another one; the one before is good as long again
+SESSION_SECONDS = 7 * 86_400  # the period of a cookie's value, which is valid for one more period
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{1,5})?")
-REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form of another site can send it
+REQUEST_HEADER = "X-Requested-By"  # required for changes, because no form of another site can send it
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token and host names of the server. `port` tells the cookies of two servers apart."""
+    """The token and host names of the server. `port` distinguishes the cookies of two servers."""
 
     token: str
     hosts: frozenset[str]
@@ -53,16 +52,16 @@ class Access:
         return f"bbkb-{self.port}"
 
     def admits(self, token: str) -> bool:
-        """Return whether this is the token."""
+        """Return whether `token` is the server's token."""
         return _are_equal(token, self.token)
 
     def session(self, now: float, periods_ago: int = 0) -> str:
-        """Return the cookie's value at this time (wall clock), or so many periods earlier."""
+        """Return the cookie's value at `now` (wall clock), or some periods earlier."""
         period = int(now // SESSION_SECONDS) - periods_ago
         return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
 
     def admits_session(self, cookie: str, now: float) -> bool:
-        """Return whether this is the cookie's value now, or was in the period before."""
+        """Return whether `cookie` is the value of this period or of the previous one."""
         return any(_are_equal(cookie, self.session(now, ago)) for ago in (0, 1))
 
 
@@ -71,11 +70,11 @@ def _are_equal(token: str, expected: str) -> bool:
 
 
 def read_token() -> str:
-    """Return this user's token, made at first use. It does not change, so open pages survive a
-    restart of the server.
+    """Return this user's token, which is created at the first use.
 
-    It lies in `$XDG_CONFIG_HOME/bbkb/serve-token` (else `~/.config`), readable by its owner only.
-    Raises UserError when it cannot be written, or when others may read it.
+    It does not change, so open pages survive a restart of the server. The file is
+    `$XDG_CONFIG_HOME/bbkb/serve-token` (default `~/.config`), readable only by its owner. Raises
+    UserError if it cannot be written, or if others may read it.
     """
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "bbkb"
     file = folder / "serve-token"
@@ -94,15 +93,19 @@ def read_token() -> str:
             )
         token = file.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise UserError(f"the page's token cannot be kept in {file}: {error.strerror}; set XDG_CONFIG_HOME") from error
+        raise UserError(
+            f"the page's token cannot be stored in {file}: {error.strerror}; set XDG_CONFIG_HOME"
+        ) from error
     if len(token) < 16:
         raise UserError(f"{file} must hold a token of at least 16 characters: remove it for a new one")
     return token
 
 
 def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None]) -> Middleware:
-    """Return the middleware that admits requests; it calls `trust` with the connection of each that
-    it admits."""
+    """Return the middleware that admits requests.
+
+    It calls `trust` with the connection of each admitted request.
+    """
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -134,7 +137,7 @@ def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None])
             raise web.HTTPForbidden(text=f"bbkb serve: the request must carry the header {REQUEST_HEADER}\n")
         response = await handler(request)
         if session and session != access.session(time.time()) and not response.prepared:
-            _set_session(response, access)  # of this period, so that a page that stays open keeps its access
+            _set_session(response, access)  # renewed, so that an open page keeps its access
         return response
 
     return answer

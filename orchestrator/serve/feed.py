@@ -1,7 +1,7 @@
-"""One campaign's log, folded as it grows and shared by all its viewers.
+"""The history of one campaign, updated as its log grows and shared by all viewers.
 
-`catch_up` reads and folds new events; it is called from one thread at a time. A cursor is a
-position of the log, so it holds across a restart of the server.
+`catch_up` reads and folds new events. Only one thread at a time calls it. A cursor is a position in
+the log, so it is valid after a restart of the server.
 """
 
 import threading
@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.campaign.events import CampaignCreated, Event
@@ -25,79 +26,97 @@ from workers.checkpoints import Checkpoints, checkpoints_in
 
 T = TypeVar("T")
 
-EVENTS_A_TURN = 5_000  # folded before the other campaigns' logs are read
-COUNT_SECONDS = 10.0  # between two counts of checkpoints, at least
-COUNT_FACTOR = 50.0  # times the duration of a count, until the next one
+EVENTS_A_TURN = 5_000  # folded before it is the turn of another campaign
+COUNT_SECONDS = 10.0  # the shortest time between two counts of checkpoints
+COUNT_FACTOR = 50.0  # the shortest time until the next count, as a multiple of its duration
+
+
+class _CheckpointCount:
+    """The newest count of checkpoints."""
+
+    def __init__(self) -> None:
+        self.counted = Checkpoints(0, 0)
+        self._next_count = 0.0
+
+    def update(self, trials: Path) -> None:
+        """Count again if the last count is old relative to its duration."""
+        began = time.monotonic()
+        if began >= self._next_count:
+            self.counted = checkpoints_in(trials)
+            took = time.monotonic() - began
+            self._next_count = began + max(COUNT_SECONDS, COUNT_FACTOR * took)
 
 
 class Feed:
-    """A campaign's history so far. `problem` says why it cannot be read, empty when it can."""
+    """The history of a campaign. `problem` is the error of the last reading, or empty."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.history: History | None = None
         self.holding = Holding(0)
-        self.is_held: bool | None = None  # None: not known yet
-        self.length = 0  # of the log, when it was last read
+        self.is_held: bool | None = None  # whether a process runs it; None until it is known
+        self.length = 0  # of the log at the last reading
         self.problem = ""
         self.failures = FailureGroups()
-        self.checkpoints = Checkpoints(0, 0)  # what trials keep in their folders, counted now and then
-        self._next_count = 0.0
-        self._arrivals = array("q")  # the log's position after each result
+        self._checkpoints = _CheckpointCount()
+        self._arrivals = array("q")  # the position in the log after each result
         self._store: EventStore | None = None
         self._watch = Watch()
         self._lock = threading.Lock()
 
     @property
     def position(self) -> int:
-        """Events folded."""
+        """The number of folded events."""
         return 0 if self.history is None else self.history.position
 
     @property
     def is_complete(self) -> bool:
-        """Whether the fold has reached the end of the log that was seen last."""
+        """Whether all events of the last reading are folded."""
         return self.history is not None and self.position >= self.length
 
     def results_after(self, position: int) -> int:
-        """Return how many results are in the first `position` events."""
+        """Return the number of results in the first `position` events."""
         return bisect_right(self._arrivals, position)
 
     def catch_up(self) -> bool:
-        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors
-        become `problem`, also those that only a crafted log causes: the other campaigns are
-        shown."""
+        """Fold at most `EVENTS_A_TURN` new events. Return whether there may be more.
+
+        Every error becomes `problem`, even one that only a crafted log causes, so that the other
+        campaigns are shown.
+        """
         if not self.source.url:
             self.problem = self.source.problem
             return False
         try:
             is_behind = self._fold(self._open())
-            self._count_checkpoints()
+            if self.source.trials is not None:
+                self._checkpoints.update(self.source.trials)
             self.problem = ""
         except Exception as error:
-            self.problem, is_behind = reason_of(error), False
+            self.problem = reason_of(error)
+            return False
         return is_behind
 
-    def _count_checkpoints(self) -> None:
-        """Count them again when the last count is old, compared with the time that it took."""
-        began = time.monotonic()
-        if self.source.trials is not None and began >= self._next_count:
-            self.checkpoints = checkpoints_in(self.source.trials)
-            took = time.monotonic() - began
-            self._next_count = began + max(COUNT_SECONDS, COUNT_FACTOR * took)
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints in the folders of trials, counted from time to time."""
+        return self._checkpoints.counted
 
     def read(self, make: Callable[[History], T]) -> T | None:
-        """Return `make(history)` while nothing is folded; None before there is one."""
+        """Return `make(history)` under the lock; None before the first event."""
         with self._lock:
             return None if self.history is None else make(self.history)
 
     def while_locked(self, make: Callable[[], T]) -> T:
-        """Return `make()` while nothing is folded."""
+        """Return `make()` under the lock, so that no event is folded meanwhile."""
         with self._lock:
             return make()
 
     def ask_to_stop(self, stop: Stop) -> str:
-        """Ask the process that runs the campaign to drain or to stop; returns a description of the
-        request. Raises RunError, StoreError."""
+        """Ask the process that runs the campaign to drain or to stop. Return a message.
+
+        Raises RunError if no process runs it, and StoreError if the store cannot be used.
+        """
         store = self._open()
         holding = store.holding(self.source.name)
         if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
@@ -115,7 +134,7 @@ class Feed:
         return self._store
 
     def _fold(self, store: EventStore) -> bool:
-        """Read first, and fold then: a database that does not answer must not hold the lock."""
+        """Read first and fold afterwards, so that a slow database does not hold the lock."""
         holding = store.holding(self.source.name)
         length = store.length(self.source.name)
         events = list(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN))
@@ -131,11 +150,12 @@ class Feed:
                 else:
                     raise RunError(f"{self.source.name} has no log of a campaign in its store")
                 if folded % 500 == 0:
-                    time.sleep(0)  # so that the thread that answers requests can run
+                    time.sleep(0)  # let the thread run that answers requests
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:
-        attempts, results = len(history.attempts), len(history.succeeded)
+        attempts = len(history.attempts)
+        results = len(history.succeeded)
         advance(history, event)
         if len(history.succeeded) > results:
             self._arrivals.append(history.position)

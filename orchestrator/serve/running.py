@@ -27,9 +27,9 @@ _START_SECONDS = 30.0
 
 
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot
-    be opened."""
-    page = page_of(place)  # raises its errors before the server starts
+    """Serve until interrupted. Raises UserError if `place` does not exist or the port cannot be
+    opened."""
+    page = page_of(place)  # raises errors before the server starts
     listening = bind(host, port)
     access = _access(listening, host)
     for line in addresses(access, host, page):
@@ -39,8 +39,10 @@ def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
 
 
 def page_of(place: str) -> str:
-    """Return the path of the page to begin with: that of a run, else the list. Raises as
-    `Sources.find` does."""
+    """Return the path of the first page: that of a run, or the list of campaigns.
+
+    Raises as `Sources.find` does.
+    """
     if "://" in place:
         Sources(place).find()
     elif looks_like_run(check_place(place)):
@@ -50,8 +52,7 @@ def page_of(place: str) -> str:
 
 @contextmanager
 def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Serve `place` in a thread while the body runs; the port is `DEFAULT_PORT` where it is free,
-    else any.
+    """Serve `place` in a thread while the body runs, on `DEFAULT_PORT` or else on a free port.
 
     Raises UserError as `serve` does.
     """
@@ -62,7 +63,8 @@ def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> It
     access = _access(listening, "127.0.0.1")
     for line in addresses(access, "127.0.0.1", f"campaign/{campaign}"):
         say(line)
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
     thread = threading.Thread(
         target=loop.run_until_complete,
         args=(run_until(Server(place), access, listening, stop),),
@@ -79,8 +81,10 @@ def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> It
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on `host` and `port`, 0 for any. Raises UserError when it
-    cannot."""
+    """Return a socket that listens on `host` and `port` (0: a free port).
+
+    Raises UserError if it cannot be opened.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -91,13 +95,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(access: Access, host: str, path: str) -> list[str]:
-    """Return the page's address, and in a remote shell the command to reach it from elsewhere."""
+    """Return the page's address, and in a remote shell the command for a tunnel to it."""
     name = socket.getfqdn() if host in EVERYWHERE else host
     shown = f"[{name}]" if ":" in name else name
     lines = [f"live page http://{shown}:{access.port}/{path}?token={access.token}"]
     if host in LOCAL and os.environ.get("SSH_CONNECTION"):
-        where = f"{getpass.getuser()}@{socket.getfqdn()}"
-        lines.append(f"from your own machine first: ssh -L {access.port}:127.0.0.1:{access.port} {where}")
+        host = f"{getpass.getuser()}@{socket.getfqdn()}"
+        tunnel = f"ssh -L {access.port}:127.0.0.1:{access.port} {host}"
+        lines.append(f"from your own machine first: {tunnel}")
     return lines
 
 
@@ -109,9 +114,12 @@ def _access(listening: socket.socket, host: str) -> Access:
 async def run_until(
     server: Server, access: Access, listening: socket.socket, stop: asyncio.Event, most: int | None = None
 ) -> None:
-    """Serve on a socket until `stop` is set, at most `most` connections (by default as many as the
-    process can have)."""
-    loop, connections = asyncio.get_running_loop(), Connections(most or most_connections())
+    """Serve on a socket until `stop` is set, with at most `most` connections.
+
+    The default is the largest number that the process can have.
+    """
+    loop = asyncio.get_running_loop()
+    connections = Connections(most or most_connections())
     loop.set_exception_handler(SparseLog())
     application = server.application(access, connections.trust)
     runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)

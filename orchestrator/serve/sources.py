@@ -10,31 +10,25 @@ from orchestrator.store import limited
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import open_run
 
-OPEN_SECONDS = 10.0  # for the files of one run to be read
-_DATABASE_SECONDS = 60.0  # for the names in a database
-_Stamp = tuple[tuple[int, int, int], ...]  # of the files that say what a run is
+OPEN_SECONDS = 10.0  # the time limit for reading the files of one run
+_DATABASE_SECONDS = 60.0  # the time limit for reading the names in a database
+_Stamp = tuple[tuple[int, int, int], ...]  # changes with the files of a run that `open_run` reads
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A campaign.
+    """A campaign that was found."""
 
-    name: in its store; the folder's name when it cannot be read.
-    url: of its store; empty when it cannot be read.
-    problem: why it cannot be read; empty when it can.
-    trials: the folder of its trials; None where no folder is known.
-    """
-
-    name: str
-    url: str
-    problem: str = ""
-    trials: Path | None = None
+    name: str  # in its store, or the name of a folder that cannot be read
+    url: str  # of its store; empty if it cannot be read
+    problem: str = ""  # the reason if it cannot be read
+    trials: Path | None = None  # the folder of its trials, if it is known
 
 
 class Sources:
     """The campaigns of `place`: a run's folder, a folder of runs, or a database's URL.
 
-    Each run is read on its own, with a limit of time, and again when its files have changed.
+    Each run is read separately with a time limit, and again when its files have changed.
     """
 
     def __init__(self, place: str) -> None:
@@ -42,11 +36,10 @@ class Sources:
         self._read: dict[Path, tuple[_Stamp, Source]] = {}
 
     def find(self) -> list[Source]:
-        """Return the campaigns, also those that cannot be read. Folders that are not runs are left
-        out.
+        """Return all campaigns, including unreadable ones. Folders that are not runs are left out.
 
-        Raises UserError when there is no such folder, StoreError when the database cannot be read,
-        RunError when it does not answer.
+        Raises UserError if the folder does not exist, StoreError if the database cannot be read,
+        and RunError if it does not respond.
         """
         if "://" in self._place:
             return limited.call(self._names_in_database, _DATABASE_SECONDS)
@@ -66,7 +59,7 @@ class Sources:
 
 
 def check_place(place: str) -> Path:
-    """Return the folder of runs at `place`. Raises UserError when there is none."""
+    """Return the folder of runs at `place`. Raises UserError if it does not exist."""
     folder = Path(place).resolve()
     if not folder.is_dir():
         raise UserError(f"the place to serve must be a folder of runs or a database URL, got {place}: no such folder")
@@ -76,20 +69,20 @@ def check_place(place: str) -> Path:
 def _read_source(folder: Path) -> Source:
     try:
         run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
-    except Exception as error:  # one odd folder must not hide the others
+    except Exception as error:  # one unreadable folder must not hide the others
         return Source(folder.name, "", limited.reason_of(error))
     return Source(run.name, run.store_url, trials=run.trials)
 
 
 def _stamp(folder: Path) -> _Stamp:
-    """Return what changes with the files that `open_run` reads."""
+    """Return a value that changes with the files that `open_run` reads."""
     stamps = []
     for name in ("", "campaign.yaml", "provenance.json", "campaign.sqlite"):
         try:
             status = (folder / name).stat()
         except OSError:
             stamps.append((0, 0, 0))
-        else:  # of the folder and the log, whose times change all the time, only which they are
+        else:  # without the times of the folder and of the log, which change all the time
             is_text = name.endswith(("yaml", "json"))
             stamps.append((status.st_ino, status.st_mode, status.st_mtime_ns if is_text else 0))
     return tuple(stamps)

@@ -1,5 +1,5 @@
-"""The data of the page, as plain values for JSON: an overview, a campaign's update, its pictures,
-one trial."""
+"""The data of the page as values for JSON: the overview, the updates of a campaign, its figures and
+its trials."""
 
 import heapq
 import json
@@ -26,18 +26,18 @@ from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
 from workers.output_files import output_file, read_end, written_attempts
 
-MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
+MOST_NEW_POINTS = 400  # with more new results, the complete sample is sent
 _RUNNING = 50
 _RECENT = 12
 _PAGE = 25
 _MESSAGE = 300
-_SEARCHED = 1000  # trials in which the names of parameters are looked up
-_OUTPUTS = 3  # attempts of a trial whose output is shown
-_OUTPUT_BYTES = 32 * 1024  # shown of the end of each output
+_SEARCHED = 1000  # the number of trials that give the names of the parameters
+_OUTPUTS = 3  # the number of attempts of a trial whose output is shown
+_OUTPUT_BYTES = 32 * 1024  # shown from the end of each output
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
-    """Return one line for each campaign, running ones first."""
+    """Return a line for each campaign, running ones first."""
     lines = [_line(feed) for feed in feeds]
     return sorted(lines, key=lambda line: (line["state"] != "running", -line["last_time"], line["name"]))
 
@@ -63,7 +63,7 @@ def _line(feed: Feed) -> Plain:
 
 
 def state_of(feed: Feed) -> str:
-    """Name a campaign's state: unreadable, reading, running, stopping, or its `RunState`."""
+    """Return the state: unreadable, reading, running, stopping, or a `RunState`."""
     if feed.problem:
         return "unreadable"
     if not feed.is_complete or feed.history is None:
@@ -75,8 +75,7 @@ def state_of(feed: Feed) -> str:
 
 
 def update(feed: Feed, cursor: int | None, now: float) -> Plain:
-    """Return the changes since the log's position `cursor`; everything when it is None."""
-    history = feed.history
+    """Return the changes since the position `cursor` of the log; everything if it is None."""
     message: Plain = {
         "name": feed.source.name,
         "state": state_of(feed),
@@ -85,35 +84,44 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "length": feed.length,
         "holder": feed.holding.holder,
     }
+    history = feed.history
     if history is None:
         return message
     is_live = feed.is_held is not False and not history.is_virtual
-    status = history.status(now if is_live else None)
-    message |= {
+    return {
+        **message,
+        **_progress(history, now if is_live else None),
+        "checkpoints": _checkpoints(feed),
+        "failures": [_failure_group(group) for group in feed.failures.newest_first()],
+        "results": _results(feed, history, cursor),
+    }
+
+
+def _progress(history: History, now: float | None) -> Plain:
+    """Return the status, with running trials if the campaign runs at `now`."""
+    status = history.status(now)
+    is_known = now is not None and status.left_seconds is not None
+    objectives = history.goals.objectives
+    best = history.best_known
+    return {
         "subtitle": subtitle(history),
         "note": history.settings.note,
         "maximize": history.is_maximized,
-        "objective": history.goals.objectives[0].metric if len(history.goals.objectives) > 1 else "",
+        "objective": objectives[0].metric if len(objectives) > 1 else "",
         "goals": [asdict(card) for card in goal_cards(history)],
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
-        "left": "" if status.left_seconds is None or not is_live else duration(status.left_seconds),
+        "left": duration(status.left_seconds or 0.0) if is_known else "",
         "elapsed": duration(status.elapsed_seconds),
         "idle": idle_text(status.idle_seconds),
-        "checkpoints": _checkpoints(feed),
-        "running": _running(history, now if is_live else status.last_time) if is_live else [],
+        "running": [] if now is None else _running(history, now),
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
-        "failures": [_failure_group(group) for group in feed.failures.newest_first()],
-        "results": _results(feed, history, cursor),
-        "best": None
-        if history.best_known is None
-        else {**_shorten(history.best_known.metrics), **_shorten(history.best_known.parameters)},
+        "best": best and {**_shorten(best.metrics), **_shorten(best.parameters)},
         "recommended": recommended_parameters(history),
     }
-    return message
 
 
 def _checkpoints(feed: Feed) -> list[str]:
-    """Return the size of what trials keep in their folders, and their number, as text."""
+    """Return the size of all checkpoints and the number of trials that have one, as texts."""
     checkpoints = feed.checkpoints
     if not checkpoints.trials:
         return []
@@ -168,7 +176,7 @@ def _failure_group(group: FailureGroup) -> Plain:
 
 
 def _shorten(values: Mapping[str, object]) -> Plain:
-    """Return parameters or metrics in short: numbers to six digits, anything long cut."""
+    """Return rounded numbers and shortened texts."""
     return {name: _short(value) for name, value in values.items()}
 
 
@@ -181,9 +189,9 @@ def _short(value: object) -> object:
 
 
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
-    """Return results since `cursor`, or the thinned trace of all: `from` 0 replaces the page's."""
+    """Return the results since `cursor`, or, with `from` 0, a sample of all results."""
     known_results = 0 if cursor is None else feed.results_after(cursor)
-    new = history.succeeded[known_results:] if len(history.succeeded) - known_results <= MOST_NEW_POINTS else None
+    new = history.succeeded[known_results:]
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
     visible = visible_values(history)
     whole = {
@@ -192,8 +200,8 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
         "range": visible,
         "caption": best_caption(history, visible),
     }
-    if known_results and new is not None:
-        points = [_point(known_results + place, row) for place, row in enumerate(new, start=1)]
+    if known_results and len(new) <= MOST_NEW_POINTS:
+        points = [_point(index, row) for index, row in enumerate(new, start=known_results + 1)]
         return {"from": known_results, "points": points, **whole}
     points = [_point(point.place, point.item) for point in history.trace.points()]
     if len(points) > 1000:
@@ -210,7 +218,7 @@ def _number(value: float | None) -> float | None:
 
 
 def pictures(history: History) -> Plain:
-    """Return the pictures but for the best values, the configuration, and the model's facts."""
+    """Return all figures except that of the best values, the configuration and model facts."""
     return {
         "position": history.position,
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]
@@ -221,8 +229,8 @@ def pictures(history: History) -> Plain:
 
 
 def comparison(runs: list[tuple[str, History]], problems: list[tuple[str, str]]) -> Plain:
-    """Return several campaigns side by side: their names, rows of what they found and where their
-    files differ, the courses of their best values, and what could not be read, with the reason."""
+    """Return a comparison of campaigns: results, differences between their files, the courses of
+    their best values, and the errors of campaigns that could not be read."""
     return {
         "problems": problems,
         "names": [name for name, _ in runs],
@@ -251,32 +259,35 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
         history: the campaign.
         order: the column that orders the rows: trial, status, value, seconds, or a parameter's
             name.
-        is_descending: whether the largest comes first. Rows without a value in the column always
-            come last.
-        text: only rows that contain it in their status, parameters or remark; empty: all.
-        page: the number of the page, from 0.
+        is_descending: whether the largest value comes first. Rows without a value in the column
+            always come last.
+        text: only rows that contain it in their status, parameters or remark; empty: all rows.
+        page: the index of the page, from 0.
     """
-    parameters = list(dict.fromkeys(name for row in history.trials[:_SEARCHED] for name in row.parameters))
+    searched = history.trials[:_SEARCHED]
     rows = history.trials
-    last_row = (page + 1) * _PAGE
     if text:
         rows = [row for row in rows if text.lower() in _text_to_search(history, row)]
-    if order != "trial":
-        cells = [(_cell(row, order), row) for row in rows]
-        present = [(cell, row) for cell, row in cells if cell is not None]
-        first = heapq.nlargest if is_descending else heapq.nsmallest
-        ordered = first(last_row, present, key=lambda pair: _sort_key(pair[0]))
-        listed = [row for _, row in ordered] + [row for cell, row in cells if cell is None]
-    else:
-        listed = rows[::-1] if is_descending else rows
-    page_rows = listed[page * _PAGE : last_row]
+    last_row = (page + 1) * _PAGE
+    listed = _ordered(rows, order, is_descending, last_row)
     return {
         "total": len(rows),
         "page": page,
         "pages": math.ceil(len(rows) / _PAGE),
-        "parameters": parameters,
-        "rows": [_table_row(history, row) for row in page_rows],
+        "parameters": list(dict.fromkeys(name for row in searched for name in row.parameters)),
+        "rows": [_table_row(history, row) for row in listed[page * _PAGE : last_row]],
     }
+
+
+def _ordered(rows: list[TrialRow], order: str, is_descending: bool, count: int) -> list[TrialRow]:
+    """Return at least the first `count` rows in the order of a column."""
+    if order == "trial":
+        return rows[::-1] if is_descending else rows
+    cells = [(_cell(row, order), row) for row in rows]
+    present = [(cell, row) for cell, row in cells if cell is not None]
+    first = heapq.nlargest if is_descending else heapq.nsmallest
+    ordered = first(count, present, key=lambda pair: _sort_key(pair[0]))
+    return [row for _, row in ordered] + [row for cell, row in cells if cell is None]
 
 
 def _text_to_search(history: History, row: TrialRow) -> str:
@@ -297,7 +308,7 @@ def _cell(row: TrialRow, order: str) -> object:
 
 
 def _sort_key(cell: object) -> tuple[int, float, str]:
-    """Return numbers by size, before texts by alphabet."""
+    """Return a sort key that puts numbers before texts."""
     return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
@@ -313,10 +324,10 @@ def _table_row(history: History, row: TrialRow) -> Plain:
 
 
 def trial(history: History, number: int, folder: Path | None) -> Plain | None:
-    """Return everything about one trial, with the end of what its last attempts printed; None when
-    there is no such trial.
+    """Return the details of one trial and the end of the output of its newest attempts.
 
-    `folder`: that of the run's trials; None where it is not known.
+    None if the trial does not exist. `folder` is the folder of the run's trials, or None if it is
+    unknown.
     """
     described = describe_trial(history, number)
     if described is None:
@@ -325,14 +336,14 @@ def trial(history: History, number: int, folder: Path | None) -> Plain | None:
 
 
 def _outputs(folder: Path, number: int) -> list[Plain]:
-    """Return the end of the output of a trial's last attempts."""
+    """Return the end of the output of each of a trial's newest attempts."""
     try:
         return [
             {"attempt": attempt, "text": _text_of(read_end(output_file(folder, number, attempt), _OUTPUT_BYTES))}
             for attempt in written_attempts(folder, number)[-_OUTPUTS:]
         ]
     except OSError as error:  # another user's run
-        return [{"attempt": 0, "text": f"(it cannot be read: {error.strerror})"}]
+        return [{"attempt": 0, "text": f"(unreadable: {error.strerror})"}]
 
 
 def _text_of(printed: bytes) -> str:

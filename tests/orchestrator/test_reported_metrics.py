@@ -137,7 +137,7 @@ def test_the_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> N
     assert text.startswith("trial,step,value,metric.loss")
     both = bbkb(tmp_path, "export", folder, "--reports", "--existing")
     assert both.returncode == 2
-    assert "--existing and --reports are two tables" in both.stderr
+    assert "--existing and --reports cannot be combined" in both.stderr
 
 
 def test_events_without_metrics_are_written_as_before() -> None:

@@ -24,7 +24,7 @@ from orchestrator.store import runs
 
 
 class Format(StrEnum):
-    """What `bbkb export` writes."""
+    """The output formats of `bbkb export`."""
 
     CSV = "csv"
     JSON = "json"
@@ -69,7 +69,7 @@ def export(
         _track(read_history(run), run.name, format_, output)
         return
     if existing and reports:
-        raise UserError("--existing and --reports are two tables: name one of them")
+        raise UserError("--existing and --reports cannot be combined: each writes a table of its own")
     table: Table = "reports" if reports else "existing" if existing else "trials"
     parts = export_rows(read_tables(run), _TABLES[format_], table, safe)
     if output is not None:
@@ -80,14 +80,14 @@ def export(
 
 
 def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
-    where = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
-    if where is None:
+    target = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
+    if target is None:
         example = _PLACES[tracker]
-        raise UserError(f"export to {tracker} must know where to: --output must be given, for example {example}")
+        raise UserError(f"export to {tracker} needs --output, for example {example}")
     if tracker is Format.MLFLOW:
-        count = trackers.to_mlflow(history, run, where)
+        count = trackers.to_mlflow(history, run, target)
     elif tracker is Format.OPTUNA:
-        count = to_optuna(history, run, where, Path.cwd())
+        count = to_optuna(history, run, target, Path.cwd())
     else:
-        count = trackers.to_tensorboard(history, run, Path(where))
-    say(SafeConsole(), f"exported {count} new trials to {where}")
+        count = trackers.to_tensorboard(history, run, Path(target))
+    say(SafeConsole(), f"exported {count} new trials to {target}")

@@ -1,5 +1,4 @@
-"""`bbkb validate`, `schema` and `strategies`: the commands about campaign files, which need no
-run."""
+"""`bbkb validate`, `schema` and `strategies`: commands about campaign files."""
 
 import dataclasses
 import inspect
@@ -37,9 +36,11 @@ def validate(
 ) -> None:
     """Check a campaign file, its data and its code without running anything.
 
-    With --address (or RAY_ADDRESS) also whether the nodes of that cluster can hold an evaluation.
+    With --address (or RAY_ADDRESS), also check whether the nodes of that cluster can hold an
+    evaluation.
     """
-    console, settings = SafeConsole(), load(file, overrides(set_, workers))
+    console = SafeConsole()
+    settings = load(file, overrides(set_, workers))
     with naming_places(file, overrides(set_, workers)):
         settings = with_earlier(settings)
         parts = build_new(settings)
@@ -95,8 +96,8 @@ def _default(field: dataclasses.Field[Any]) -> object:
 
 
 def _default_text(value: object) -> str:
-    """Return a default as it is written in a campaign file."""
+    """Return a default in the syntax of a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
-    options = dataclasses.asdict(value)  # a kernel or a warm start: its name is first
+    options = dataclasses.asdict(value)  # of a kernel or a warm start, with its name first
     return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

@@ -1,4 +1,4 @@
-"""`bbkb attach` and `bbkb stop`: the commands for a run that another process runs."""
+"""`bbkb attach` and `bbkb stop`: commands for a run of another process."""
 
 import functools
 from typing import Annotated
@@ -17,7 +17,8 @@ from orchestrator.store import runs
 
 def attach(folder: RunFolder) -> None:
     """Watch a run of another process, from its log alone. Ctrl-C leaves it running."""
-    console, watched = SafeConsole(), runs.open_run(folder)
+    console = SafeConsole()
+    watched = runs.open_run(folder)
     with watched.store() as store:
         why = reason_not_to_follow(watched, store, functools.partial(say, console))
         if why is None:
@@ -46,7 +47,8 @@ def stop(
 ) -> None:
     """Drain the running evaluations of a run in another process, then stop it; `--now` cancels
     them."""
-    console, watched = SafeConsole(), runs.open_run(folder)
+    console = SafeConsole()
+    watched = runs.open_run(folder)
     with watched.store() as store:
         running = check_held(watched, store, functools.partial(say, console))
         store.ask_to_stop(watched.name, running.epoch, "now" if now else "drain")

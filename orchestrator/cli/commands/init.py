@@ -1,4 +1,4 @@
-"""`bbkb init`: a campaign file to begin with, commented, for a function, a command or a table."""
+"""`bbkb init`: a commented campaign file for a function, a command or a table."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ SCHEMA = "campaign.schema.json"
 
 
 class Template(StrEnum):
-    """What the campaign tunes."""
+    """The kind of objective."""
 
     FUNCTION = "function"
     COMMAND = "command"
@@ -42,7 +42,7 @@ def init(
     template: Annotated[
         Template | None,
         typer.Option(
-            "--template", help="What is tuned; without it the command asks, and takes function where it cannot."
+            "--template", help="The kind of objective. By default the command asks; function without a terminal."
         ),
     ] = None,
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
@@ -74,7 +74,7 @@ def _ask_for_template() -> Template:
 
 
 def _scalar(text: str) -> str:
-    """Return the text as YAML reads it back: quoted where it would be a number, a date or null."""
+    """Return the text in YAML, in quotes if it would be a number, a date or null."""
     return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
@@ -85,9 +85,9 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
 
 
 def _write(console: Console, path: Path, text: str) -> None:
-    """Write a file that is not there yet."""
+    """Write a file unless it exists."""
     if path.exists():
-        say(console, f"{path} exists already and was left as it is")
+        say(console, f"{path} exists already and is unchanged")
         return
     write_file(path, lambda target: target.write_text(text, encoding="utf-8"))
     say(console, f"wrote {path}")

@@ -1,10 +1,10 @@
-"""`bbkb status`, `verify` and `report`: the commands that read a run's log."""
+"""`bbkb status`, `verify` and `report`: commands that read a run's log."""
 
 import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from orchestrator.wording import duration, is_wall_clock, plural, size_text
 from workers.checkpoints import checkpoints_in
 from workers.output_files import written_attempts
 
-# reports of a trial that are printed
+# The number of a trial's reports that are printed
 _FIRST_REPORTS = 5
 _LAST_REPORTS = 20
 
@@ -39,9 +39,10 @@ def verify(
         Path | None, typer.Option(help="A copy of the run's folder or of its SQLite file, to compare event by event.")
     ] = None,
 ) -> None:
-    """Check a run's log: order, checksums, epochs, counts; print what a resume would run again.
-    Exit code 1: it is damaged or differs from the copy."""
-    console, checked = SafeConsole(), runs.open_run(folder)
+    """Check a run's log: order, checksums, epochs and counts. Print the evaluations that a resume would
+    repeat. Exit code 1: the log is damaged or differs from the copy."""
+    console = SafeConsole()
+    checked = runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
         compared = None if against is None else _compare_with(store, checked.name, against)
@@ -64,19 +65,18 @@ def status(
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show everything about this trial.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show the state of a run, from its log, also while it runs elsewhere; with --trial one of its
-    trials."""
+    """Show the state of a run from its log, also while another process runs it. With --trial, show
+    one trial."""
     run = runs.open_run(folder)
     if trial is not None:
         _show_trial(run, trial, as_json)
         return
     with run.store() as store:
-        # the holder first: a session that closes in between has not ended without closing
+        # read the holder before the log: a session that closes in between has not been killed
         holding = store.holding(run.name)
-        has_ended = Watch().is_held(holding) is False  # one look: a process elsewhere may live
+        has_ended = Watch().is_held(holding) is False  # checked once: a remote process may still be alive
         created, state = snapshots.current(run, store)
-    # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its
-    # process lives
+    # with long evaluations there is no event for hours, but the heartbeat shows a live process
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
     now = status_of(created.name, state, last_sign)
@@ -121,34 +121,43 @@ def _lines_of(trial: Plain) -> Iterator[str]:
         yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
     if trial["training"]:
         yield f"training: {trial['training']}"
-    for title in ("parameters", "metrics"):
-        if trial[title]:
-            yield f"{title}:"
-            yield from (f"  {name}: {value}" for name, value in trial[title].items())
-    if trial["reports"]:
-        yield "reports:"
-        yield from _report_lines([_report_line(trial, step, value) for step, value in trial["reports"]])
-    for attempt in trial["attempts"]:
-        where = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
-        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {where}"
-        yield from (f"  {line}" for line in attempt["message"].splitlines())
-    if not trial["attempts"]:
-        yield "no attempt has ended yet"
+    yield from _section("parameters", _pairs(trial["parameters"]))
+    yield from _section("metrics", _pairs(trial["metrics"]))
+    yield from _section("reports", _report_lines(trial))
+    yield from _attempt_lines(trial["attempts"])
     yield from (f"note: {note}" for note in trial["notes"])
 
 
-def _report_line(trial: Plain, step: int, value: object) -> str:
-    """Return a report with its further numbers."""
-    metrics = trial["report_metrics"].get(step, {})
-    return f"  step {step}: {value}" + "".join(f", {name} {number}" for name, number in metrics.items())
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"{title}:", *lines] if lines else []
 
 
-def _report_lines(lines: list[str]) -> list[str]:
-    """Return the first and last reports, with the number of those between."""
-    if len(lines) <= _FIRST_REPORTS + _LAST_REPORTS + 1:
+def _pairs(values: Mapping[str, object]) -> list[str]:
+    return [f"  {name}: {value}" for name, value in values.items()]
+
+
+def _attempt_lines(attempts: Sequence[Plain]) -> Iterator[str]:
+    for attempt in attempts:
+        worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
+        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
+        yield from (f"  {line}" for line in attempt["message"].splitlines())
+    if not attempts:
+        yield "no attempt has ended yet"
+
+
+def _report_lines(trial: Plain) -> list[str]:
+    """Return the first and the last reports, with the number of the others between them."""
+    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
+    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
+    if hidden <= 1:
         return lines
-    between = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
-    return [*lines[:_FIRST_REPORTS], f"  … {between:,} more", *lines[-_LAST_REPORTS:]]
+    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
+
+
+def _report_line(trial: Plain, step: int, value: object) -> str:
+    metrics = trial["report_metrics"].get(step, {})
+    further = "".join(f", {name} {number}" for name, number in metrics.items())
+    return f"  step {step}: {value}{further}"
 
 
 def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:

@@ -1,4 +1,4 @@
-"""`bbkb note`: write a note or tags on a run or one of its trials, or read what is written."""
+"""`bbkb note`: add notes or tags to a run or to one of its trials, or print them."""
 
 from typing import Annotated
 
@@ -24,7 +24,8 @@ def note(
 ) -> None:
     """Add a note or tags to a run or to one of its trials, also while it runs; without either,
     print all."""
-    run, console = open_run(folder), SafeConsole()
+    run = open_run(folder)
+    console = SafeConsole()
     history = read_history(run)
     if trial is not None and trial >= len(history.trials):
         raise UserError(f"--trial must be one of the {len(history.trials)} trials of {folder}, from 0, got {trial}")

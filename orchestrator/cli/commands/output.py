@@ -1,4 +1,4 @@
-"""`bbkb logs`: what a trial printed, and what the program itself noted."""
+"""`bbkb logs`: the output of a trial, or the program's own log."""
 
 import contextlib
 import os
@@ -18,22 +18,22 @@ from orchestrator.store import runs, snapshots
 from workers.output_files import HEADER_BYTES, older_file, open_output, output_file, written_attempts
 
 _PIECE_BYTES = 1024 * 1024
-_LOOK_SECONDS = 0.5
-_STATE_SECONDS = 2.0  # between two looks whether the trial still runs
+_POLL_SECONDS = 0.5
+_STATE_SECONDS = 2.0  # between two checks whether the trial still runs
 
 
 def logs_(
     folder: RunFolder,
     trial: Annotated[
-        int | None, typer.Option(help="A trial: what it printed. Without it: run.log, the program's own log.")
+        int | None, typer.Option(help="The trial whose output is printed; else run.log, the program's own log.")
     ] = None,
     attempt: Annotated[int | None, typer.Option(help="An attempt of the trial; without it the last one.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the trial ends, or until Ctrl-C.")] = (
         False
     ),
 ) -> None:
-    """Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them;
-    without --trial the program's own log."""
+    """Print the output of a trial, standard error included, from trials/000026/output-1.txt.
+    Without --trial, print the program's own log."""
     run = runs.open_run(folder)
     if trial is None:
         file = run.folder / logs.FILE_NAME
@@ -48,8 +48,9 @@ def logs_(
 
 
 def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> None:
-    """Raise RunError when there is nothing to print, nor to wait for."""
-    state, printed = _state(run), written_attempts(run.trials, trial)
+    """Raise RunError if there is no output and none to wait for."""
+    state = _state(run)
+    printed = written_attempts(run.trials, trial)
     if not 0 <= trial < state.totals.chosen:
         numbers = f"0 to {state.totals.chosen - 1}" if state.totals.chosen else "which has none yet"
         raise RunError(f"--trial must be a trial of {run.folder}, {numbers}, got {trial}")
@@ -66,50 +67,55 @@ def _state(run: runs.Run) -> CampaignState:
 
 
 def _is_open(state: CampaignState, trial: int) -> bool:
-    """Return whether a trial waits or runs."""
+    """Return whether a trial is queued or running."""
     return trial in state.running or any(queued.trial == trial for queued in state.backlog)
 
 
 class _GrowingFile:
-    """A file that another process writes, from byte `first` on; anew when it was replaced."""
+    """A file that another process writes, read from byte `first` on, again if it is replaced."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._path = path
-        self._first = self._place = first
+        self._first = first
+        self._position = first
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield what has been written since the last call."""
+        """Yield the content that is new since the last call."""
         with contextlib.suppress(FileNotFoundError), open_output(self._path) as file:
-            if os.fstat(file.fileno()).st_size < self._place:
-                self._place = self._first
-            file.seek(self._place)
+            if os.fstat(file.fileno()).st_size < self._position:
+                self._position = self._first
+            file.seek(self._position)
             while piece := file.read(_PIECE_BYTES):
-                self._place += len(piece)
+                self._position += len(piece)
                 yield piece
 
 
 def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
-    """Yield an attempt's output (default: the last one's); `follow`: also while it runs."""
-    shown, file = 0, None
-    next_look, is_open = time.monotonic(), follow
+    """Yield the output of an attempt (default: the newest), with `follow` until the trial ends."""
+    shown = 0
+    file = None
+    next_check = time.monotonic()
+    is_open = follow
     while True:
-        if is_open and time.monotonic() >= next_look:  # before the file: what was printed until then is in it
-            is_open, next_look = _is_open(_state(run), trial), time.monotonic() + _STATE_SECONDS
+        if is_open and time.monotonic() >= next_check:  # before reading, so that no output is missed
+            is_open = _is_open(_state(run), trial)
+            next_check = time.monotonic() + _STATE_SECONDS
         newest = attempt or max(written_attempts(run.trials, trial), default=0)
         if newest != shown:
-            path, shown = output_file(run.trials, trial, newest), newest
+            path = output_file(run.trials, trial, newest)
+            shown = newest
             file = _GrowingFile(path, HEADER_BYTES)
             yield from _GrowingFile(older_file(path), HEADER_BYTES).pieces()
         if file is not None:
             yield from file.pieces()
         if not is_open:
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _pieces_of_log(path: Path, follow: bool) -> Iterator[bytes]:
     file = _GrowingFile(path, 0)
     yield from file.pieces()
     while follow:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         yield from file.pieces()

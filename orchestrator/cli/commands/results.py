@@ -29,7 +29,7 @@ from orchestrator.wording import moment, one_line
 
 
 class BestFormat(StrEnum):
-    """How `bbkb best` writes a configuration."""
+    """The output formats of `bbkb best`."""
 
     YAML = "yaml"
     JSON = "json"
@@ -38,8 +38,8 @@ class BestFormat(StrEnum):
 
 _LONGEST_NAME = 255  # of a folder
 _TO_THE_MINUTE = len("2026-03-01 14:05")
-OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
-# patience while a log is read: ten times as long as it takes
+OPEN_SECONDS = 20.0  # to open a run and to read its length
+# The time limit for reading a log is ten times the usual duration
 _SECONDS_PER_EVENT = 0.002
 _MOST_SECONDS = 1800.0
 
@@ -61,13 +61,13 @@ def best(
         typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell."),
     ] = BestFormat.YAML,
 ) -> None:
-    """Print the best configuration of a run, for scripts: the one that the strategy recommends when
-    values are noisy, else the one with the best value. Notes on standard error say when another
-    one has the best single value, and when it is one of the existing data.
+    """Print the best configuration of a run, for scripts: the one that the strategy recommends if
+    values are noisy, else the one with the best value. Notes on standard error say if another one
+    has the best single value, or if it comes from existing data.
 
-    With several objectives: print the front as a list, the best in the first objective first, with
-    the objectives' values and the parameters of each configuration; with --format args one line for
-    each configuration.
+    With several objectives, print the front as a list, sorted by the first objective: the values of
+    the objectives and the parameters of each configuration. With --format args, one line for each
+    configuration.
     """
     run = open_run(folder)
     with run.store() as store:
@@ -87,7 +87,7 @@ def best(
         say(
             SafeConsole(stderr=True),
             f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
-            "due to noise. Where equal configurations give equal values, set objective.deterministic: true",
+            "due to noise. If equal configurations give equal values, set objective.deterministic: true",
         )
     text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
     write_output(f"{text}\n".encode())
@@ -100,7 +100,8 @@ def list_(
     ] = None,
 ) -> None:
     """List the runs in a folder: start, progress, best value and tags."""
-    tags, console = set(tag or ()), SafeConsole()
+    tags = set(tag or ())
+    console = SafeConsole()
     histories, unreadable = _read_runs(folder)
     listed = [(path, history) for path, history in histories if tags <= set(history.tags)]
     for name, reason in unreadable.items():
@@ -128,8 +129,8 @@ def compare(
         typer.Option("--picture", help="Also draw the best values so far into this file: .html, .png, .svg or .pdf."),
     ] = None,
 ) -> None:
-    """Compare runs: strategy, evaluations, best value and where it was found, the recommended
-    configuration where values are noisy, time, utilisation."""
+    """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
+    if values are noisy, time and utilisation."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(folder.resolve().name for folder, _ in histories)):
@@ -139,7 +140,7 @@ def compare(
     console = SafeConsole()
     console.print(table)
     if picture is not None:
-        from orchestrator.report.comparison import write_picture  # imported here, because it loads plotly
+        from orchestrator.report.comparison import write_picture  # loads plotly
 
         named = [(folder.resolve().name, history) for folder, history in histories]
         write_file(picture, lambda path: write_picture(named, path))
@@ -158,7 +159,7 @@ def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
 
 
 def _arguments(name: str, value: str) -> tuple[str, ...]:
-    """Return an option and its value; in one argument where the value would be read as an option."""
+    """Return an option and its value, as one argument if the value looks like an option."""
     return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
@@ -179,21 +180,22 @@ def _front_text(state: CampaignState, format_: BestFormat) -> str:
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]]:
-    """Return the runs below `folder`, the oldest first, and why others cannot be read, by name."""
+    """Return the runs below `folder`, the oldest first, and name → error of unreadable ones."""
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of runs, and is not there")
-    histories, unreadable = [], {}
+    histories = []
+    unreadable = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir() and looks_like_run(path):
             try:
                 histories.append((path, _read_limited(path)))
-            except Exception as error:  # one odd folder must not hide the others
+            except Exception as error:  # one unreadable folder must not hide the others
                 unreadable[path.name] = reason_of(error)
     return sorted(histories, key=lambda entry: entry[1].created.time), unreadable
 
 
 def _read_limited(folder: Path) -> History:
-    """Return the history of a run, perhaps somebody else's, in a time that its length allows."""
+    """Return the history of a run. A time limit by its length protects against hostile runs."""
 
     def length_of(run: Run) -> int:
         with run.store() as store:

@@ -61,7 +61,7 @@ def run(
 ) -> None:
     """Run a campaign file to its end.
 
-    With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
+    With --run and --or-resume, the same command line starts a run and resumes it later.
     """
     console = console_for(quiet, as_json)
     named = [] if name is None else [f"run={json.dumps(name)}"]
@@ -133,9 +133,9 @@ def resume(
 def _resumable(
     console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
 ) -> tuple[Settings, Parts]:
-    """Return the settings to resume `old` with, checked, and what was built of them.
+    """Return the checked settings for a resume of `old`, and the parts that are built from them.
 
-    Its failures of the kinds `retried` are queued again. Exits when there is nothing left to do.
+    Failures of the kinds `retried` are queued again. Exits if the run has nothing left to do.
     """
     prepared = prepare(old, settings, functools.partial(say, console), retried)
     if isinstance(prepared, Close):
@@ -146,7 +146,7 @@ def _resumable(
 def _session(
     console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool, parts: Parts
 ) -> None:
-    """Run one session, report, summarise, and leave with the exit code of its outcome."""
+    """Run one session, write report and summary, and exit with the code of its outcome."""
     began = time.monotonic()
     try:
         with _serve_page(console, run_) if serve else contextlib.nullcontext():
@@ -161,6 +161,6 @@ def _session(
 
 
 def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from orchestrator.serve.running import serve_in_thread  # a run without the page does not load aiohttp
+    from orchestrator.serve.running import serve_in_thread  # loads aiohttp
 
     return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))

@@ -20,6 +20,6 @@ def serve(
 ) -> None:
     """Show campaigns in a browser while they run. The printed address contains the token for the
     page."""
-    from orchestrator.serve.running import serve as run_server  # no other command needs to load aiohttp
+    from orchestrator.serve.running import serve as run_server  # loads aiohttp
 
     run_server(place, host, port, functools.partial(say, SafeConsole()))

@@ -52,7 +52,7 @@ def run_of(folder: Path) -> Path:
     return next(folder.glob("runs/*")).relative_to(folder)
 
 
-def test_a_run_leaves_its_file_log_origin_and_report(finished_campaign: Path) -> None:
+def test_run_writes_campaign_file_log_provenance_and_report(finished_campaign: Path) -> None:
     run = finished_campaign / run_of(finished_campaign)
     assert {file.name for file in run.iterdir()} >= {
         "campaign.yaml", "campaign.sqlite", "provenance.json", "report.html", "run.log",
@@ -65,7 +65,7 @@ def test_a_run_leaves_its_file_log_origin_and_report(finished_campaign: Path) ->
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])  # Ray: tests of the cluster, of chaos and below
-def test_the_same_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
+def test_campaign_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     done = bbkb(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,14 +76,14 @@ def test_the_same_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, execut
     assert all(row["status"] == "succeeded" for row in rows)
 
 
-def test_a_runs_log_has_a_line_for_each_evaluation(finished_campaign: Path) -> None:
+def test_run_log_has_a_line_for_each_evaluation(finished_campaign: Path) -> None:
     lines = (finished_campaign / run_of(finished_campaign) / "run.log").read_text().splitlines()
     trials = {line.split(" trial=")[1].split()[0] for line in lines if ": succeeded after" in line}
     assert trials == {str(trial) for trial in range(25)}
     assert "session closed, finished: budget spent" in lines[-1]
 
 
-def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb, finished_campaign: Path) -> None:
+def test_resume_of_a_finished_campaign_changes_nothing(bbkb: Bbkb, finished_campaign: Path) -> None:
     before = bbkb(finished_campaign, "export", str(run_of(finished_campaign))).stdout
     done = bbkb(finished_campaign, "resume", str(run_of(finished_campaign)))
     assert done.returncode == 0
@@ -91,7 +91,7 @@ def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb,
     assert bbkb(finished_campaign, "export", str(run_of(finished_campaign))).stdout == before
 
 
-def test_a_larger_budget_continues_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_resume_with_a_larger_budget_continues(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     bbkb(tmp_path, "run", "campaign.yaml")
     before = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
@@ -103,7 +103,7 @@ def test_a_larger_budget_continues_where_it_ended(bbkb: Bbkb, tmp_path: Path) ->
     assert len(after) == 31
 
 
-def test_a_resume_refuses_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_campaign: Path) -> None:
+def test_resume_rejects_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_campaign: Path) -> None:
     done = bbkb(
         finished_campaign,
         "resume",
@@ -119,7 +119,7 @@ def test_a_resume_refuses_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished
     assert "Traceback" not in done.stderr
 
 
-def test_a_resume_on_other_data_is_refused(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     rows = [f"{x / 50},{1 - (x / 50 - 0.3) ** 2}" for x in range(50)]
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     (tmp_path / "campaign.yaml").write_text(
@@ -155,7 +155,7 @@ def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> Non
         ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
     ],
 )
-def test_a_users_mistake_is_named_without_a_traceback(
+def test_mistake_of_the_user_is_shown_without_traceback(
     bbkb: Bbkb, tmp_path: Path, change: str, messages: list[str]
 ) -> None:
     key = change.partition(":")[0]
@@ -173,20 +173,20 @@ def test_a_users_mistake_is_named_without_a_traceback(
     "arguments",
     [["resume", "nothing"], ["status", "."], ["report", "."], ["export", "."], ["run", "none.yaml"], ["walk"]],
 )
-def test_what_is_not_there_is_a_users_mistake(bbkb: Bbkb, tmp_path: Path, arguments: list[str]) -> None:
+def test_missing_file_or_run_is_a_mistake_of_the_user(bbkb: Bbkb, tmp_path: Path, arguments: list[str]) -> None:
     done = bbkb(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_validate_says_what_would_run(bbkb: Bbkb, finished_campaign: Path) -> None:
+def test_validate_describes_the_campaign(bbkb: Bbkb, finished_campaign: Path) -> None:
     done = bbkb(finished_campaign, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
     assert done.returncode == 0
     assert "is valid: 200 candidates in 1 dimension, strategy bbkb, 7 evaluations" in done.stdout
 
 
-def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text("def f(x):\n    raise OSError('the disk is on fire')\n")
     (tmp_path / "campaign.yaml").write_text(
         CAMPAIGN.replace("{name: sine}", "{callable: 'failing:f'}\nspace: {x: {low: 0, high: 1}}")
@@ -248,7 +248,7 @@ def interrupt(
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
-def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
+def test_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "continue with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
@@ -290,12 +290,12 @@ def _field(folder: Path, name: str) -> int:
     return int(getattr(status_of("", functools.reduce(apply, events, CampaignState())), name))
 
 
-def test_the_schema_is_json(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_schema_is_json(bbkb: Bbkb, tmp_path: Path) -> None:
     schema = json.loads(bbkb(tmp_path, "schema").stdout)
     assert "strategy" in schema["properties"]
 
 
-def test_every_strategy_is_listed_with_its_source_and_options(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_strategies_lists_each_with_source_and_options(bbkb: Bbkb, tmp_path: Path) -> None:
     listed = bbkb(tmp_path, "strategies").stdout
     for name, strategy in STRATEGIES.items():
         assert f"{name}  " in listed
@@ -303,7 +303,7 @@ def test_every_strategy_is_listed_with_its_source_and_options(bbkb: Bbkb, tmp_pa
             assert f"{field.name}=" in listed
 
 
-def test_the_options_of_one_strategy_are_explained(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_strategies_explains_the_options_of_one(bbkb: Bbkb, tmp_path: Path) -> None:
     explained = bbkb(tmp_path, "strategies", "bkb").stdout
     assert "    oversampling=2.0  q̄, the oversampling of the dictionary, ≥ 1" in explained
     assert "gp_ucb" not in explained
@@ -312,7 +312,7 @@ def test_the_options_of_one_strategy_are_explained(bbkb: Bbkb, tmp_path: Path) -
 KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
 
 
-def test_a_campaign_begins_with_existing_data_and_continues_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(KNOWN)
     (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
     existing = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
@@ -356,14 +356,14 @@ for executor in ("inline", "ray"):
 """
 
 
-def test_commands_import_no_more_than_they_need(finished_campaign: Path) -> None:
+def test_commands_import_only_necessary_modules(finished_campaign: Path) -> None:
     script = [sys.executable, "-c", READ_ONLY, str(run_of(finished_campaign))]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(script, cwd=finished_campaign, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_list_of_commands_has_the_first_words_of_each_ones_own_help() -> None:
+def test_help_lists_the_summary_of_each_command() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     for name, listed in group.commands.items():

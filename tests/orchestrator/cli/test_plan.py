@@ -40,7 +40,7 @@ def dry_run(tmp_path: Path, tree: dict[str, Any], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("strategy", ["bbkb", "uniform", "gp_bucb"])
-def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: str) -> None:
+def test_plan_shows_the_first_evaluations_of_the_run(tmp_path: Path, strategy: str) -> None:
     settings = from_mapping(campaign(tmp_path, strategy={"name": strategy}))
     parts = build(settings)
     planned = first_arms(settings, parts, existing(settings, parts))
@@ -51,14 +51,14 @@ def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: st
     assert planned == [row.arm for row in trials[:4]]
 
 
-def test_a_dry_run_names_budget_workers_and_store_and_writes_nothing(tmp_path: Path) -> None:
+def test_dry_run_shows_budget_workers_and_store_and_writes_nothing(tmp_path: Path) -> None:
     text = dry_run(tmp_path, campaign(tmp_path))
     for part in ("8 evaluations or 1 h 30 min", "4 (simulated)", "sqlite", "x=0, y=0.5", "nothing was written"):
         assert part in text
     assert [path.name for path in tmp_path.iterdir()] == ["planned.yaml"]
 
 
-def test_a_dry_run_of_a_begun_run_says_how_it_would_be_resumed(tmp_path: Path) -> None:
+def test_dry_run_of_an_existing_run_describes_its_resume(tmp_path: Path) -> None:
     tree = campaign(tmp_path, run="one")
     planned = Campaign.__new__(Campaign)
     planned.settings = from_mapping(tree)
@@ -70,7 +70,7 @@ def test_a_dry_run_of_a_begun_run_says_how_it_would_be_resumed(tmp_path: Path) -
     assert (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes() == before
 
 
-def test_a_dry_run_checks_file_folder_and_store(tmp_path: Path) -> None:
+def test_dry_run_checks_file_folder_and_store(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"workers\.count"):
         dry_run(tmp_path, campaign(tmp_path, workers={"count": 0}))
     (tmp_path / "file").write_text("")
@@ -91,19 +91,19 @@ def warnings(**sections: Any) -> str:
 
 
 @pytest.mark.parametrize("name", ["gp_ucb", "bkb", "igp_ucb", "expected_improvement"])
-def test_a_strategy_that_waits_for_each_result_warns_about_idle_workers(name: str) -> None:
+def test_plan_warns_about_idle_workers_of_a_sequential_strategy(name: str) -> None:
     messages = warnings(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
     assert f"the strategy {name} waits for each result" in messages
     assert "one of the 4 workers has work" in messages
 
 
 @pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
-def test_nothing_is_said_where_all_workers_have_work(name: str, count: int) -> None:
+def test_plan_has_no_warning_if_all_workers_have_work(name: str, count: int) -> None:
     assert warnings(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""
 
 
 @pytest.mark.parametrize(("growth", "is_warned"), [(0.0, True), (0.03, False)])
-def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
+def test_plan_warns_about_an_asynchronous_strategy_without_refresh_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: float, is_warned: bool
 ) -> None:
     (tmp_path / "eager_search.py").write_text(
@@ -119,7 +119,7 @@ def test_an_asynchronous_strategy_that_is_told_no_result_is_warned_about(
     assert ("add refresh_growth" in messages) == is_warned
 
 
-def test_budget_of_fewer_steps_than_one_training_has_causes_a_warning(tmp_path: Path) -> None:
+def test_plan_warns_about_fewer_steps_than_one_training(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text("def train(x, report):\n    return x\n")
     tree = campaign(
         tmp_path,

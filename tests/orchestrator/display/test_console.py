@@ -31,7 +31,7 @@ def text_on_console(text: str, is_terminal: bool) -> str:
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_text_reaches_the_terminal_as_a_command(attack: str, is_terminal: bool) -> None:
+def test_console_escapes_control_sequences(attack: str, is_terminal: bool) -> None:
     output = text_on_console(f"before {attack} after", is_terminal)
     assert attack not in output
     assert "before" in output
@@ -40,7 +40,7 @@ def test_no_text_reaches_the_terminal_as_a_command(attack: str, is_terminal: boo
 
 
 @given(st.text(max_size=50))
-def test_whatever_a_text_holds_only_printable_characters_are_written(text: str) -> None:
+def test_console_writes_only_printable_characters(text: str) -> None:
     written = text_on_console(text, is_terminal=False)
     assert all(
         character in "\n\t" or character.isprintable() or character.isspace() or ord(character) > 0x9F

@@ -33,7 +33,7 @@ def text_of(status: Status, width: int = 200) -> str:
     return console.file.getvalue()
 
 
-def test_running_trials_last_results_and_failures_are_named_with_their_parameters() -> None:
+def test_live_view_shows_running_trials_results_and_failures() -> None:
     status = status_in_the_middle()
     text = text_of(status)
     for running in status.running:
@@ -47,14 +47,14 @@ def test_running_trials_last_results_and_failures_are_named_with_their_parameter
     assert " left" in text
 
 
-def test_before_the_first_session_the_budget_is_shown_and_that_ray_is_starting() -> None:
+def test_live_view_before_the_first_session_shows_the_budget() -> None:
     text = text_of(fold(EVENTS[:1]).status())
     assert "0/40" in text
     assert "no session yet" in text
     assert "starting: the coordinator has not opened a session yet" in text
 
 
-def test_no_time_is_negative_and_the_time_left_is_promised_from_the_start() -> None:
+def test_live_view_shows_no_negative_time() -> None:
     for position in range(2, len(EVENTS), 7):
         history = fold(EVENTS[:position])
         status = history.status(now=history.campaign.clock.last_time - 3.0)  # a clock that went back
@@ -65,7 +65,7 @@ def test_no_time_is_negative_and_the_time_left_is_promised_from_the_start() -> N
             assert "time left: known after the first result" in text
 
 
-def test_json_lines_are_the_status_and_messages() -> None:
+def test_json_view_writes_status_and_messages() -> None:
     console = console_for(is_quiet=False, as_json=True)
     assert isinstance(console, JsonConsole)
     console.file = io.StringIO()
@@ -80,7 +80,7 @@ def test_json_lines_are_the_status_and_messages() -> None:
     assert lines[2]["status"]["in_flight"] == 3
 
 
-def test_a_quiet_console_prints_nothing() -> None:
+def test_quiet_console_prints_nothing() -> None:
     console = console_for(is_quiet=True, as_json=False)
     console.file = io.StringIO()
     with view(console) as shown:
@@ -90,7 +90,7 @@ def test_a_quiet_console_prints_nothing() -> None:
     assert console.file.getvalue() == ""
 
 
-def test_a_wait_has_a_clock_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_view_shows_a_clock_during_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     console = SafeConsole(file=io.StringIO(), force_terminal=True, width=80)
@@ -102,7 +102,7 @@ def test_a_wait_has_a_clock_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "starting Ray on this machine (7 s)" in console.file.getvalue()
 
 
-def test_the_block_is_removed_at_the_end_of_a_session_which_a_summary_follows_and_stays_before() -> None:
+def test_terminal_view_removes_the_block_only_at_the_end_of_a_session() -> None:
     for is_closed in (True, False):
         console = Console(file=io.StringIO(), force_terminal=True, width=100)
         history = fold([event for event in EVENTS if is_closed or event.kind != "session_closed"])
@@ -111,7 +111,7 @@ def test_the_block_is_removed_at_the_end_of_a_session_which_a_summary_follows_an
         assert shown._live.transient == is_closed
 
 
-def test_a_plain_view_says_once_and_at_once_that_the_campaign_is_stopping() -> None:
+def test_plain_view_announces_stopping_once_and_immediately() -> None:
     console, status = Console(file=io.StringIO(), width=200), status_in_the_middle()
     view_of_lines = PlainView(console, clock=lambda: 0.0)
     for phase in ("running", "stopping", "stopping"):

@@ -28,7 +28,7 @@ def test_session_of_another_server_is_refused(other: Access) -> None:
 
 
 @pytest.mark.parametrize("cookie", ["", TOKEN, "\udcff", "0" * 64])
-def test_what_is_no_session_is_refused(cookie: str) -> None:
+def test_access_rejects_an_invalid_session(cookie: str) -> None:
     assert not access().admits_session(cookie, NOW)
 
 

@@ -69,7 +69,7 @@ def first_update_with(address: str, name: str, length: int) -> Any:
             return update
 
 
-def test_only_the_token_under_a_name_of_the_server_is_admitted(begin_log: BeginLog) -> None:
+def test_server_admits_only_the_token_under_its_own_name(begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
         assert status_of_refusal(address, "/campaign/one/trials", token="wrong") == 401
@@ -80,7 +80,7 @@ def test_only_the_token_under_a_name_of_the_server_is_admitted(begin_log: BeginL
         assert ask(address, "/campaign/one/trials")["total"] == 5
 
 
-def test_campaigns_are_compared_by_their_courses_and_where_they_differ(begin_log: BeginLog) -> None:
+def test_server_compares_campaigns_by_courses_and_differences(begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=20, sessions=1).events()
     begin_log("one", events)
     log = begin_log("<two>", events[: len(events) // 2])
@@ -102,7 +102,7 @@ def test_campaigns_are_compared_by_their_courses_and_where_they_differ(begin_log
         assert compared["problems"] == []
 
 
-def test_a_campaign_that_cannot_be_compared_is_named_with_the_reason(begin_log: BeginLog, tmp_path: Path) -> None:
+def test_server_names_a_campaign_that_cannot_be_compared(begin_log: BeginLog, tmp_path: Path) -> None:
     events = SyntheticLog(trials=20, sessions=1).events()
     log = begin_log("one", events)
     begin_log("damaged", events)
@@ -148,9 +148,7 @@ def raw_answer(address: str, request: bytes) -> tuple[int, str]:
     ],
     ids=["token", "page", "trial", "position", "nested body", "charset", "name", "file"],
 )  # fmt: skip
-def test_a_hostile_request_is_refused_without_an_error_of_the_server(
-    begin_log: BeginLog, request_: bytes, status: int
-) -> None:
+def test_server_rejects_hostile_requests_without_an_error(begin_log: BeginLog, request_: bytes, status: int) -> None:
     log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
         got, head = raw_answer(address, request_.replace(b"AUTH", f"Authorization: Bearer {TOKEN}\r\n".encode()))
@@ -159,12 +157,12 @@ def test_a_hostile_request_is_refused_without_an_error_of_the_server(
     assert "X-Injected" not in head
 
 
-def test_every_character_of_a_text_is_visible_in_what_a_page_gets() -> None:
+def test_json_of_the_page_shows_every_character() -> None:
     texts = {"a\u202e": "x\u200b\x1b\\u202e", "b": "Größe 👩\u200d🔬\n"}
     assert json.loads(_to_json(texts)) == {r"a\u202e": "x\\u200b\\u001b\\u202e", "b": "Größe 👩\u200d🔬\n"}
 
 
-def test_the_token_in_an_address_leads_to_no_other_server(begin_log: BeginLog) -> None:
+def test_token_in_an_address_does_not_redirect_to_another_server(begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
         request = f"GET //evil.example/?token={TOKEN} HTTP/1.1\r\nHost: HOST\r\n\r\n".encode()
@@ -172,7 +170,7 @@ def test_the_token_in_an_address_leads_to_no_other_server(begin_log: BeginLog) -
     assert (status, "Location: /" in head, "Location: //" in head) == (302, True, False)
 
 
-def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(begin_log: BeginLog) -> None:
+def test_token_in_an_address_becomes_a_cookie_that_scripts_cannot_read(begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
         connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
@@ -191,7 +189,7 @@ def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(begi
         connection.close()
 
 
-def test_a_reader_continues_after_the_position_that_it_has_seen_also_at_another_server(begin_log: BeginLog) -> None:
+def test_events_continue_after_the_position_seen_even_at_another_server(begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=40, failure_share=0.1, sessions=1).events()
     half = len(events) // 2
     log = begin_log("one", events[:half])
@@ -212,7 +210,7 @@ def test_a_reader_continues_after_the_position_that_it_has_seen_also_at_another_
     assert len(json.dumps(news)) < 50_000
 
 
-def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(begin_log: BeginLog) -> None:
+def test_server_shows_a_trial_with_attempts_and_reason(begin_log: BeginLog) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.4)
     history = synthetic.history()
     log = begin_log("one", synthetic.events())
@@ -241,7 +239,7 @@ def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(b
         assert status_of_refusal(address, "/campaign/one/stop", body=[], **{"X-Requested-By": "test"}) == 400
 
 
-def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
+def test_server_lists_all_campaigns_of_a_database(begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=5).events())
     begin_log("two", SyntheticLog(trials=9).events())
     with running_server(log.url) as address:
@@ -255,7 +253,7 @@ def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
         assert "tags" in campaign
 
 
-def test_trials_have_a_column_for_each_parameter_are_sorted_by_it_and_filtered_by_a_text(begin_log: BeginLog) -> None:
+def test_trial_table_is_sorted_by_a_parameter_and_filtered_by_text(begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=9).events())
     with running_server(log.url) as address:
         first_update_with(address, "one", len(SyntheticLog(trials=9).events()))
@@ -269,7 +267,7 @@ def test_trials_have_a_column_for_each_parameter_are_sorted_by_it_and_filtered_b
     assert filtered == []
 
 
-def test_a_run_begins_with_its_own_page_and_a_folder_with_the_list(tmp_path: Path) -> None:
+def test_serve_opens_the_page_of_a_run_or_the_list_of_a_folder(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
     options: dict[str, Any] = {"evaluations": 2, "direction": "maximize", "progress": False, "settings": settings}
     folder = tune(lambda x: x, {"x": Range(0.0, 1.0)}, **options).folder
@@ -277,13 +275,13 @@ def test_a_run_begins_with_its_own_page_and_a_folder_with_the_list(tmp_path: Pat
     assert page_of(str(tmp_path)) == ""
 
 
-def test_a_place_that_is_not_there_is_a_users_mistake(tmp_path: Path) -> None:
+def test_serve_rejects_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         Sources(str(tmp_path / "nothing")).find()
     assert Sources(str(tmp_path)).find() == []
 
 
-def test_the_token_stays_the_same_and_is_for_its_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_stable_and_readable_only_by_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     token = read_token()
     assert token == read_token()

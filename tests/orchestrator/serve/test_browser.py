@@ -46,9 +46,7 @@ def page() -> Iterator["Page"]:
         browser.close()
 
 
-def test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server(
-    page: "Page", begin_log: BeginLog
-) -> None:
+def test_page_follows_a_campaign_and_survives_a_restart_of_the_server(page: "Page", begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=60, failure_share=0.2, sessions=1).events()
     log = begin_log("one", events[:60])
     with running_server(log.url) as address:
@@ -71,7 +69,7 @@ def test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server(
         assert page.evaluate("results.points.length === results.count")  # nothing twice, nothing missing
 
 
-def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page", begin_log: BeginLog) -> None:
+def test_page_shows_hostile_text_as_text_and_opens_a_trial_by_keyboard(page: "Page", begin_log: BeginLog) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.5)
     log = begin_log(HOSTILE, synthetic.events())
     with running_server(log.url) as address:
@@ -91,9 +89,7 @@ def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page
         assert page.locator("main img").count() == 0
 
 
-def test_reports_of_a_trial_are_drawn_as_a_curve_with_their_metrics_beside_them(
-    page: "Page", begin_log: BeginLog
-) -> None:
+def test_page_draws_reports_of_a_trial_with_their_metrics(page: "Page", begin_log: BeginLog) -> None:
     log = begin_log("one", SyntheticLog(trials=3, sessions=1, is_closed=False).events())
     reports = tuple(StepReport(0, 1, step, 0.5 * step) for step in range(1, 6))
     log.append([ReportsArrived(time=1e9, reports=reports, metrics=((0, 2, {HOSTILE: 0.25}),))])
@@ -108,7 +104,7 @@ def test_reports_of_a_trial_are_drawn_as_a_curve_with_their_metrics_beside_them(
         assert page.evaluate("window.harmed === undefined")
 
 
-def test_chosen_campaigns_are_compared_in_one_picture_and_a_table(page: "Page", begin_log: BeginLog) -> None:
+def test_page_compares_chosen_campaigns_in_a_figure_and_a_table(page: "Page", begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=20, sessions=1).events()
     begin_log("one", events)
     log = begin_log(HOSTILE, events[: len(events) // 2])

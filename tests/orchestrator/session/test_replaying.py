@@ -89,6 +89,6 @@ def test_the_log_can_be_stopped_anywhere_and_no_further_than_it_goes(run: Run) -
 def test_the_command_shows_the_posterior_and_the_reasons(run: Run) -> None:
     shown = CliRunner().invoke(app, ["replay", str(run.folder), "--top", "3"])
     assert shown.exit_code == 0
-    assert "all gave the same" in shown.output
+    assert "all results are equal" in shown.output
     assert "the 3 arms with the largest upper bounds" in shown.output
     assert "ended by:" in shown.output

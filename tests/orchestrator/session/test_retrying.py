@@ -92,7 +92,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
     assert verify_run(run).problems == ()
     assert json.loads(bbkb("status", str(run.folder), "--json"))["failed"] == 0
-    assert "all gave the same" in bbkb("replay", str(run.folder))
+    assert "all results are equal" in bbkb("replay", str(run.folder))
 
 
 def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) -> None:

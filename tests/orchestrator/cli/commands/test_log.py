@@ -38,7 +38,7 @@ def make_run(folder: Path, last_time: float) -> EventStore:
     return store
 
 
-def test_last_sign_of_life_is_the_heartbeat_where_an_evaluation_takes_hours(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_status_uses_the_heartbeat_during_long_evaluations(bbkb: Bbkb, tmp_path: Path) -> None:
     store = make_run(tmp_path / "c", time.time() - 5 * HOUR)
     store.claim("c", "somebody", "{}")
     shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
@@ -65,7 +65,7 @@ def test_status_says_that_the_process_of_an_open_session_has_ended(bbkb: Bbkb, t
     assert plain["activity"].startswith("its process has ended, last sign of life")
 
 
-def test_session_that_closes_while_its_status_is_read_has_not_lost_its_process(
+def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = make_run(tmp_path / "c", time.time()).claim("c", "here", Identity.of_this_process().to_text())
@@ -81,7 +81,7 @@ def test_session_that_closes_while_its_status_is_read_has_not_lost_its_process(
     assert "has ended" not in capsys.readouterr().out
 
 
-def test_of_many_reports_of_a_trial_the_first_and_last_are_printed(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_trial_status_prints_the_first_and_last_of_many_reports(bbkb: Bbkb, tmp_path: Path) -> None:
     store = make_run(tmp_path / "c", time.time())
     writer = store.claim("c", "somebody", "{}")
     reports = tuple(StepReport(0, 1, step, step / 2) for step in range(1, 61))

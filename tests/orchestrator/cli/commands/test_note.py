@@ -37,7 +37,7 @@ def output_of(*arguments: object) -> str:
     return result.output
 
 
-def test_runs_are_found_by_the_tags_of_their_file_and_those_added_later(tmp_path: Path) -> None:
+def test_list_finds_runs_by_tags_of_the_file_and_added_tags(tmp_path: Path) -> None:
     first, second = run(tmp_path, "one", tags=["baseline", "mnist"]), run(tmp_path, "two")
     output_of("note", second.folder, "--tag", "mnist", "--tag", "wide")
     assert first.folder.name in (listed := output_of("list", tmp_path / "runs", "--tag", "mnist"))
@@ -64,13 +64,13 @@ def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path
     assert [(row["trial.tags"], row["trial.note"]) for row in rows] == [("", ""), ("odd", "look at its log"), ("", "")]
 
 
-def test_a_note_on_a_trial_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_note_rejects_an_unknown_trial(tmp_path: Path) -> None:
     noted = run(tmp_path, "one")
     with pytest.raises(UserError, match="one of the 3 trials"):
         CliRunner().invoke(app, ["note", str(noted.folder), "x", "--trial", "3"], catch_exceptions=False)
 
 
-def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:
+def test_run_can_add_tags(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     file.write_text(
         "name: tagged\nobjective: {name: branin}\nbudget: {evaluations: 2}\ntags: [first]\n"

@@ -37,28 +37,28 @@ def output_of(*arguments: object) -> str:
     return result.output
 
 
-def test_a_trials_output_is_printed_also_when_following_one_that_has_ended(run: Result) -> None:
+def test_logs_print_the_output_of_a_trial_that_has_ended(run: Result) -> None:
     trial = run.best
     assert output_of(run.folder, "--trial", trial.trial) == f"large {trial.parameters['x']}\n"
     assert output_of(run.folder, "--trial", trial.trial, "--follow") == f"large {trial.parameters['x']}\n"
 
 
-def test_without_a_trial_the_programs_own_log_is_printed(run: Result) -> None:
+def test_logs_without_a_trial_print_the_programs_log(run: Result) -> None:
     assert "claimed the campaign" in output_of(run.folder)
 
 
-def test_only_trials_that_printed_have_a_folder_and_nothing_else_is_left(run: Result) -> None:
+def test_output_creates_folders_only_for_trials_that_printed(run: Result) -> None:
     loud_ones = [f"{row.trial:06d}" for row in history_of(run).trials if (row.value or 0.0) > 0.5]
     assert sorted(entry.name for entry in (run.folder / "trials").iterdir()) == loud_ones
 
 
 @pytest.mark.parametrize("arguments", [["--trial", "6"], ["--trial", "-1"]])
-def test_a_trial_that_does_not_exist_is_refused_by_name_of_those_that_do(run: Result, arguments: list[str]) -> None:
+def test_logs_reject_an_unknown_trial_and_list_the_range(run: Result, arguments: list[str]) -> None:
     with pytest.raises(RunError, match=r"must be a trial of .*, 0 to 5"):
         output_of(run.folder, *arguments)
 
 
-def test_a_trial_or_an_attempt_that_printed_nothing_is_said_to(run: Result) -> None:
+def test_logs_report_a_trial_or_attempt_without_output(run: Result) -> None:
     quiet = next(row.trial for row in history_of(run).trials if (row.value or 0.0) <= 0.5)
     with pytest.raises(RunError, match=f"trial {quiet} printed nothing"):
         output_of(run.folder, "--trial", quiet)

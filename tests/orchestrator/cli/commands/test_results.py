@@ -38,7 +38,7 @@ def output_of(*arguments: str, columns: int = 200) -> str:
     return result.stdout if arguments[0] == "best" else result.output  # notes about it are on standard error
 
 
-def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> None:
+def test_best_prints_a_configuration_for_the_next_script(tmp_path: Path) -> None:
     result = run(tmp_path, "one")
     expected = dict(result.best.parameters)
     folder = str(result.folder)
@@ -48,7 +48,7 @@ def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> No
     assert words == ["--x", str(expected["x"]), "--model", expected["model"]]
 
 
-def test_arguments_with_a_dash_are_read_by_argparse() -> None:
+def test_best_prints_arguments_with_a_dash_for_argparse() -> None:
     words = shlex.split(_format({"level": "-O3", "shift": -0.5, "name": "a b", "none": None}, BestFormat.ARGS))
     parser = argparse.ArgumentParser()
     for name in ("level", "shift", "name"):
@@ -56,7 +56,7 @@ def test_arguments_with_a_dash_are_read_by_argparse() -> None:
     assert vars(parser.parse_args(words)) == {"level": "-O3", "shift": "-0.5", "name": "a b"}
 
 
-def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
+def test_best_rejects_a_run_without_success(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "retries": 0}}
     result = tune(
         lambda x: float("nan"),
@@ -70,7 +70,7 @@ def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["best", str(result.folder)], catch_exceptions=False)
 
 
-def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+def test_list_shows_the_oldest_run_first_and_names_a_damaged_one(tmp_path: Path) -> None:
     first, second = run(tmp_path, "one"), run(tmp_path, "two")
     damaged = tmp_path / "runs" / "damaged"
     damaged.mkdir()
@@ -81,11 +81,11 @@ def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: P
     assert f"{first.best.value:.6g}" in output
 
 
-def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+def test_list_of_an_empty_folder_says_so(tmp_path: Path) -> None:
     assert "has no runs" in output_of("list", str(tmp_path))
 
 
-def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
+def test_compare_shows_runs_side_by_side(tmp_path: Path) -> None:
     results = [run(tmp_path, "one"), run(tmp_path, "two")]
     folders = [str(result.folder) for result in results]
     output = output_of("compare", *folders)
@@ -95,7 +95,7 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     assert "it's" in output or "a model" in output
 
 
-def test_compared_runs_are_found_by_their_names_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_finds_runs_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(tmp_path, "one")
     runs = tmp_path / "elsewhere" / "runs"
     runs.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_compared_runs_are_found_by_their_names_below_runs(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("ending", [".html", ".png", ".svg"])
-def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
+def test_compare_draws_runs_into_one_figure(tmp_path: Path, ending: str) -> None:
     first, second = run(tmp_path, "one"), run(tmp_path, "two")
     file = tmp_path / f"curves{ending}"
     output_of("compare", str(first.folder), str(second.folder), "--picture", str(file))
@@ -119,13 +119,13 @@ def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
         assert second.folder.name.encode() in content
 
 
-def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_compare_rejects_an_unknown_kind_of_figure(tmp_path: Path) -> None:
     result = run(tmp_path, "one")
     with pytest.raises(UserError, match=r"must end with \.html or one of \.png"):
         CliRunner().invoke(app, ["compare", str(result.folder), "--picture", "x.gif"], catch_exceptions=False)
 
 
-def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(tmp_path: Path) -> None:
+def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) -> None:
     result = run(tmp_path, "one")
     places, values = best_steps(history_of(result))
     assert values == sorted(values)
@@ -133,7 +133,7 @@ def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(
     assert places[-1] == 5
 
 
-def test_a_list_of_runs_fits_into_80_columns(tmp_path: Path) -> None:
+def test_list_fits_into_80_columns(tmp_path: Path) -> None:
     goals = [{"metric": "value", "direction": "maximize"}, {"metric": "size", "direction": "minimize"}]
     result = run(tmp_path, "classifier")
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
