@@ -16,7 +16,7 @@ from orchestrator.campaign.events import Event
 from orchestrator.cli.commands import results
 from orchestrator.cli.commands.results import _read_runs
 from orchestrator.errors import RunError
-from orchestrator.serve import app, sources
+from orchestrator.serve import campaigns, sources
 from orchestrator.serve.sources import Sources
 from orchestrator.store import limited
 from orchestrator.store.event_store import EventStore
@@ -146,8 +146,8 @@ def wait_for_end_of_calls() -> None:
 def test_page_shows_the_others_and_new_ones(
     tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SOURCES_SECONDS", 0.1)
-    monkeypatch.setattr(app, "TURN_SECONDS", 2.0)
+    monkeypatch.setattr(campaigns, "SOURCES_SECONDS", 0.1)
+    monkeypatch.setattr(campaigns, "TURN_SECONDS", 2.0)
     monkeypatch.setattr(sources, "OPEN_SECONDS", 5.0)
     make_run(tmp_path / "good")
     damage(make_run(tmp_path / "evil"))
