@@ -93,7 +93,7 @@ def run_the_guides_strategy(
     name: str, candidates: int, monkeypatch: pytest.MonkeyPatch, executor: str = "inline", **options: object
 ) -> Result:
     """Run a strategy of the guide, 24 evaluations in the present folder."""
-    page = (REPOSITORY / "docs" / "guide" / "strategies.md").read_text()
+    page = (REPOSITORY / "docs" / "guide" / "own_strategy.md").read_text()
     codes = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     module = f"guide_{name.lower()}"  # each test imports its own
     Path(f"{module}.py").write_text(next(code for code in codes if f"class {name}(" in code))
