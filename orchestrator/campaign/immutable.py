@@ -92,6 +92,11 @@ class ImmutableQueue(Sequence[T]):
         return f"ImmutableQueue({list(self)!r})"
 
 
+def as_queue(items: Sequence[T]) -> ImmutableQueue[T]:
+    """Convert to an `ImmutableQueue`; a state that was read from a snapshot has tuples."""
+    return items if isinstance(items, ImmutableQueue) else ImmutableQueue(items)
+
+
 if TYPE_CHECKING:  # mypy then checks the names and types of the fields
     from dataclasses import replace as replace
 else:

@@ -98,7 +98,7 @@ def _dispatch(view: _View) -> Command | None:
     """Dispatch queued attempts to free slots."""
     state = view.state
     room = min(_room(state), state.unspent)
-    if not room or view.is_hopeless or state.existing.not_learned is not None:
+    if not room or view.is_hopeless or state.results.existing.not_learned is not None:
         return None
     waiting = (attempt for attempt in _queue(view) if attempt.not_before <= view.now)
     ready = tuple(itertools.islice(waiting, room))
@@ -123,7 +123,7 @@ def _give_up_budget(view: _View) -> Command | None:
 def _begin(view: _View) -> Command | None:
     """Learn existing results before anything is chosen."""
     state = view.state
-    return None if state.existing.not_learned is None else Begin(state.existing_observations)
+    return None if state.results.existing.not_learned is None else Begin(state.existing_observations)
 
 
 def _grow(view: _View) -> Command | None:
@@ -270,7 +270,7 @@ def _trials_to_complete(view: _View) -> tuple[int, ...]:
     if rule is None or not rule.continues or not paused:
         return ()
     if not trials and not state.remaining:
-        best = None if state.best is None else state.best.value
+        best = None if state.results.best is None else state.results.best.value
         trials = tuple(state.trainings.best_unfinished((), state.rules.sign, best))
     free = _room(state) - sum(1 for _ in _queue(view))
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
@@ -322,7 +322,7 @@ def _is_learning_due(state: CampaignState) -> bool:
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a never-waiting strategy learns."""
     growth = state.rules.strategy.refresh_growth
-    learned = state.learned_count + state.existing.count
+    learned = state.learned_count + state.results.existing.count
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
 
 
@@ -339,7 +339,7 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
-    rules, best, session = state.rules, state.best, state.session
+    rules, best, session = state.rules, state.results.best, state.session
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
         return StopReason.TARGET_REACHED
     elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
@@ -350,7 +350,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
     ended = state.totals.ended
-    return state.gains.stop_reason(rules.stop_when, ended, state.session.slots)
+    return state.results.gains.stop_reason(rules.stop_when, ended, state.session.slots)
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:

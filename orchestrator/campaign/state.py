@@ -123,6 +123,52 @@ class Existing:
 
 
 @dataclass(frozen=True)
+class Results:
+    """The best values, of trials and of results that were known before the campaign."""
+
+    # the best result of a trial that satisfies all constraints
+    best: Best | None = None
+    front: Front = field(default_factory=Front)  # empty with one objective and no constraint
+    gains: Gains = field(default_factory=Gains)  # with one objective and no constraint
+    existing: Existing = field(default_factory=Existing)
+
+    def best_known(self, sign: float) -> Best | None:
+        """Return the best value of all, including existing results; a trial's before an equal one.
+
+        Args:
+            sign: 1.0 if values are maximized, else -1.0.
+        """
+        best, existing = self.best, self.existing.best
+        if best is None or existing is None:
+            return best or existing
+        return existing if sign * existing.value > sign * best.value else best
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failures that decide about further attempts."""
+
+    # open trial → its failed attempts
+    by_trial: Mapping[int, AttemptFailures] = field(default_factory=lambda: MappingProxyType({}))
+    # arm → workers that were lost in a row during its attempts
+    workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: tuple[int, ...] = ()  # arms that killed too many workers
+
+    def of_trial(self, trial: int) -> AttemptFailures:
+        """Return the failed attempts of an open trial."""
+        return self.by_trial.get(trial) or AttemptFailures()
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Facts for display; they decide nothing."""
+
+    recent: tuple[EndedAttempt, ...] = ()  # the newest last
+    # on metrics that were left out and on the strategy, without repetitions
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class CampaignState:
     """The state of a campaign. Equal logs give equal states."""
 
@@ -138,18 +184,10 @@ class CampaignState:
     backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # in the order of their dispatch
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))  # by trial
     finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
-    attempt_failures: Mapping[int, AttemptFailures] = field(
-        default_factory=lambda: MappingProxyType({})
-    )  # by open trial
-    workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
-    quarantined: tuple[int, ...] = ()  # arms that are set aside because they ended too many workers
-    existing: Existing = field(default_factory=Existing)
+    failures: Failures = field(default_factory=Failures)
     trainings: Trainings = field(default_factory=Trainings)  # of trials that report values at steps
-    best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
-    front: Front = field(default_factory=Front)  # empty with one objective and no constraint
-    gains: Gains = field(default_factory=Gains)  # past and further ones, with one objective and no constraint
-    recent: tuple[EndedAttempt, ...] = ()  # the newest last
-    remarks: tuple[str, ...] = ()  # on metrics that were left out and on the strategy, without repetitions
+    results: Results = field(default_factory=Results)
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def remaining(self) -> int:
@@ -160,17 +198,14 @@ class CampaignState:
     def missing_best(self) -> str:
         """The reason when there is no best result."""
         first, _, _traceback = self.session.first_failure.partition("\n")
-        if self.front.results or not first:
-            return self.front.missing_best
-        return f"{self.front.missing_best}; the first one of the newest session failed with {first}"
+        if self.results.front.results or not first:
+            return self.results.front.missing_best
+        return f"{self.results.front.missing_best}; the first one of the newest session failed with {first}"
 
     @property
     def best_known(self) -> Best | None:
-        """The best value of all, existing data included; of equals the trial's."""
-        best, existing, sign = self.best, self.existing.best, self.rules.sign
-        if best is None or existing is None:
-            return best or existing
-        return existing if sign * existing.value > sign * best.value else best
+        """The best value of all, including existing results."""
+        return self.results.best_known(self.rules.sign)
 
     @property
     def learned_count(self) -> int:
@@ -211,7 +246,7 @@ class CampaignState:
             running=self.running,
             steps=rules.steps,
             seconds_left=seconds_left,
-            best=None if self.best is None else self.best.value,
+            best=None if self.results.best is None else self.results.best.value,
             sign=rules.sign,
             has_finished=self.totals.succeeded > 0,
         )
@@ -233,16 +268,16 @@ class CampaignState:
 
     def memory_factor(self, trial: int) -> float:
         """Return how much more memory than usual the next attempt of `trial` may use."""
-        attempt_failures = self.attempt_failures.get(trial)
         factor = self.rules.retries.memory_factor
-        return 1.0 if attempt_failures is None or factor is None else float(factor**attempt_failures.out_of_memory)
+        out_of_memory = self.failures.of_trial(trial).out_of_memory
+        return 1.0 if factor is None else float(factor**out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
         """Results known before the campaign and not learned yet, to be maximised."""
-        if self.existing.not_learned is None:
+        if self.results.existing.not_learned is None:
             return ()
-        pairs = zip(self.existing.not_learned.arms, self.existing.not_learned.values, strict=True)
+        pairs = zip(self.results.existing.not_learned.arms, self.results.existing.not_learned.values, strict=True)
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
@@ -268,7 +303,7 @@ def idle_cause(state: CampaignState) -> Cause:
 
 def knows_remark(state: CampaignState, remark: str) -> bool:
     """Return whether a remark need not be recorded: it is known, or there are enough."""
-    return remark in state.remarks or len(state.remarks) >= _MOST_REMARKS
+    return remark in state.notes.remarks or len(state.notes.remarks) >= _MOST_REMARKS
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
@@ -284,7 +319,8 @@ def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
     """Return whether this failure ends its trial by the session's rules: no more attempts."""
-    attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
+    attempt_failures = state.failures.of_trial(failure.trial).after(failure.kind)
     arm = state.running[failure.trial].arm
-    workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)
+    lost_now = failure.kind is FailureKind.WORKER_LOST
+    workers_lost = state.failures.workers_lost.get(arm, 0) + lost_now
     return not state.rules.retries.allow(failure.kind, attempt_failures, workers_lost)

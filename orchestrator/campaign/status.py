@@ -150,8 +150,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         evaluations=state.rules.evaluations,
         steps=state.trainings.steps.total,
         step_budget=state.rules.steps,
-        existing=state.existing.count,
-        existing_unmatched=state.existing.unmatched,
+        existing=state.results.existing.count,
+        existing_unmatched=state.results.existing.unmatched,
         remarks=_remarks(state, since, is_open),
         calibration=None if state.refresh.learned is None else state.refresh.learned.share,
         chosen=state.totals.chosen,
@@ -162,7 +162,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         in_flight=running,
         waiting=len(state.backlog) + len(state.running) - running,
         running=_longest_running(state, state.clock.last_time + since) if is_open else (),
-        recent=state.recent,
+        recent=state.notes.recent,
         batch=state.batch.number,
         batch_size=state.batch.size,
         dictionary_size=state.refresh.dictionary_size,
@@ -180,15 +180,15 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         epoch=state.session.epoch,
         refreshes=state.refresh.round,
         is_asynchronous=state.rules.strategy.is_asynchronous,
-        set_aside=state.quarantined,
+        set_aside=state.failures.quarantined,
         utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
         idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
         least_seconds=_least_seconds(state),
         last_time=state.clock.last_time,
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(seconds_left, elapsed, state),
-        possible_gain=state.gains.possible,
-        last_gain=None if state.gains.best is None else max(0, done - state.gains.risen_at),
+        possible_gain=state.results.gains.possible,
+        last_gain=None if state.results.gains.best is None else max(0, done - state.results.gains.risen_at),
         goals=_goals_status(state),
     )
 
@@ -205,11 +205,11 @@ def without_process(status: Status, activity: str) -> Status:
 def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
     on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
     further = warnings(state, since) if is_open else warnings_of_trainings(state)
-    return (*state.remarks, *on_model, *further.values())
+    return (*state.notes.remarks, *on_model, *further.values())
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:
-    goals, front = state.rules.goals, state.front
+    goals, front = state.rules.goals, state.results.front
     if goals.is_single:
         return None
     pairs = zip(goals.objectives, front.reference(goals), strict=False)

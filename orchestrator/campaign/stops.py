@@ -10,7 +10,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     """Return why the running `trial` is stopped after its reports in `state`; None: it continues."""
     if trial not in state.running:
         return None
-    best = None if state.best is None else state.best.value
+    best = None if state.results.best is None else state.results.best.value
     return _early_stopping(state).cause_of_stop(
         state.trainings,
         trial,

@@ -108,7 +108,7 @@ class History:
         """
         if len(self.goals.objectives) == 1:
             return [] if self.best is None else [self.best]
-        return [self.trials[member.trial] for member in self.campaign.front.ordered]
+        return [self.trials[member.trial] for member in self.campaign.results.front.ordered]
 
     def worth(self, row: TrialRow) -> tuple[bool, float]:
         """Return a sort key for trials, the best last: feasible ones after infeasible ones, then
@@ -126,7 +126,7 @@ class History:
 
         The earliest result among equal values. None if no trial qualifies.
         """
-        best = self.campaign.best
+        best = self.campaign.results.best
         return None if best is None or best.trial is None else self.trials[best.trial]
 
     @property

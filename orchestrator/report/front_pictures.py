@@ -35,7 +35,7 @@ def fronts(history: History) -> list[Figure]:
 
 def _front(history: History, pair: tuple[int, int]) -> Figure:
     goals = history.goals
-    members = {member.trial for member in history.campaign.front.members}
+    members = {member.trial for member in history.campaign.results.front.members}
     rows = history.succeeded[-MANY_POINTS:]
     dominated = [row for row in rows if row.trial not in members]
     inside = [row for row in dominated if row.is_feasible is not False]
@@ -86,7 +86,7 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
 def hypervolume_course(history: History) -> Figure | None:
     """Return the hypervolume of the front after each evaluation; None with a single objective."""
     goals = history.goals
-    last = history.campaign.front
+    last = history.campaign.results.front
     if len(goals.objectives) < 2 or not last.members:
         return None
     changes = _front_changes(history)

@@ -282,9 +282,9 @@ class Driver:
 
     def _record_with_remarks(self, event: Event) -> None:
         """Record an event, and write the remarks that follow from it to the operator's log."""
-        before = len(self._campaign.remarks)
+        before = len(self._campaign.notes.remarks)
         self._recorder.record(event)
-        for remark in self._campaign.remarks[before:]:
+        for remark in self._campaign.notes.remarks[before:]:
             _LOGGER.warning("%s", remark)
 
     def _close(self, command: Close) -> Close:

@@ -8,7 +8,7 @@ best unfinished trials are the next to be trained.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -167,6 +167,22 @@ def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> 
     needed = sum(map(remaining.steps_to_end, best)) + others
     if not best or remaining.steps_left > needed:
         return ENOUGH
+    trials = _affordable(remaining, ordered, begun, before_report)
+    if not trials and not remaining.has_finished:
+        return Completes(tuple(best[:1]))
+    return _reserved(remaining, trials)
+
+
+def _affordable(
+    remaining: Remaining,
+    ordered: Sequence[int],
+    begun: Set[int],
+    before_report: Mapping[int, int],
+) -> list[int]:
+    """Return the trials that the remaining steps complete, and those that are being completed.
+
+    The steps of all running trials before their next reports, `before_report`, cannot be saved.
+    """
     left = remaining.steps_left - sum(before_report.values())
     trials: list[int] = []
     for trial in ordered:
@@ -177,9 +193,7 @@ def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> 
             left -= further
         if len(trials) == remaining.most:
             break
-    if not trials and not remaining.has_finished:
-        return Completes(tuple(best[:1]))
-    return _reserved(remaining, trials)
+    return trials
 
 
 def _by_hours(remaining: Remaining, ordered: Sequence[int]) -> EndOfBudget:

@@ -165,14 +165,14 @@ def _arguments(name: str, value: str) -> tuple[str, ...]:
 
 def _front_text(state: CampaignState, format_: BestFormat) -> str:
     if format_ is BestFormat.ARGS:
-        return "\n".join(_format(member.parameters, format_) for member in state.front.ordered)
+        return "\n".join(_format(member.parameters, format_) for member in state.results.front.ordered)
     names = [objective.metric for objective in state.rules.goals.objectives]
     front = [
         {
             "objectives": dict(zip(names, member.values, strict=True)),
             "parameters": {name: value for name, value in member.parameters.items() if value is not None},
         }
-        for member in state.front.ordered
+        for member in state.results.front.ordered
     ]
     if format_ is BestFormat.JSON:
         return json.dumps(front)

@@ -89,8 +89,8 @@ def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -
         session(direction="minimize"), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(0, 3.0), success(1, 2.0)
     )
     assert [finished.observation.reward for finished in state.finished] == [-3.0, -2.0]
-    assert state.best is not None
-    assert state.best.value == 2.0
+    assert state.results.best is not None
+    assert state.results.best.value == 2.0
 
 
 def test_a_trial_that_failed_finally_is_learned_as_not_evaluated() -> None:
@@ -106,8 +106,8 @@ def test_existing_data_are_learned_first_and_cost_nothing(direction: str, sign: 
     )
     begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
     assert decide(begun, 0.0) == Ask(pending=(), limit=10)
-    assert (begun.totals, begun.best, begun.existing.not_learned) == (Totals(), None, None)
-    assert (begun.existing.count, begun.existing.unmatched) == (2, 3)
+    assert (begun.totals, begun.results.best, begun.results.existing.not_learned) == (Totals(), None, None)
+    assert (begun.results.existing.count, begun.results.existing.unmatched) == (2, 3)
 
 
 def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to_the_next() -> None:

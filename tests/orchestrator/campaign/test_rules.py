@@ -112,7 +112,7 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
         state = fail(state, trial, FailureKind.WORKER_LOST)
         assert trial in {queued.trial for queued in state.backlog}
     lost = fail(state, 2, FailureKind.WORKER_LOST)
-    assert (lost.totals.failed, lost.quarantined) == (1, (5,))
+    assert (lost.totals.failed, lost.failures.quarantined) == (1, (5,))
     state = apply(apply(state, success(2)), dispatch((1, 2)))  # it can be evaluated after all
     assert not ends_trial(state, 1, FailureKind.WORKER_LOST, attempt=2)
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from orchestrator.campaign.commands import Ask, Await, Close, Command, Dispatch,
 from orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import apply
+from orchestrator.campaign.transitions import TRANSITIONS, apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, session, success
 from workers.messages import FailureKind
 
@@ -125,3 +125,7 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
     if course.state.session.stop_reason is None:
         assert sorted(course.over) == list(range(evaluations))
     assert fold(*course.log) == course.state
+
+
+def test_every_kind_of_event_has_a_transition() -> None:
+    assert set(TRANSITIONS) == set(get_args(Event))

@@ -83,7 +83,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert str(recommended) in repr(noisy_result)
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == recommended.parameters
-    best = history_of(noisy_result).campaign.best
+    best = history_of(noisy_result).campaign.results.best
     assert best is not None
     assert (noisy_result.best_observed.trial, noisy_result.best_observed.value) == (best.trial, best.value)
     assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (

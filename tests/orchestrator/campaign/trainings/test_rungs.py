@@ -164,4 +164,4 @@ def test_the_strategy_learns_the_last_value_and_that_the_trial_was_stopped() -> 
     stop = TrialStopped(time=2.0, trial=0, attempt=1, value=0.4, step=3, started=0.0, finished=2.0, worker="w")
     state = fold(session(direction="minimize"), batch(0, [7]), dispatch((0, 1)), stop)
     assert [trial.observation for trial in state.finished] == [Observation(7, -0.4, is_stopped=True)]
-    assert state.best is None
+    assert state.results.best is None

@@ -1,0 +1,279 @@
+"""Transitions of trials: reports, outcomes of attempts, and trials that are queued again."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from orchestrator.bandit.strategy import Observation
+from orchestrator.campaign.attempts import Best, RunningAttempt, ended_attempt
+from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
+from orchestrator.campaign.events import (
+    AttemptEnded,
+    CheckpointsRemoved,
+    ReportsArrived,
+    TrialFailed,
+    TrialsContinued,
+    TrialsReopened,
+    TrialStopped,
+    TrialSucceeded,
+)
+from orchestrator.campaign.health import marks_after
+from orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, with_items, without
+from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST
+from orchestrator.campaign.state import CampaignState, Failures, Results
+from orchestrator.campaign.trainings.curves import PausedTrial, Trainings
+from orchestrator.campaign.trainings.reports import StepReport
+from workers.messages import FailureKind
+
+_RECENT_ATTEMPTS = 8  # kept for display
+
+
+def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
+    """End a trial with its value."""
+    run, goals = state.running[event.trial], state.rules.goals
+    reward = state.rules.sign * event.value
+    further = () if goals.is_single else goals.further(event.value, event.metrics)
+    seconds = max(0.0, event.finished - event.started)
+    after = _after_attempt(state, event, is_final=True)
+    trainings = _with_curves(state, after.trainings, _reports_of(event))
+    notes = after.notes
+    if event.remark:
+        notes = replace(notes, remarks=(*notes.remarks, event.remark))
+    return replace(
+        after,
+        finished=_with_finished(state, event.trial, Observation(run.arm, reward, further)),
+        totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
+        session=replace(after.session, succeeded=after.session.succeeded + 1),
+        results=_results_after(state, event, run),
+        notes=notes,
+        trainings=trainings.after_success(event.trial, reward, seconds),
+        durations=after.durations.after_success(seconds),
+        failures=_without_lost_workers(after.failures, run.arm),
+    )
+
+
+def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt) -> Results:
+    results, goals = state.results, state.rules.goals
+    best = _best_after(state, event, run)
+    if goals.is_single:
+        reward, ended = state.rules.sign * event.value, state.totals.ended + 1
+        gains = results.gains.after_result(reward, ended, state.rules.stop_when)
+        return replace(results, best=best, gains=gains)
+    result = (event.value, event.metrics)
+    front = results.front.after(goals, event.trial, result, run.parameters)
+    return replace(results, best=best, front=front)
+
+
+def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt) -> Best | None:
+    """Return the best result, including this one: the feasible result with the largest rewards.
+
+    Rewards of several objectives are compared in their order, so the best result is on the front.
+    """
+    best, goals = state.results.best, state.rules.goals
+    if best is not None:
+        now = goals.rewards(goals.values(event.value, event.metrics))
+        if now <= goals.rewards(goals.values(best.value, best.metrics)):
+            return best
+    if not goals.is_feasible(event.value, event.metrics):
+        return best
+    metrics = {name: event.metrics[name] for name in goals.further_metrics}
+    return Best(event.trial, run.arm, event.value, run.parameters, metrics=metrics)
+
+
+def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState:
+    """End a trial with its last value.
+
+    The strategy learns it as the value of an ended evaluation, but it is never the best one.
+    """
+    run, rule = state.running[event.trial], state.rules.training
+    reward = None if event.value is None else state.rules.sign * event.value
+    after = _after_attempt(state, event, is_final=True)
+    reports = _reports_of(event)  # the last ones may have come with the outcome alone
+    trainings = _with_curves(state, after.trainings, reports)
+    if rule is not None and rule.continues and reward is not None:
+        paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
+        trainings = trainings.after_pause(event.trial, paused)
+        at_rungs = state.trainings.at_rungs(state.rules.stopping, reports, state.rules.sign)
+        trainings = replace(trainings, rungs=at_rungs.rungs)
+    observation = Observation(run.arm, reward, is_stopped=True)
+    return replace(
+        after,
+        trainings=trainings,
+        finished=_with_finished(state, event.trial, observation),
+        totals=replace(state.totals, stopped=state.totals.stopped + 1),
+        session=replace(after.session, succeeded=after.session.succeeded + 1),
+        failures=_without_lost_workers(after.failures, run.arm),
+    )
+
+
+def after_failure(state: CampaignState, event: TrialFailed) -> CampaignState:
+    """End an attempt with a failure, and its trial if the failure is final."""
+    run, kind = state.running[event.trial], FailureKind(event.failure)
+    after = _after_attempt(state, event, is_final=event.is_final)
+    failures = after.failures
+    if kind is FailureKind.WORKER_LOST:
+        lost = {run.arm: failures.workers_lost.get(run.arm, 0) + 1}
+        failures = replace(failures, workers_lost=with_items(failures.workers_lost, lost))
+    after = replace(after, failures=failures)
+    if not event.is_final:
+        return _queue_retry(after, event, run)
+    is_dangerous = failures.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST
+    if is_dangerous and run.arm not in failures.quarantined:
+        failures = replace(failures, quarantined=(*failures.quarantined, run.arm))
+    session = after.session
+    return replace(
+        after,
+        finished=_with_finished(state, event.trial, Observation(run.arm, None)),
+        trainings=after.trainings.after_failure(event.trial),
+        totals=replace(state.totals, failed=state.totals.failed + 1),
+        session=replace(
+            session,
+            failed=session.failed + 1,
+            first_failure=session.first_failure or f"{event.failure}: {event.message}",
+        ),
+        failures=failures,
+    )
+
+
+def _queue_retry(state: CampaignState, event: TrialFailed, run: RunningAttempt) -> CampaignState:
+    """Queue the next attempt of a failed trial before all others."""
+    failures = state.failures
+    of_trial = failures.of_trial(event.trial).after(FailureKind(event.failure))
+    pause = of_trial.pause_seconds
+    retry = QueuedAttempt(
+        event.trial,
+        run.arm,
+        run.attempt + 1,
+        not_before=event.time + pause if pause else 0.0,
+        parameters=run.parameters,
+    )
+    by_trial = with_items(failures.by_trial, {event.trial: of_trial})
+    return replace(
+        state,
+        backlog=as_queue(state.backlog).with_first((retry,)),
+        failures=replace(failures, by_trial=by_trial),
+    )
+
+
+def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
+    """Add reported values to the curves and the rungs, and count their steps."""
+    trainings = _with_curves(state, state.trainings, event.reports)
+    trainings = trainings.at_rungs(state.rules.stopping, event.reports, state.rules.sign)
+    if state.rules.steps is not None:
+        steps = trainings.steps.after_reports((trial, step) for trial, _, step, _ in event.reports)
+        trainings = replace(trainings, steps=steps)
+    return replace(state, trainings=trainings)
+
+
+def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignState:
+    """Queue the next attempts of stopped trials, which no longer count as stopped."""
+    trials = {continued.trial for continued in event.trials}
+    steps, rule = state.trainings.steps, state.rules.training
+    if state.rules.steps is not None and rule is not None and rule.has_checkpoints:
+        for trial in sorted(trials):
+            steps = steps.after_continuing(trial, state.trainings.paused[trial].step)
+    trainings = state.trainings.after_continuing(sorted(trials), event.reason == "finish")
+    return replace(
+        state,
+        backlog=as_queue(state.backlog).with_last(_next_attempts(event)),
+        finished=ImmutableQueue(ended for ended in state.finished if ended.trial not in trials),
+        totals=replace(state.totals, stopped=state.totals.stopped - len(trials)),
+        trainings=replace(trainings, steps=steps),
+    )
+
+
+def after_removal(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
+    """End stopped trials for good: their checkpoints were removed."""
+    return replace(state, trainings=state.trainings.after_removal(event.trials))
+
+
+def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignState:
+    """Queue failed trials again, and count the lost workers of their arms from 0 again."""
+    trials = {reopened.trial for reopened in event.trials}
+    arms = {reopened.arm for reopened in event.trials}
+    lost = {arm: count for arm, count in state.failures.workers_lost.items() if arm not in arms}
+    return replace(
+        state,
+        backlog=as_queue(state.backlog).with_first(_next_attempts(event)),
+        finished=ImmutableQueue(ended for ended in state.finished if ended.trial not in trials),
+        totals=replace(state.totals, failed=state.totals.failed - len(trials)),
+        failures=replace(
+            state.failures,
+            workers_lost=MappingProxyType(lost),
+            quarantined=tuple(arm for arm in state.failures.quarantined if arm not in arms),
+        ),
+    )
+
+
+def _next_attempts(event: TrialsContinued | TrialsReopened) -> list[QueuedAttempt]:
+    return [
+        QueuedAttempt(again.trial, again.arm, again.attempt + 1, parameters=again.parameters)
+        for again in event.trials
+    ]  # fmt: skip
+
+
+def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) -> CampaignState:
+    """End an attempt; `is_final`: and its trial."""
+    # Durations count from the arrival of an outcome, not from its end: they predict when the next
+    # free worker needs a trial.
+    last_outcome = state.session.last_outcome
+    since = None if last_outcome is None else max(0.0, event.time - last_outcome)
+    busy_seconds = state.clock.busy_seconds + max(0.0, event.finished - event.started)
+    ended = ended_attempt(event, state.running[event.trial].parameters)
+    recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
+    after = replace(
+        state,
+        running=without(state.running, event.trial),
+        clock=replace(state.clock, busy_seconds=busy_seconds),
+        durations=state.durations.after_outcome(since),
+        notes=replace(state.notes, recent=recent),
+    )
+    if is_final:
+        failures = _without_failures(state.failures, event.trial)
+        after = replace(after, trainings=_after_end(state, event), failures=failures)
+    session = replace(after.session, last_outcome=event.time, marks=marks_after(after))
+    return replace(after, session=session)
+
+
+def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
+    """Return the trainings after the end of a trial: it leaves the rungs, and its steps count."""
+    trainings = state.trainings
+    rungs = trainings.rungs.without(event.trial)
+    if state.rules.steps is None:
+        return trainings if rungs is trainings.rungs else replace(trainings, rungs=rungs)
+    reports = () if isinstance(event, TrialFailed) else event.reports
+    steps = trainings.steps.after_end(event.trial, reports)
+    return replace(trainings, rungs=rungs, steps=steps)
+
+
+def _without_failures(failures: Failures, trial: int) -> Failures:
+    """Return a copy without the failures of `trial`; `failures` itself if it has none."""
+    by_trial = without(failures.by_trial, trial)
+    return failures if by_trial is failures.by_trial else replace(failures, by_trial=by_trial)
+
+
+def _without_lost_workers(failures: Failures, arm: int) -> Failures:
+    """Return a copy without the lost workers of `arm`; `failures` itself if it has none."""
+    lost = without(failures.workers_lost, arm)
+    return failures if lost is failures.workers_lost else replace(failures, workers_lost=lost)
+
+
+def _with_finished(
+    state: CampaignState, trial: int, observation: Observation
+) -> ImmutableQueue[FinishedTrial]:  # fmt: skip
+    return as_queue(state.finished).with_last((FinishedTrial(trial, observation),))
+
+
+def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[StepReport, ...]:
+    """Return the reports that came with the outcome."""
+    return tuple(StepReport(event.trial, event.attempt, *report) for report in event.reports)
+
+
+def _with_curves(
+    state: CampaignState, trainings: Trainings, reports: Sequence[StepReport]
+) -> Trainings:  # fmt: skip
+    """Return `trainings` with the reports of trials that run in `state`."""
+    if not reports:
+        return trainings
+    running = state.running
+    arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
+    return trainings.after_reports(reports, arms, state.rules.sign)
