@@ -57,7 +57,8 @@ def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAtte
     if goals.is_single:
         reward, ended = state.rules.sign * event.value, state.totals.ended + 1
         gains = results.gains.after_result(reward, ended, state.rules.stop_when)
-        return replace(results, best=best, gains=gains)
+        is_same = best is results.best and gains is results.gains
+        return results if is_same else replace(results, best=best, gains=gains)
     result = (event.value, event.metrics)
     front = results.front.after(goals, event.trial, result, run.parameters)
     return replace(results, best=best, front=front)
@@ -220,16 +221,19 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     busy_seconds = state.clock.busy_seconds + max(0.0, event.finished - event.started)
     ended = ended_attempt(event, state.running[event.trial].parameters)
     recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
+    trainings, failures = state.trainings, state.failures
+    if is_final:
+        trainings = _after_end(state, event)
+        failures = _without_failures(failures, event.trial)
     after = replace(
         state,
         running=without(state.running, event.trial),
+        trainings=trainings,
+        failures=failures,
         clock=replace(state.clock, busy_seconds=busy_seconds),
         durations=state.durations.after_outcome(since),
         notes=replace(state.notes, recent=recent),
     )
-    if is_final:
-        failures = _without_failures(state.failures, event.trial)
-        after = replace(after, trainings=_after_end(state, event), failures=failures)
     session = replace(after.session, last_outcome=event.time, marks=marks_after(after))
     return replace(after, session=session)
 
@@ -265,6 +269,8 @@ def _with_finished(
 
 def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[StepReport, ...]:
     """Return the reports that came with the outcome."""
+    if not event.reports:
+        return ()
     return tuple(StepReport(event.trial, event.attempt, *report) for report in event.reports)
 
 

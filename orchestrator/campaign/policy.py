@@ -24,7 +24,7 @@ picks, as many as results are likely to arrive during a computation.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.bandit.strategy import is_grown
@@ -82,10 +82,16 @@ def decide(state: CampaignState, now: float) -> Command:
         now: the executor's time in seconds, for the budget of hours and for deadlines only.
     """
     if state.session.phase is Phase.RUNNING:
-        view = _View(state, now, state.end_of_budget)
-        return next(command for rule in RUNNING if (command := rule(view)) is not None)
-    view = _View(state, now)
-    return next(command for rule in STOPPING if (command := rule(view)) is not None)
+        return _first(RUNNING, _View(state, now, state.end_of_budget))
+    return _first(STOPPING, _View(state, now))
+
+
+def _first(rules: Iterable[_Rule], view: _View) -> Command:
+    """Return the command of the first rule that has one."""
+    for rule in rules:
+        if (command := rule(view)) is not None:
+            return command
+    raise AssertionError("the last rule always has a command")
 
 
 def _stop(view: _View) -> Command | None:
