@@ -1,10 +1,12 @@
-"""Where an attempt's output lies: `trials/000123/output-1.txt` in the run's folder, 1 being the
-attempt's number.
+"""The files with the output of attempts.
 
-A file has at most `FILE_BYTES` and a little more. What is printed after that goes on in the same
-file, and the part before it is kept as `output-1.older.txt`, which replaces the part before that.
-Only an attempt that prints has a file. The first line of each file names the attempt, in
-`HEADER_BYTES` bytes.
+The output of attempt 1 of trial 123 is in `trials/000123/output-1.txt` of the run's folder. The
+first line names the attempt and takes `HEADER_BYTES`. Attempts that print nothing leave no file and
+no folder: while an attempt runs, its file is in `trials/.output`, because removing a folder that
+turns out to be unnecessary takes milliseconds.
+
+If an output grows beyond twice `KEPT_BYTES`, only the last `KEPT_BYTES` are kept. Versions before
+0.3 divided long outputs: the part before `output-1.txt` is in `output-1.older.txt`.
 """
 
 import contextlib
@@ -14,57 +16,108 @@ import os
 import re
 import stat
 import threading
+import time
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-FILE_BYTES = 4 * 1024 * 1024  # of one part of an attempt's output; two parts are kept
+KEPT_BYTES = 4 * 1024 * 1024  # of a long output
 HEADER_BYTES = 64
-SENT_BYTES = 64 * 1024  # of the end of the output, which returns with the outcome from a node without the run's folder
-# of the end of the output, in a failure's message
+# of the end of an output that is sent with the outcome, from a node without the run's folder
+SENT_BYTES = 64 * 1024
+# of the end of an output that the message of a failure quotes
 TAIL_LINES = 20
 TAIL_CHARACTERS = 2000
+_CHECK_SECONDS = 0.5  # between two checks of the sizes of open files
 _LOGGER = logging.getLogger("bbkb.executor")
-_NAME = re.compile(r"output-([1-9][0-9]*)\.txt")
+_RUNNING = ".output"
+_NAME = re.compile(r"output-([1-9][0-9]*)\.txt$")
 _ANY_NAME = re.compile(r"output-[1-9][0-9]*(\.older)?\.txt")
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def trial_folder(trials: Path, trial: int) -> Path:
-    """Return the folder of one trial in `trials`, the run's folder of all of them."""
+    """Return the folder of a trial; `trials` is the run's folder of all trials."""
     return trials / f"{trial:06d}"
 
 
 def output_file(trials: Path, trial: int, attempt: int) -> Path:
-    """Return the file of what an attempt printed last."""
+    """Return the output file of an attempt that has ended."""
     return trial_folder(trials, trial) / f"output-{attempt}.txt"
 
 
+def running_folder(trials: Path) -> Path:
+    """Return the folder of the output files of attempts that run, or whose process was killed."""
+    return trials / _RUNNING
+
+
+def find_output(trials: Path, trial: int, attempt: int) -> Path:
+    """Return the output file of an attempt, which may run or have ended."""
+    running = _running_file(trials, trial, attempt)
+    return running if running.exists() else output_file(trials, trial, attempt)
+
+
+def _running_file(trials: Path, trial: int, attempt: int) -> Path:
+    return running_folder(trials) / f"{trial:06d}-output-{attempt}.txt"
+
+
 def older_file(path: Path) -> Path:
-    """Return the file of what was printed before `path`, an output file, began."""
+    """Return the file with the part before the output file `path`, in runs of older versions."""
     return path.with_name(f"{path.stem}.older.txt")
 
 
 def is_output(name: str) -> bool:
-    """Return whether a file of this name in a trial's folder is what an attempt printed."""
+    """Return whether a file with this name in a trial's folder is an output file."""
     return _ANY_NAME.fullmatch(name) is not None
 
 
 def written_attempts(trials: Path, trial: int) -> list[int]:
     """Return the attempts of a trial that have printed something, in order."""
-    folder = trial_folder(trials, trial)
-    if not folder.is_dir():
-        return []
-    names = (_NAME.fullmatch(entry.name) for entry in folder.iterdir())
-    return sorted(int(name[1]) for name in names if name)
+    running = running_folder(trials).glob(f"{trial:06d}-output-*.txt")
+    ended = trial_folder(trials, trial).glob("output-*.txt")
+    names = [_NAME.search(file.name) for file in (*running, *ended) if _has_text(file)]
+    return sorted({int(name[1]) for name in names if name})
 
 
-def header(trial: int, attempt: int) -> bytes:
-    """Return the first line of an attempt's output file."""
-    return f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
+def move_output(trials: Path, trial: int, attempt: int) -> None:
+    """Move the output file of an attempt that has ended to its final place; remove an empty one.
+
+    The attempt's process does this, or the campaign's process if the former was killed. Raises
+    OSError if the final place cannot be written.
+    """
+    running = _running_file(trials, trial, attempt)
+    with contextlib.suppress(FileNotFoundError):  # another process has moved it
+        if _has_text(running):
+            final = output_file(trials, trial, attempt)
+            final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            running.rename(final)
+        else:
+            running.unlink()
+
+
+def move_all_outputs(trials: Path) -> None:
+    """Move the outputs that killed processes left, and remove the folders that are empty then."""
+    for running in running_folder(trials).glob("*-output-*.txt"):
+        trial, _, attempt = running.stem.partition("-output-")
+        move_output(trials, int(trial), int(attempt))
+    with contextlib.suppress(OSError):  # a folder is missing or not empty
+        running_folder(trials).rmdir()
+        trials.rmdir()
+
+
+def _has_text(file: Path) -> bool:
+    """Return whether an output file has more than its first line."""
+    try:
+        return file.stat().st_size > HEADER_BYTES
+    except FileNotFoundError:
+        return False
 
 
 def open_output(path: Path) -> BinaryIO:
-    """Return an output file for reading. Raises OSError where it is none: in another user's run it
-    may be a link or a pipe."""
+    """Open an output file for reading.
+
+    Raises OSError if it is no regular file: in another user's run it may be a link or a pipe.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -73,12 +126,15 @@ def open_output(path: Path) -> BinaryIO:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """Return the last bytes of an output, `most` at most, from the beginning of a line where they
-    hold one; empty where no file is. Raises OSError when it cannot be read."""
+    """Return the last `most` bytes of an output, or fewer.
+
+    The result begins with a whole line if there is one, and is empty if the file does not exist.
+    Raises OSError if the file cannot be read.
+    """
     end = _last_bytes(path, most + 1)
     if len(end) <= most:
         end = _last_bytes(older_file(path), most + 1 - len(end)) + end
-    return end if len(end) <= most else end[1:].partition(b"\n")[2] or end[1:]
+    return end if len(end) <= most else _whole_lines(end)
 
 
 def _last_bytes(path: Path, most: int) -> bytes:
@@ -88,70 +144,92 @@ def _last_bytes(path: Path, most: int) -> bytes:
     return b""
 
 
-def tail_of(printed: bytes) -> str:
-    """Return the last lines of an output, short enough for a failure's message."""
-    lines = printed.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
+def _whole_lines(end: bytes) -> bytes:
+    """Remove the incomplete line at the beginning of the end of an output, if others follow."""
+    return end[1:].partition(b"\n")[2] or end[1:]
+
+
+def tail_of(output: bytes) -> str:
+    """Return the last lines of an output, short enough for the message of a failure."""
+    lines = output.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
     return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
 class OutputFile:
-    """The output of one attempt, written by the process that runs the campaign. It is created with
-    the first byte.
+    """The output file of an attempt that runs. Its methods may be called from any thread.
 
-    A piece is written when its line ends, so a process that dies loses the line that it was
-    printing. When the file cannot be written, a warning says so and the evaluation continues
-    without it. `write` may be called from any thread.
+    Attributes:
+        descriptor: appends to the file, also from child processes.
     """
 
     def __init__(self, trials: Path, trial: int, attempt: int) -> None:
-        self._path = output_file(trials, trial, attempt)
-        self._header = header(trial, attempt)
+        """Create the file. Raises OSError if that fails."""
+        self._attempt = (trials, trial, attempt)
+        running_folder(trials).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.descriptor = os.open(_running_file(*self._attempt), _APPEND, 0o600)
         self._is_writable = True
-        self._descriptor = -1
-        self._size = 0
-        self._line = b""
         self._lock = threading.Lock()
+        if os.fstat(self.descriptor).st_size == 0:
+            header = f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
+            os.write(self.descriptor, header)
+        _OPEN_FILES.append(self)
+        _start_size_limit()
 
     def write(self, piece: bytes) -> None:
-        """Append `piece`."""
-        with self._lock:
-            *whole, self._line = (self._line + piece).rpartition(b"\n")
-            if whole[1]:
-                self._append(b"".join(whole))
-            elif len(self._line) > SENT_BYTES:
-                self._append(self._line)
-                self._line = b""
-
-    def close(self) -> None:
-        """Write what is left."""
-        with self._lock:
-            if self._line:
-                self._append(self._line)
-                self._line = b""
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
-
-    def _append(self, text: bytes) -> None:
-        if not self._is_writable:
-            return
+        """Append `piece`. After an error, such as a full disk, a warning is logged once and the
+        rest of the output is dropped."""
         try:
-            self._write(text)
+            if self._is_writable:
+                _write_all(self.descriptor, piece)
         except OSError as error:
             self._is_writable = False
-            _LOGGER.warning("what an evaluation prints is not kept any more: %s: %s", self._path, error)
+            _LOGGER.warning("output of an evaluation is no longer saved: %s", error)
 
-    def _write(self, text: bytes) -> None:
-        if self._size >= FILE_BYTES:
-            os.close(self._descriptor)
-            self._path.replace(older_file(self._path))
-            self._descriptor, self._size = -1, 0
-        if self._descriptor < 0:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            text = self._header + text
-        view = memoryview(text)
-        while view:
-            written = os.write(self._descriptor, view)
-            self._size += written
-            view = view[written:]
+    def limit_size(self) -> None:
+        """Keep only the end of a long output. Text that is printed meanwhile may be lost."""
+        with self._lock, contextlib.suppress(OSError):
+            if self.descriptor < 0:
+                return
+            size = os.fstat(self.descriptor).st_size
+            if size > 2 * KEPT_BYTES:
+                end = os.pread(self.descriptor, KEPT_BYTES, size - KEPT_BYTES)
+                os.ftruncate(self.descriptor, HEADER_BYTES)
+                _write_all(self.descriptor, _whole_lines(end))
+
+    def close(self) -> None:
+        """Close the file, and move it to its final place."""
+        self.limit_size()
+        _OPEN_FILES.remove(self)
+        with self._lock, contextlib.suppress(OSError):  # an objective may have closed it
+            descriptor = self.descriptor
+            self.descriptor = -1
+            os.close(descriptor)
+        try:
+            move_output(*self._attempt)
+        except OSError as error:
+            _LOGGER.warning("output of an evaluation stays in trials/%s: %s", _RUNNING, error)
+
+
+def _write_all(descriptor: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+_OPEN_FILES: list[OutputFile] = []  # of this process
+
+
+@lru_cache(maxsize=1)
+def _start_size_limit() -> None:
+    """Start the thread of this process that limits the sizes of open files.
+
+    It is needed because an evaluation writes into its file directly, and may print without end.
+    """
+    threading.Thread(target=_limit_sizes, daemon=True, name="bbkb output").start()
+
+
+def _limit_sizes() -> None:
+    while True:
+        time.sleep(_CHECK_SECONDS)
+        for file in tuple(_OPEN_FILES):
+            file.limit_size()

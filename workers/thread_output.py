@@ -1,11 +1,9 @@
-"""Copies what the evaluating thread prints into the attempt's output file, in a process that does
-other things too.
+"""Copies the output of the evaluating thread into a file, in a process that has other threads.
 
 The process of the inline executor shows the campaign's progress, so its file descriptors cannot be
-given to an attempt. Instead `sys.stdout`, `sys.stderr` and the streams of the root logger's
-handlers are replaced while an attempt runs. Text reaches the terminal as before. What other threads
-print, what C code prints and what a subprocess inherits is not copied. A shell command is: its
-output is read from pipes.
+redirected. Instead `sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are
+replaced while an attempt runs; text still reaches the terminal. Output of other threads, C code and
+subprocesses is not copied, except for shell commands: their output is read from pipes.
 """
 
 import contextlib
@@ -17,12 +15,12 @@ from typing import TextIO
 
 from workers.output_files import OutputFile
 
-_FILES: dict[int, OutputFile] = {}  # by the identity of the thread that evaluates
+_FILES: dict[int, OutputFile] = {}  # by the identity of the evaluating thread
 _LOCK = threading.Lock()
 
 
 class _Copying:
-    """A text stream that also writes what an evaluating thread prints into its attempt's file."""
+    """A text stream that also writes the output of evaluating threads into their files."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -35,7 +33,7 @@ class _Copying:
         return self.stream.write(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """Write each of them."""
+        """Write each of these lines."""
         for line in lines:
             self.write(line)
 
@@ -44,8 +42,8 @@ class _Copying:
 
 
 @contextlib.contextmanager
-def copy_of_thread(file: OutputFile) -> Iterator[None]:
-    """Copy what this thread prints inside into `file`, and close it."""
+def copy_thread(file: OutputFile) -> Iterator[None]:
+    """Copy everything that this thread prints inside into `file`."""
     with _LOCK:
         _FILES[threading.get_ident()] = file
         _replace_streams()
@@ -56,20 +54,16 @@ def copy_of_thread(file: OutputFile) -> Iterator[None]:
             del _FILES[threading.get_ident()]
             if not _FILES:
                 _restore_streams()
-        file.close()
 
 
 def _replace_streams() -> None:
-    # an object of this class stands for the stream wherever a program asks for `sys.stdout`
     if not isinstance(sys.stdout, _Copying):
         sys.stdout = _Copying(sys.stdout)
     if not isinstance(sys.stderr, _Copying):
         sys.stderr = _Copying(sys.stderr)
-    for handler in logging.root.handlers:
-        if isinstance(handler, logging.StreamHandler):
-            for copying in (sys.stdout, sys.stderr):
-                if isinstance(copying, _Copying) and handler.stream is copying.stream:
-                    handler.stream = copying
+    copies = {id(copy.stream): copy for copy in (sys.stdout, sys.stderr) if isinstance(copy, _Copying)}
+    for handler in _stream_handlers():
+        handler.stream = copies.get(id(handler.stream), handler.stream)
 
 
 def _restore_streams() -> None:
@@ -77,6 +71,10 @@ def _restore_streams() -> None:
         sys.stdout = sys.stdout.stream
     if isinstance(sys.stderr, _Copying):
         sys.stderr = sys.stderr.stream
-    for handler in logging.root.handlers:
-        if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, _Copying):
+    for handler in _stream_handlers():
+        if isinstance(handler.stream, _Copying):
             handler.stream = handler.stream.stream
+
+
+def _stream_handlers() -> "Iterator[logging.StreamHandler[TextIO | _Copying]]":
+    return (one for one in logging.root.handlers if isinstance(one, logging.StreamHandler))

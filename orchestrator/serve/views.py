@@ -24,7 +24,7 @@ from orchestrator.report.progress import best_caption, visible_values
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
-from workers.output_files import output_file, read_end, written_attempts
+from workers.output_files import find_output, read_end, written_attempts
 
 MOST_NEW_POINTS = 400  # with more new results, the complete sample is sent
 _RUNNING = 50
@@ -339,7 +339,7 @@ def _outputs(folder: Path, number: int) -> list[Plain]:
     """Return the end of the output of each of a trial's newest attempts."""
     try:
         return [
-            {"attempt": attempt, "text": _text_of(read_end(output_file(folder, number, attempt), _OUTPUT_BYTES))}
+            {"attempt": attempt, "text": _text_of(read_end(find_output(folder, number, attempt), _OUTPUT_BYTES))}
             for attempt in written_attempts(folder, number)[-_OUTPUTS:]
         ]
     except OSError as error:  # another user's run

@@ -1,69 +1,81 @@
-"""What attempts print, on the side of the process that runs the campaign: it keeps what a worker
-could not keep itself, and quotes the end of the output in the message of a failure."""
+"""The output of attempts in the process that runs the campaign.
 
+It saves output that came with an outcome, and quotes the end of the output in the message of a
+failure.
+"""
+
+import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.store.runs import Run
-from workers.messages import Failure, FailureKind, Outcome
-from workers.output_files import SENT_BYTES, OutputFile, output_file, read_end, tail_of
-from workers.process_output import prepare_folder, recover, remove_folder
+from workers.messages import Failure, Outcome
+from workers.output_files import (
+    SENT_BYTES,
+    OutputFile,
+    move_all_outputs,
+    move_output,
+    output_file,
+    read_end,
+    running_folder,
+    tail_of,
+)
 
 _LOGGER = logging.getLogger("bbkb.session")
-_REPORTED_BY_WORKER = FailureKind.ERROR, FailureKind.INVALID_VALUE  # others may be due to the end of its process
 
 
 def prepare_outputs(run: Run) -> Path | None:
-    """Return the run's folder of trials, ready for the output of its attempts; None, with a
-    warning, when it cannot be written."""
+    """Return the run's folder of trials, ready for the output of its attempts.
+
+    Returns None, and logs a warning, if the folder cannot be written.
+    """
     try:
-        prepare_folder(run.trials)
+        running_folder(run.trials).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        _LOGGER.warning("what evaluations print is not kept: %s", error)
+        _LOGGER.warning("output of evaluations is not saved: %s", error)
         return None
     return run.trials
 
 
 def remove_outputs(trials: Path | None) -> None:
-    """Remove the empty files of workers, all of which have ended."""
+    """Undo `prepare_outputs` when all workers have ended. Output of attempts stays."""
     if trials is None:
         return
     try:
-        remove_folder(trials)
+        move_all_outputs(trials)
     except OSError as error:
-        _LOGGER.warning("%s cannot be tidied: %s", trials, error)
+        _LOGGER.warning("cannot clean up %s: %s", trials, error)
 
 
 def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
-    """Return the outcome, a failure with the end of its attempt's output in the message.
+    """Return the outcome; a failure has the end of its attempt's output in the message.
 
-    Output that came with the outcome is written into the run's folder, and that of a process that
-    has died is moved to its place there.
+    Output that came with the outcome is written into the run's folder.
 
     Args:
-        outcome: what an executor gave.
-        trials: the run's folder of trials; None where no output is kept.
+        outcome: an outcome that an executor has returned.
+        trials: the run's folder of trials; None if no output is saved.
     """
     if trials is None:
         return outcome
     try:
         return _with_output(outcome, trials)
     except OSError as error:
-        _LOGGER.warning("the output of trial %d is not kept: %s", outcome.trial, error)
+        _LOGGER.warning("output of trial %d is not saved: %s", outcome.trial, error)
         return outcome
 
 
 def _with_output(outcome: Outcome, trials: Path) -> Outcome:
     if outcome.output:
-        file = OutputFile(trials, outcome.trial, outcome.attempt)
-        file.write(outcome.output.encode())
-        file.close()
+        with contextlib.closing(OutputFile(trials, outcome.trial, outcome.attempt)) as file:
+            file.write(outcome.output.encode())
     if not isinstance(outcome, Failure):
         return outcome
-    if outcome.kind not in _REPORTED_BY_WORKER:
-        recover(trials, outcome.trial, outcome.attempt)
-    tail = tail_of(read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES))
-    if not tail or tail.rpartition("\n")[2] in outcome.message:  # a command's failure quotes its standard error
+    move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
+    output = read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES)
+    tail = tail_of(output)
+    # the failure of a command quotes its standard error already
+    if not tail or tail.rpartition("\n")[2] in outcome.message:
         return outcome
     return replace(outcome, message=f"{outcome.message}\nits output ends:\n{tail}")

@@ -15,8 +15,7 @@ from workers.inline import InlineExecutor
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
-from workers.output_files import output_file, read_end
-from workers.process_output import prepare_folder
+from workers.output_files import output_file, read_end, running_folder
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -110,7 +109,7 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
 
 
 def test_what_an_attempt_prints_is_in_its_file_and_the_others_have_none(executor: Executor, tmp_path: Path) -> None:
-    prepare_folder(tmp_path)
+    running_folder(tmp_path).mkdir()
     submitted = [*attempts(0, 1), *attempts(2, 3, prints=True)]
     executor.submit([replace(attempt, trials=tmp_path) for attempt in submitted])
     assert len(drain(executor)) == 4

@@ -1,76 +1,135 @@
-"""Tests of the files of what attempts print: names, bounds, reading."""
+"""Tests of the files with the output of attempts: their names, sizes and ends."""
 
 import os
+import subprocess
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from workers.output_files import (
-    FILE_BYTES,
+    HEADER_BYTES,
+    KEPT_BYTES,
     OutputFile,
+    find_output,
+    move_all_outputs,
+    move_output,
     older_file,
     output_file,
     read_end,
+    running_folder,
     tail_of,
     written_attempts,
 )
 
 
 def written(trials: Path, *pieces: bytes, trial: int = 26, attempt: int = 1) -> Path:
-    file = OutputFile(trials, trial, attempt)
-    for piece in pieces:
-        file.write(piece)
-    file.close()
+    with closing(OutputFile(trials, trial, attempt)) as file:
+        for piece in pieces:
+            file.write(piece)
     return output_file(trials, trial, attempt)
 
 
-def test_an_attempt_that_prints_nothing_has_no_file_and_no_folder(tmp_path: Path) -> None:
+def killed(trials: Path, text: bytes, trial: int = 26, attempt: int = 1) -> None:
+    """Leave the output of an attempt as a killed process leaves it."""
+    path = written(trials, b"x", trial=trial, attempt=attempt)
+    content = path.read_bytes()[:HEADER_BYTES] + text
+    path.unlink()
+    path.parent.rmdir()
+    (running_folder(trials) / f"{trial:06d}-output-{attempt}.txt").write_bytes(content)
+
+
+def test_output_of_an_attempt_that_prints_nothing_leaves_no_file(tmp_path: Path) -> None:
     assert not written(tmp_path, b"").exists()
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [running_folder(tmp_path)]
     assert written_attempts(tmp_path, 26) == []
+    move_all_outputs(tmp_path)
+    assert not tmp_path.exists()
 
 
-def test_the_file_is_named_by_trial_and_attempt_and_is_the_users_alone(tmp_path: Path) -> None:
+def test_output_file_is_named_by_trial_and_attempt_and_is_private(tmp_path: Path) -> None:
     path = written(tmp_path, b"one\n", attempt=2)
     assert path == tmp_path / "000026" / "output-2.txt"
     assert path.stat().st_mode & 0o777 == 0o600
     assert written_attempts(tmp_path, 26) == [2]
 
 
-def test_what_is_read_is_what_was_printed_also_without_a_last_newline(tmp_path: Path) -> None:
+def test_read_end_returns_the_output_without_a_last_newline(tmp_path: Path) -> None:
     assert read_end(written(tmp_path, b"one\ntw", b"o"), 1000) == b"one\ntwo"
 
 
-def test_a_line_is_in_the_file_as_soon_as_it_ends(tmp_path: Path) -> None:
-    file = OutputFile(tmp_path, 26, 1)
-    file.write(b"epoch 1\nepo")
-    assert read_end(output_file(tmp_path, 26, 1), 1000) == b"epoch 1\n"
-    file.close()
+def test_output_is_found_while_the_attempt_runs(tmp_path: Path) -> None:
+    with closing(OutputFile(tmp_path, 26, 1)) as file:
+        assert written_attempts(tmp_path, 26) == []
+        file.write(b"epoch 1\nepo")
+        assert written_attempts(tmp_path, 26) == [1]
+        assert read_end(find_output(tmp_path, 26, 1), 1000) == b"epoch 1\nepo"
+    assert read_end(find_output(tmp_path, 26, 1), 1000) == b"epoch 1\nepo"
 
 
-def test_the_end_of_a_long_output_begins_with_a_line(tmp_path: Path) -> None:
+def test_output_of_a_killed_process_is_found_and_moved(tmp_path: Path) -> None:
+    killed(tmp_path, b"the last words\n")
+    killed(tmp_path, b"", trial=27)
+    killed(tmp_path, b"others\n", trial=28)
+    assert written_attempts(tmp_path, 26) == [1]
+    assert written_attempts(tmp_path, 27) == []
+    move_output(tmp_path, 26, 1)
+    move_output(tmp_path, 26, 1)  # twice is harmless
+    assert read_end(output_file(tmp_path, 26, 1), 100) == b"the last words\n"
+    assert not output_file(tmp_path, 28, 1).exists()
+    move_all_outputs(tmp_path)
+    assert read_end(output_file(tmp_path, 28, 1), 100) == b"others\n"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["000026", "000028"]
+
+
+def test_read_end_begins_with_a_whole_line(tmp_path: Path) -> None:
     path = written(tmp_path, b"".join(b"epoch %d\n" % number for number in range(100)))
     assert read_end(path, 20) == b"epoch 98\nepoch 99\n"
 
 
-def test_two_parts_of_a_long_output_are_kept(tmp_path: Path) -> None:
-    pieces = [letter * (FILE_BYTES - 1) + b"\n" for letter in (b"a", b"b", b"c")]
-    path = written(tmp_path, *pieces)
-    assert read_end(path, 4) == b"ccc\n"
-    assert read_end(older_file(path), 4) == b"bbb\n"
-    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 2.1 * FILE_BYTES
+def test_read_end_continues_in_the_divided_output_of_an_older_version(tmp_path: Path) -> None:
+    path = written(tmp_path, b"three\n")
+    older_file(path).write_bytes(path.read_bytes()[:HEADER_BYTES] + b"one\ntwo\n")
+    assert read_end(path, 1000) == b"one\ntwo\nthree\n"
+    assert read_end(path, 11) == b"two\nthree\n"
 
 
-def test_a_file_that_cannot_be_written_is_a_warning_and_no_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "000026").write_text("a file where the folder should be")
-    written(tmp_path, b"one\n", b"two\n")
-    assert len([record for record in caplog.records if "is not kept any more" in record.message]) == 1
+def test_long_output_is_shortened_when_the_attempt_ends(tmp_path: Path) -> None:
+    line = b"a" * 1023 + b"\n"
+    path = written(tmp_path, line * (3 * KEPT_BYTES // 1024), b"the end\n")
+    assert KEPT_BYTES // 2 < path.stat().st_size < 1.1 * KEPT_BYTES
+    assert read_end(path, 8) == b"the end\n"
+    assert path.read_bytes()[HEADER_BYTES : HEADER_BYTES + 1024] == line
+
+
+def test_long_output_is_shortened_while_a_child_process_prints(tmp_path: Path) -> None:
+    with closing(OutputFile(tmp_path, 26, 1)) as file, subprocess.Popen("yes", stdout=file.descriptor) as child:
+        path = find_output(tmp_path, 26, 1)
+        largest = 0
+        sizes: list[int] = []
+        while len(sizes) < 3:  # ends when the file has become shorter three times
+            size = path.stat().st_size
+            sizes += [size] * (size < largest)
+            largest = size
+            time.sleep(0.001)
+        child.kill()
+    assert set(read_end(output_file(tmp_path, 26, 1), 1000).split()) == {b"y"}
+    assert output_file(tmp_path, 26, 1).stat().st_size <= 2 * KEPT_BYTES + HEADER_BYTES
+
+
+def test_output_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(OutputFile(tmp_path, 26, 1)) as file:
+        os.close(file.descriptor)
+        file.write(b"one\n")
+        file.write(b"two\n")
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "output of an evaluation is no longer saved"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_in_the_place_of_an_output_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_read_end_refuses_a_link_and_a_pipe(tmp_path: Path, kind: str) -> None:
     path = output_file(tmp_path, 26, 1)
     path.parent.mkdir()
     if kind == "pipe":
@@ -81,7 +140,7 @@ def test_a_link_or_a_pipe_in_the_place_of_an_output_is_refused_at_once(tmp_path:
         read_end(path, 1000)
 
 
-def test_the_tail_has_the_last_lines_and_no_nul() -> None:
+def test_tail_has_the_last_lines_and_no_nul() -> None:
     tail = tail_of(b"".join(b"line %d\n" % number for number in range(100)) + b"a\0b\n\n")
     assert tail.splitlines()[-2:] == ["line 99", "a\\x00b"]
     assert len(tail.splitlines()) == 20

@@ -1,27 +1,35 @@
-"""Tests of what the inline executor keeps of the evaluating thread's output."""
+"""Tests of the output that the inline executor saves: that of the evaluating thread."""
 
+import contextlib
 import logging
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from workers.output_files import OutputFile, output_file, read_end
-from workers.thread_output import copy_of_thread
+from workers.thread_output import copy_thread
+
+
+@contextlib.contextmanager
+def copied(trials: Path, trial: int) -> Iterator[None]:
+    with contextlib.closing(OutputFile(trials, trial, 1)) as file, copy_thread(file):
+        yield
 
 
 def kept(trials: Path, trial: int = 0) -> str:
     return read_end(output_file(trials, trial, 1), 10_000).decode()
 
 
-def test_output_errors_and_log_lines_are_kept_and_reach_the_terminal(
+def test_output_errors_and_log_lines_are_saved_and_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = logging.StreamHandler(sys.stderr)
     logging.root.addHandler(handler)
     try:
-        with copy_of_thread(OutputFile(tmp_path, 0, 1)):
+        with copied(tmp_path, 0):
             print("to output")
             print("to errors", file=sys.stderr)
             logging.getLogger("of.a.user").error("to the log")
@@ -33,8 +41,8 @@ def test_output_errors_and_log_lines_are_kept_and_reach_the_terminal(
         assert word in shown.out + shown.err
 
 
-def test_what_another_thread_prints_is_not_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with copy_of_thread(OutputFile(tmp_path, 0, 1)):
+def test_output_of_another_thread_is_not_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with copied(tmp_path, 0):
         print("mine")
         other = threading.Thread(target=print, args=("progress",))
         other.start()
@@ -43,11 +51,11 @@ def test_what_another_thread_prints_is_not_in_the_file(tmp_path: Path, capsys: p
     assert "progress" in capsys.readouterr().out
 
 
-def test_two_threads_that_evaluate_have_a_file_each(tmp_path: Path) -> None:
+def test_each_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
     both_run = threading.Barrier(2)
 
     def evaluate(trial: int) -> None:
-        with copy_of_thread(OutputFile(tmp_path, trial, 1)):
+        with copied(tmp_path, trial):
             both_run.wait()
             print("of", trial)
             both_run.wait()
@@ -60,17 +68,15 @@ def test_two_threads_that_evaluate_have_a_file_each(tmp_path: Path) -> None:
     assert [kept(tmp_path, trial) for trial in (0, 1)] == ["of 0\n", "of 1\n"]
 
 
-def test_the_streams_are_those_of_before_afterwards(tmp_path: Path) -> None:
+def test_streams_are_restored_after_an_error(tmp_path: Path) -> None:
     before = sys.stdout, sys.stderr
-    with pytest.raises(ValueError), copy_of_thread(OutputFile(tmp_path, 0, 1)):
+    with pytest.raises(ValueError), copied(tmp_path, 0):
         raise ValueError
     assert (sys.stdout, sys.stderr) == before
 
 
-def test_a_stream_that_was_kept_from_an_attempt_still_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with copy_of_thread(OutputFile(tmp_path, 0, 1)):
+def test_stream_that_outlives_its_attempt_still_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with copied(tmp_path, 0):
         stream = sys.stdout
     print("later", file=stream)
     assert capsys.readouterr().out == "later\n"

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,14 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.terminal import write_output
 from orchestrator.errors import RunError
 from orchestrator.store import runs, snapshots
-from workers.output_files import HEADER_BYTES, older_file, open_output, output_file, written_attempts
+from workers.output_files import (
+    HEADER_BYTES,
+    find_output,
+    older_file,
+    open_output,
+    output_file,
+    written_attempts,
+)
 
 _PIECE_BYTES = 1024 * 1024
 _POLL_SECONDS = 0.5
@@ -72,18 +80,24 @@ def _is_open(state: CampaignState, trial: int) -> bool:
 
 
 class _GrowingFile:
-    """A file that another process writes, read from byte `first` on, again if it is replaced."""
+    """A file that another process writes, and may move.
 
-    def __init__(self, path: Path, first: int) -> None:
-        self._path = path
-        self._first = first
+    A log that has become shorter was replaced, and is read from its beginning. A shorter output of
+    an attempt has lost its beginning; reading continues at its end.
+    """
+
+    def __init__(self, find: Callable[[], Path], first: int, is_log: bool = False) -> None:
+        """Read the file that `find` returns from byte `first`."""
+        self._find = find
         self._position = first
+        self._is_log = is_log
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content that is new since the last call."""
-        with contextlib.suppress(FileNotFoundError), open_output(self._path) as file:
-            if os.fstat(file.fileno()).st_size < self._position:
-                self._position = self._first
+        with contextlib.suppress(FileNotFoundError), open_output(self._find()) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < self._position:
+                self._position = 0 if self._is_log else size
             file.seek(self._position)
             while piece := file.read(_PIECE_BYTES):
                 self._position += len(piece)
@@ -102,10 +116,10 @@ def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: boo
             next_check = time.monotonic() + _STATE_SECONDS
         newest = attempt or max(written_attempts(run.trials, trial), default=0)
         if newest != shown:
-            path = output_file(run.trials, trial, newest)
             shown = newest
-            file = _GrowingFile(path, HEADER_BYTES)
-            yield from _GrowingFile(older_file(path), HEADER_BYTES).pieces()
+            older = partial(older_file, output_file(run.trials, trial, newest))
+            yield from _GrowingFile(older, HEADER_BYTES).pieces()
+            file = _GrowingFile(partial(find_output, run.trials, trial, newest), HEADER_BYTES)
         if file is not None:
             yield from file.pieces()
         if not is_open:
@@ -114,7 +128,7 @@ def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: boo
 
 
 def _pieces_of_log(path: Path, follow: bool) -> Iterator[bytes]:
-    file = _GrowingFile(path, 0)
+    file = _GrowingFile(lambda: path, 0, is_log=True)
     yield from file.pieces()
     while follow:
         time.sleep(_POLL_SECONDS)

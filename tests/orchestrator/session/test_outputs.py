@@ -1,4 +1,4 @@
-"""Tests of what the process that runs a campaign does with the output of attempts."""
+"""Tests of the output of attempts in the process that runs the campaign."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from orchestrator.session.outputs import prepare_outputs, with_output
 from orchestrator.store.runs import Run
 from workers.messages import Failure, FailureKind, Success
-from workers.output_files import HEADER_BYTES, OutputFile, header, output_file, read_end
+from workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
 
 FAILURE = Failure(
     trial=3,
@@ -25,34 +25,34 @@ def print_into(trials: Path, text: bytes) -> None:
     file.close()
 
 
-def test_a_failure_quotes_the_end_of_its_output(tmp_path: Path) -> None:
+def test_failure_quotes_the_end_of_its_output(tmp_path: Path) -> None:
     print_into(tmp_path, b"epoch 1\nloss nan\n")
     completed = with_output(FAILURE, tmp_path)
     assert isinstance(completed, Failure)
     assert completed.message == "ValueError: no\nTraceback …\nits output ends:\nepoch 1\nloss nan"
 
 
-def test_what_the_message_quotes_already_is_not_quoted_again(tmp_path: Path) -> None:
+def test_failure_does_not_quote_its_output_twice(tmp_path: Path) -> None:
     print_into(tmp_path, b"disk full\n")
     failure = replace(FAILURE, message="the command ended with status 1; its standard error ends:\ndisk full")
     assert with_output(failure, tmp_path) == failure
 
 
-def test_without_output_or_a_folder_the_failure_is_as_it_was(tmp_path: Path) -> None:
+def test_failure_without_output_is_unchanged(tmp_path: Path) -> None:
     assert with_output(FAILURE, tmp_path) == FAILURE
     assert with_output(FAILURE, None) == FAILURE
 
 
-def test_output_that_came_with_the_outcome_is_written_into_the_runs_folder(tmp_path: Path) -> None:
+def test_output_that_came_with_the_outcome_is_saved_in_the_runs_folder(tmp_path: Path) -> None:
     success = Success(3, 2, 0.5, 0.0, 1.0, "elsewhere", output="epoch 1\n")
     assert with_output(success, tmp_path) == success
     assert read_end(output_file(tmp_path, 3, 2), 100) == b"epoch 1\n"
 
 
-def test_the_last_words_of_a_lost_worker_are_in_the_message(tmp_path: Path) -> None:
+def test_message_of_a_lost_worker_quotes_its_output(tmp_path: Path) -> None:
     trials = prepare_outputs(Run(tmp_path, "sqlite://", "demo"))
     assert trials is not None
-    (trials / ".output" / "host-1.txt").write_bytes(header(3, 1) + b"Segmentation fault\n")
+    OutputFile(trials, 3, 1).write(b"Segmentation fault\n")  # its process does not close it
     lost = replace(FAILURE, kind=FailureKind.WORKER_LOST, message="its process died")
     completed = with_output(lost, trials)
     assert isinstance(completed, Failure)
@@ -60,6 +60,6 @@ def test_the_last_words_of_a_lost_worker_are_in_the_message(tmp_path: Path) -> N
     assert output_file(trials, 3, 1).stat().st_size == HEADER_BYTES + len("Segmentation fault\n")
 
 
-def test_a_folder_that_cannot_be_made_means_no_output_and_no_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_means_no_output_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "trials").write_text("a file in the way")
     assert prepare_outputs(Run(tmp_path, "sqlite://", "demo")) is None
