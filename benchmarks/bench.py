@@ -85,39 +85,21 @@ class Seconds:
     picks: str = ""
 
 
+_PAPER = "papers' BBKB, "
+_NASBENCH101 = {"name": "nasbench101", "horizon": 10_000, "rule": "global"}
+_CADATA = {"name": "cadata", "horizon": 2000, "rule": "global"}
+_LOCAL = _CADATA | {"rule": "global_then_local", "covariance": "paper"}
 MEASUREMENTS = (
-    Measurement(
-        "papers' BBKB, Cadata, T = 2000, global rule: whole search",
-        "ours",
-        {"name": "cadata", "horizon": 2000, "rule": "global"},
-        "cadata",
-    ),
-    Measurement(
-        "papers' BBKB, Cadata, T = 2000, global then local rule: whole search",
-        "ours",
-        {"name": "cadata", "horizon": 2000, "rule": "global_then_local", "covariance": "paper"},
-        "cadata",
-    ),
-    Measurement(
-        "papers' BBKB, NAS-Bench-101's space, T = 10⁴: whole search",
-        "ours",
-        {"name": "nasbench101", "horizon": 10_000, "rule": "global"},
-        "nasbench101",
-    ),
-    Measurement(
-        "default, 4096 candidates, 16 workers, T = 200: one suggestion",
-        "defaults",
-        {"arms": 4096, "workers": 16, "horizon": 200},
-    ),
-    Measurement(
-        "default, 15 625 candidates, 64 workers, T = 200: one suggestion",
-        "defaults",
-        {"arms": 15_625, "workers": 64, "horizon": 200},
-    ),
-    Measurement(
-        "default, 20 000 candidates, 512 workers, T = 1500: one suggestion",
-        "defaults",
-        {"arms": 20_000, "workers": 512, "horizon": 1500},
+    Measurement(_PAPER + "Cadata, T = 2000, global rule: whole search", "ours", _CADATA, "cadata"),
+    Measurement(_PAPER + "Cadata, T = 2000, global then local rule: whole search", "ours", _LOCAL, "cadata"),
+    Measurement(_PAPER + "NAS-Bench-101's space, T = 10⁴: whole search", "ours", _NASBENCH101, "nasbench101"),
+    *(
+        Measurement(
+            f"default, {arms} candidates, {workers} workers, T = {horizon}: one suggestion",
+            "defaults",
+            {"arms": arms, "workers": workers, "horizon": horizon},
+        )
+        for arms, workers, horizon in ((4096, 16, 200), (15_625, 64, 200), (20_000, 512, 1500))
     ),
     Measurement(
         "default, two objectives, Cadata, after 1000 results: one suggestion",

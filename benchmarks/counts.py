@@ -86,11 +86,7 @@ def width(definition: ast.ClassDef) -> tuple[int, int, int]:
 
 def _assigned(node: ast.AST) -> Iterator[str]:
     """Yield the attributes of `self` that a statement assigns."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign):
-        targets = [node.target]
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
     for target in targets:
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
             yield target.attr

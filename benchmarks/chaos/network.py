@@ -1,21 +1,14 @@
-"""Nodes in their own network namespaces, joined by a bridge, and links that are cut: no process
-ends and no connection is closed, but packets are lost. Needs root.
-
-    bridge namespace   bc<n>b: a bridge, to which the virtual cables of the nodes are connected
-    node namespaces    bc<n>h (head), bc<n>1, bc<n>2, …: addresses 10.79.0.1, .2, …
+"""Nodes in their own network namespaces, and links that are cut: no process ends and no connection
+is closed, but packets are lost. Needs root.
 """
 
-import os
 import random
-import shutil
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from benchmarks.chaos.accounting import Account, account
 from benchmarks.chaos.campaign import Campaign, Plan
@@ -24,6 +17,7 @@ from benchmarks.chaos.course import settings
 from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import TrialFailed, TrialSucceeded
+from tests.deploy.namespaces import Machines, missing
 
 _WORKERS = ("node1", "node2")
 _EVALUATIONS = 12
@@ -47,79 +41,6 @@ class Cut:
     complaints: tuple[str, ...]
 
 
-class Network:
-    """Network namespaces for these nodes. A context manager, which removes them on exit."""
-
-    def __init__(self, nodes: Sequence[str]) -> None:
-        self._stem = f"bc{os.getpid() % 100000}"
-        self._nodes = list(nodes)
-        self._bridge = f"{self._stem}b"
-
-    def __enter__(self) -> "Network":
-        try:
-            self._make()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._remove()
-
-    @property
-    def hosts(self) -> dict[str, str]:
-        """The address of each node."""
-        return {node: f"10.79.0.{number}" for number, node in enumerate(self._nodes, start=1)}
-
-    @property
-    def prefixes(self) -> dict[str, list[str]]:
-        """For each node, the words that its commands begin with."""
-        return {node: ["ip", "netns", "exec", self._space(node)] for node in self._nodes}
-
-    def cut(self, node: str) -> None:
-        """Disconnect the node at the bridge: all packets are lost, and no process is notified."""
-        _ip("-n", self._bridge, "link", "set", self._space(node), "down")
-
-    def heal(self, node: str) -> None:
-        """Connect the node again."""
-        _ip("-n", self._bridge, "link", "set", self._space(node), "up")
-
-    def _space(self, node: str) -> str:
-        """The name of a node's namespace, and of the bridge's end of its cable."""
-        return f"{self._stem}n{self._nodes.index(node)}"
-
-    def _make(self) -> None:
-        _ip("netns", "add", self._bridge)
-        _ip("-n", self._bridge, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", self._bridge, "link", "set", "bridge", "up")
-        for node, host in self.hosts.items():
-            space = self._space(node)
-            _ip("netns", "add", space)
-            _ip("-n", space, "link", "set", "lo", "up")
-            _ip("-n", self._bridge, "link", "add", space, "type", "veth", "peer", "name", "eth0", "netns", space)
-            _ip("-n", self._bridge, "link", "set", space, "master", "bridge", "up")
-            _ip("-n", space, "address", "add", f"{host}/24", "dev", "eth0")
-            _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "route", "add", "default", "via", self.hosts[self._nodes[0]])
-
-    def _remove(self) -> None:
-        for space in (*(self._space(node) for node in self._nodes), self._bridge):
-            # a namespace that was not created cannot be removed
-            subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
-
-
-def is_possible() -> bool:
-    """Whether this process may create network namespaces; it creates one to find out."""
-    if shutil.which("ip") is None:
-        return False
-    name = f"bc{os.getpid() % 100000}t"
-    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
-    if done.returncode:
-        return False
-    _ip("netns", "delete", name)
-    return True
-
-
 def ray_settings(file: Path) -> dict[str, str]:
     """The environment variables in deploy/ray.env."""
     lines = (line.strip() for line in file.read_text().splitlines())
@@ -129,7 +50,7 @@ def ray_settings(file: Path) -> dict[str, str]:
 def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
     """Cut a link for 5 s, until after the node was declared dead, and until the end of the
     campaign; each with every kind of worker. Yields nothing when namespaces cannot be created."""
-    if not is_possible():
+    if missing():
         return
     for kind in kinds:
         for healed in _HEALINGS:
@@ -144,8 +65,10 @@ def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
     notes, rng = folder / "notes", random.Random(plan.seed)
     env = ray_settings(Path(__file__).parents[2] / "deploy" / "ray.env") | settings(notes, *_SECONDS)
     with ExitStack() as cleared:
-        network = cleared.enter_context(Network(("head", *_WORKERS)))
-        cluster = cleared.enter_context(Cluster(env, network.prefixes, network.hosts))
+        names = ("head", *_WORKERS)
+        network = cleared.enter_context(Machines(names, "10.79.0", folder))
+        prefixes = {name: network.inside(name) for name in names}
+        cluster = cleared.enter_context(Cluster(env, prefixes, network.addresses))
         cluster.start(len(_WORKERS))
         campaign = Campaign(cluster, plan, folder)
         node = rng.choice(_WORKERS)
@@ -179,29 +102,16 @@ def _outcome(
     executed = executions(notes)
     events = campaign.events()
     recorded = {(event.metrics["pid"], event.metrics["began"]) for event in events if isinstance(event, TrialSucceeded)}
-    repeated = [
-        min(
-            (
-                execution.began - moment
-                for execution in executed
-                if execution.seed == lost.seed and execution.began > moment
-            ),
-            default=None,
-        )
-        for lost in behind
-        if (float(lost.pid), lost.began) not in recorded
-    ]
-    late = [
-        execution
-        for execution in executed
-        if execution.ended is not None and (float(execution.pid), execution.began) not in recorded
-    ]
+    unrecorded = [execution for execution in executed if (float(execution.pid), execution.began) not in recorded]
+    lost = [execution for execution in behind if (float(execution.pid), execution.began) not in recorded]
+    later = [[other for other in executed if other.seed == one.seed and other.began > moment] for one in lost]
+    seconds = tuple(min(other.began for other in others) - moment for others in later if others)
+    late = sum(execution.ended is not None for execution in unrecorded)
     failures = [event for event in events if isinstance(event, TrialFailed) and event.failure != "node lost"]
     complaints += [f"failed with another kind than node lost: {failure}" for failure in failures]
     complaints += [f"{finished.twice} recorded twice"] if finished.twice else []
     complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
-    seconds = tuple(wait for wait in repeated if wait is not None)
-    return Cut(plan.kind, healed_after, len(behind), seconds, len(late), tuple(complaints))
+    return Cut(plan.kind, healed_after, len(behind), seconds, late, tuple(complaints))
 
 
 def cuts_report(cuts: Sequence[Cut]) -> str:
@@ -224,8 +134,3 @@ def cuts_report(cuts: Sequence[Cut]) -> str:
 
 def _running_on(node: str, notes: Path) -> list[Execution]:
     return [execution for execution in executions(notes) if execution.node == node and execution.ended is None]
-
-
-def _ip(*arguments: str) -> None:
-    """Run `ip` with these arguments. Raises CalledProcessError."""
-    subprocess.run(["ip", *arguments], capture_output=True, check=True)

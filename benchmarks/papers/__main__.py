@@ -25,7 +25,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "threds_branin": threds.THREDS_BRANIN,
     "threds_rosenbrock": threds.THREDS_ROSENBROCK,
     "threds_cnn": threds.CNN,
-    "threds_cnn_short": threds.CNN_SHORT,
     "variance_starvation": variance_starvation.VARIANCE_STARVATION,
     "compressed_example": compressed.EXAMPLE,
     "compressed_rosenbrock": compressed.ROSENBROCK,

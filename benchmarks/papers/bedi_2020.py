@@ -36,18 +36,13 @@ def label(name: str) -> str:
 
 
 def lengthscales(space: Space) -> list[float]:
-    """Lengthscales for features in [0, 1] that are 1 on the unscaled domain: the inverse of each
-    range's width.
-
-    Raises ValueError when a parameter is not a `Range`.
-    """
-    return [1.0 / _width(name, parameter) for name, parameter in space.items()]
+    """Return lengthscales for features in [0, 1] that are 1 on the unscaled domain of ranges."""
+    return [1.0 / _width(parameter) for parameter in space.values()]
 
 
-def _width(name: str, parameter: Parameter) -> float:
-    """The width of a range in the parameter's unit, or in decades when its scale is logarithmic."""
-    if not isinstance(parameter, Range):
-        raise ValueError(f"a space of the compressed bandits must be made of ranges, {name} is {parameter!r}")
+def _width(parameter: Parameter) -> float:
+    """Return the width of a range, in decades if its scale is logarithmic."""
+    assert isinstance(parameter, Range)
     if parameter.log:
         return math.log10(parameter.high / parameter.low)
     return float(parameter.high - parameter.low)

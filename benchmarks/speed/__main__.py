@@ -1,16 +1,14 @@
 """`python -m benchmarks.speed [rows …]`: measure, print the table, and store it."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from benchmarks.command import run as run_command
-from benchmarks.speed.rows import ROWS, Bench, Row
+from benchmarks.speed.rows import ROWS, Bench
+from benchmarks.tables import Table, write
 from orchestrator.errors import UserError
 
 Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of rows; all when none is given.")]
@@ -44,20 +42,8 @@ def main(
         bench = Bench(count, repeats, authors, data)
         for name in selected:
             measured = ROWS[name](bench)
-            console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", measured))
-            _keep(out / f"{name}-{count}.json", measured)
-
-
-def _table(title: str, measured: list[Row]) -> Table:
-    table = Table("what", "found", "goal", title=Text(title), title_justify="left")
-    for row in measured:
-        table.add_row(Text(row.what), Text(row.found), Text(row.goal))
-    return table
-
-
-def _keep(file: Path, measured: list[Row]) -> None:
-    entries = [{"what": row.what, "found": row.found, "goal": row.goal, "numbers": row.numbers} for row in measured]
-    file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+            title = f"{name}, {count} BLAS thread{'s' * (count > 1)}"
+            write([Table(f"{name}-{count}", title, ("what", "found", "goal"), measured)], out, console)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

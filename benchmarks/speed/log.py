@@ -3,7 +3,7 @@ size.
 
 The campaign is a random search over two parameters in virtual time, with 32 workers. It is run once
 and stored. Each command runs in its own process, whose processor seconds and largest memory are
-measured. A stale snapshot is one from the middle of the log.
+measured.
 """
 
 import os
@@ -41,7 +41,6 @@ _GOALS: dict[str, tuple[list[str], float, float]] = {
     "export": (["export", "--output", "trials.csv"], 6.0, 300.0),
     "export to JSON": (["export", "--format", "json", "--output", "trials.json"], 6.0, 300.0),
 }
-_STALE = "status, snapshot of the middle"
 
 Trials = Annotated[int, typer.Option(min=1, help="Trials of the campaign.")]
 Folder = Annotated[Path, typer.Option(help="Folder of the campaign, which is run there unless it exists.")]
@@ -62,35 +61,10 @@ def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> N
     for what, (arguments, seconds_goal, mebibytes_goal) in _GOALS.items():
         _, seconds, mebibytes = _measure_command([arguments[0], str(run), *arguments[1:]], folder)
         table.add_row(what, f"{seconds:.1f}", f"{mebibytes:.0f}", f"{seconds_goal:g} s, {mebibytes_goal:g} MiB")
-    table.add_row(_STALE, *_status_of_stale_snapshot(run, folder), "")
     database, page = run / "campaign.sqlite", run / "report.html"
     table.add_row("log, bytes a trial", f"{_log_bytes(database) / trials:.0f}", "", "500")
     table.add_row("report, MB", f"{page.stat().st_size / 1e6:.1f}", "", "6")
     Console(width=120).print(table)
-
-
-def _status_of_stale_snapshot(run: Path, folder: Path) -> tuple[str, str]:
-    """Time and memory of `status` when half of the log is newer than its snapshot."""
-    copy = folder / "stale"
-    copy.mkdir(exist_ok=True)
-    for name in ("campaign.yaml", "provenance.json"):
-        (copy / name).write_bytes((run / name).read_bytes())
-    with sqlite3.connect(run / "campaign.sqlite") as source, sqlite3.connect(copy / "campaign.sqlite") as target:
-        source.backup(target)
-        target.execute("DELETE FROM bbkb_snapshots")
-    code = (
-        "import functools, sys; from pathlib import Path; from itertools import islice\n"
-        "from orchestrator.campaign.state import CampaignState; from orchestrator.campaign.transitions import apply\n"
-        "from orchestrator.store import runs, snapshots\n"
-        "run = runs.open_run(Path(sys.argv[1]))\n"
-        "with run.store() as store:\n"
-        "    half = store.length(run.name) // 2\n"
-        "    state = functools.reduce(apply, islice(store.read(run.name), half), CampaignState())\n"
-        "    snapshots.save(store.claim(run.name, 'benchmark'), half, state)\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(copy)], check=True)
-    _, seconds, mebibytes = _measure_command(["status", str(copy)], folder)
-    return f"{seconds:.1f}", f"{mebibytes:.0f}"
 
 
 def _log_bytes(database: Path) -> int:

@@ -103,8 +103,7 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps
-    over all arms.
+    """Two refits and batches over many arms, the first of which sweeps over all arms.
 
     Args:
         arms: number of candidates A.
@@ -137,15 +136,11 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
         began = time.perf_counter()
         state = strategy.tell(state, results, rng)
         seconds.append(time.perf_counter() - began)
-    peak = mebibytes()
-    alone = _products(arms, dictionaries[0])
     return {
         "first": seconds[0],
         "next": seconds[1] + seconds[2],
         "dictionaries": dictionaries,
-        "products": alone,
-        "kernel": _kernel_seconds(problem, strategy, dictionaries[0]),
-        "mebibytes": peak - candidates,
+        "mebibytes": mebibytes() - candidates,
     }
 
 
@@ -180,26 +175,6 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
         state = strategy.tell(state, observe(pending), rng)
         picks += len(pending)
     return {"suggestion": (time.process_time() - began) / picks, "dictionary": len(state.dictionary)}
-
-
-def _products(arms: int, size: int) -> float:
-    """Seconds of the A × m by m × m product of a sweep, in blocks that are in memory."""
-    block, square, clock = np.ones((2048, size)), np.ones((size, size + 1)), 0.0
-    for _ in range(0, arms, 2048):
-        began = time.perf_counter()
-        block @ square
-        clock += time.perf_counter() - began
-    return clock
-
-
-def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
-    """Seconds of the A × m kernel entries of a sweep, in blocks."""
-    inducing, clock = problem.features[:size], 0.0
-    for low in range(0, len(problem.values), 2048):
-        began = time.perf_counter()
-        strategy.kernel.cross(problem.features[low : low + 2048], inducing)
-        clock += time.perf_counter() - began
-    return clock
 
 
 LONG = ("arms", "sizes")  # arrays of a run, which are not printed

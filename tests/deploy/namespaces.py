@@ -83,6 +83,14 @@ class Machines:
         self._processes.append(process)
         return process
 
+    def cut(self, name: str) -> None:
+        """Disconnect a machine at the bridge: packets are lost, and no process is notified."""
+        _ip("-n", self._space("bridge"), "link", "set", self._space(name), "down")
+
+    def heal(self, name: str) -> None:
+        """Connect the machine again."""
+        _ip("-n", self._space("bridge"), "link", "set", self._space(name), "up")
+
     def _space(self, name: str) -> str:
         return f"{self._stem}b" if name == "bridge" else f"{self._stem}n{self._names.index(name)}"
 
