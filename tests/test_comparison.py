@@ -99,7 +99,7 @@ SHOWN_BY = {
     ),
     "Results are durable in a database before they are acted on": (
         "orchestrator/test_store_faults.py",
-        "test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and_the_same_writer_continues",
+        "test_killed_postgresql_server_loses_no_committed_event",
     ),
     "Resume after a crash, decisions not repeated": (
         "orchestrator/session/test_driver_replay.py",
@@ -185,7 +185,7 @@ SHOWN_BY = {
     ),
     "Checksums of the log, and an audit of it": (
         "orchestrator/store/test_verify.py",
-        "test_a_log_that_cannot_have_happened_is_reported_with_the_place",
+        "test_verify_reports_an_impossible_log_with_the_position",
     ),
     "Simulated time, for benchmarks": ("workers/test_simulated.py", "*"),
     "Notebooks: progress and rich display": (
@@ -196,7 +196,7 @@ SHOWN_BY = {
         "orchestrator/adapters/test_tune.py",
         "test_tune_runs_and_restores_an_experiment",
     ),
-    "Place of the data": ("orchestrator/store/test_runs.py", "test_no_password_is_written_or_shown"),
+    "Place of the data": ("orchestrator/store/test_runs.py", "test_run_writes_and_shows_no_password"),
 }
 
 

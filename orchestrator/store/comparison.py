@@ -1,8 +1,8 @@
 """Compares a log with a copy of it, event by event. The comparison shows that one of them was
 changed, but not which one.
 
-The checksums show changes by accident. A person who may write to the database can compute them
-again, so only a copy kept elsewhere shows such a change.
+Checksums reveal accidental changes. A person who may write to the database can compute them again,
+so only a copy in another place reveals such a change.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _PAGE = 1000
 class LogComparison:
     """The result of comparing a log with a copy of it."""
 
-    events: int  # how many are alike from the beginning
-    # the position of the first event that differs; None when one log is the beginning of the other
+    events: int  # the number of equal events from the beginning
+    # the position of the first different event; None if one log is the beginning of the other
     difference: int | None = None
-    newer: int = 0  # how many events only the log has
-    older: int = 0  # how many events only the copy has
+    newer: int = 0  # the number of events that only the log has
+    older: int = 0  # the number of events that only the copy has
 
     @property
     def is_same(self) -> bool:
@@ -39,7 +39,10 @@ class LogComparison:
 
 
 def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
-    """Compare `campaign`'s events in both. Raises StoreError; RunError without a copy of it."""
+    """Compare the campaign's events in both stores.
+
+    Raises StoreError if a log cannot be read, and RunError if `copy` does not have the campaign.
+    """
     position = 0
     while True:
         pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)

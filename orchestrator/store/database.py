@@ -17,7 +17,8 @@ from orchestrator.errors import StoreError
 from orchestrator.store.limited import is_left_behind
 
 BUSY_SECONDS = 30  # the wait while another process writes to a SQLite file
-_INSTRUCTIONS = 100_000  # of SQLite's virtual machine, a few milliseconds, between two looks whether to go on
+# Instructions of SQLite's virtual machine (a few milliseconds) between two checks for an abort
+_INSTRUCTIONS = 100_000
 
 # An unreachable PostgreSQL server must not delay a campaign for the operating system's two hours.
 _PATIENCE = {
@@ -30,11 +31,11 @@ _PATIENCE = {
 
 
 def connect(url: str, is_salvage: bool = False) -> sa.Engine:
-    """Return the database behind `url`, credentials resolved; nothing is opened yet.
+    """Return the database of `url` with resolved credentials, without opening it.
 
-    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing. Raises
-    StoreError when the URL or its driver is wrong, or it names an environment variable that is not
-    set.
+    With `is_salvage`, nothing is written, and the readable part of a damaged SQLite file can be
+    read. Raises StoreError if the URL or its driver is wrong, or if the URL names an environment
+    variable that is not set.
     """
     try:
         parsed = credentials.resolve_url(url)
@@ -42,18 +43,18 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
-        # in such a folder each connection must see what is there by then
+        # there, each connection must see the current state of the file
         pool = sa.NullPool if _is_in_read_only_folder(parsed.database) else None
         connect_args = patience if is_ours else {}
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
     except credentials.UnsetVariableError as error:
         raise StoreError(
-            f"store: {safe_url(url)} needs the environment variable {error}, which is not set where the connection is "
-            f"made: export {error}=…"
+            f"store: {safe_url(url)} needs the environment variable {error}, which is not set in the process that "
+            f"connects: export {error}=…"
         ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
         reason = credentials.without_secrets(str(error), url)
-        # without the cause, whose message may contain a part of the password
+        # `from None`, because the message of the cause may contain a part of the password
         raise StoreError(
             f"store: {safe_url(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
         ) from None
@@ -72,7 +73,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
 
 
 def file_of(engine: sa.Engine) -> Path | None:
-    """Return the file of a SQLite database; None for anything else."""
+    """Return the file of a SQLite database; None for other databases."""
     name = engine.url.database
     is_file = engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
     return Path(str(name)) if is_file else None
@@ -80,7 +81,7 @@ def file_of(engine: sa.Engine) -> Path | None:
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """A database's own exceptions, as StoreError, without any password."""
+    """Convert exceptions of the database to StoreError without any password."""
     try:
         yield
     except DBAPIError as error:
@@ -92,7 +93,7 @@ def translate_errors(url: str) -> Iterator[None]:
         raise StoreError(
             f"the store {safe_url(url)} has no table {error}: no campaign was ever stored there"
         ) from error
-    except UnicodeDecodeError as error:  # a damaged SQLite file, whose texts or names cannot be decoded
+    except UnicodeDecodeError as error:  # undecodable texts in a damaged SQLite file
         raise StoreError(
             f"the store {safe_url(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
             "from a copy)"
@@ -110,11 +111,10 @@ def safe_url(url: str) -> str:
 def _open_read_only(
     _dialect: sa.Dialect, _record: object, arguments: list[object], _options: object
 ) -> sqlite3.Connection | None:
-    """Return a connection to a closed database in a folder that may not be written; None for any
-    other one.
+    """Return a connection to a closed database in a read-only folder; None for any other database.
 
-    SQLite cannot make the write-ahead log there, which it wants even for reading. After the last
-    writer has closed the database, there is none and nothing is missing.
+    SQLite cannot create the write-ahead log there, although it needs one even for reading. The last
+    writer removes the log when it closes the database, so nothing is missing.
     """
     path = Path(str(arguments[0])).absolute()
     is_open = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
@@ -124,7 +124,7 @@ def _open_read_only(
 
 
 def _is_in_read_only_folder(file: str | None) -> bool:
-    """Return whether `file`, a SQLite database, is there and its folder may not be written."""
+    """Return whether the SQLite database `file` exists in a read-only folder."""
     path = Path(file or "").absolute()
     return path.is_file() and not os.access(path.parent, os.W_OK)
 
@@ -150,15 +150,15 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
 
 
 _READ_ONLY = "25006"  # PostgreSQL's SQLSTATE for the time of a failover or maintenance
-# SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled
-# back in favour of another one, locked; a transaction that the server ended because it was idle
-# (25P03), a statement that it ended because it took too long (57014)
+# Prefixes of SQLSTATEs: connection lost, server shut down or starting, too many connections, rolled
+# back in favor of another transaction, locked, idle transaction ended by the server (25P03),
+# statement time-out (57014)
 _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", _READ_ONLY, "25P03", "57014")
 
 
 def _leave_read_only_connection(context: sa.engine.ExceptionContext) -> None:
-    """Discard the connections after a refused write: they remain read-only, or at the server that is
-    no longer the primary, when others are not."""
+    """Discard the connections after a refused write. They would remain read-only, or connected to
+    the former primary, when new ones are not."""
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
@@ -169,7 +169,7 @@ def _is_transient(error: DBAPIError) -> bool:
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))
     state = getattr(error.orig, "sqlstate", None)
-    if state is None:  # the server was not reached, or the connection was lost
+    if state is None:  # the server is unreachable or the connection was lost
         return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
     return str(state).startswith(_TRANSIENT_STATES)
 
@@ -207,8 +207,8 @@ _NO_LOCKS = (
 
 
 def _takes_locks(url: str) -> bool:
-    """Return whether files in the folder of a SQLite database can be locked: SQLite calls a folder
-    without locks a locked one."""
+    """Return whether files in the folder of a SQLite database can be locked. SQLite reports a
+    database in a folder without locks as locked."""
     with suppress(sa.exc.ArgumentError, ValueError):
         try:
             with tempfile.TemporaryFile(dir=Path(sa.make_url(url).database or "").parent) as file:

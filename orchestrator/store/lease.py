@@ -1,15 +1,16 @@
-"""The lease of a campaign: the identity of its holder, its heartbeat, and how another process takes
-over after its death. The decision that a holder is dead never compares the clocks of two machines:
+"""The lease of a campaign: the identity of its holder, its heartbeat, and the takeover after the
+holder's death.
 
-* A session that ended has released the campaign: it is free.
-* A holder on this machine is looked up among its processes: it is dead when the process is gone, or
-  its number belongs to another process.
-* A holder elsewhere (another machine, another container) is watched: it counts its beats in the
-  store, and is dead when the count has not changed for `PATIENCE_SECONDS` on the watcher's own
-  clock.
+The decision that a holder is dead never compares the clocks of two machines:
 
-A process that takes over claims with the epoch that was found free, so one of two such processes
-loses. A holder that was wrongly considered dead is fenced off at its next beat or append.
+* A session that has ended has released the campaign, which is free.
+* A holder on this machine is dead if its process does not exist, or if another process has its
+  process id.
+* A holder on another machine or in another container counts its heartbeats in the store. It is dead
+  if the count has not changed for `PATIENCE_SECONDS` on the observer's own clock.
+
+A process that takes over claims with the epoch that it found free, so of two such processes one
+loses. A holder that was considered dead by mistake is fenced off at its next heartbeat or append.
 """
 
 import json
@@ -27,24 +28,23 @@ from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
-PATIENCE_SECONDS = 10.0  # of observing a holder elsewhere: a few heartbeats, one of them with a slow database
-_LOOK_SECONDS = 0.5  # between two checks of it
-_JOIN_TIMEOUT_SECONDS = (
-    5.0  # to wait at the end for a running heartbeat; an unreachable database may block it for longer
-)
+PATIENCE_SECONDS = 10.0  # of observation: a few heartbeats, one of them with a slow database
+_POLL_SECONDS = 0.5  # between two checks of a holder
+# The longest wait for a heartbeat at the end; an unreachable database may block it for longer
+_JOIN_TIMEOUT_SECONDS = 5.0
 
 _PROC = Path("/proc")
-_DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
+_DEAD_STATES = "ZX"  # ended, but its parent has not read its exit code yet
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. Without `started` and `space` (unknown here) only heartbeats decide."""
+    """A process. If `started` or `space` is unknown, only heartbeats show whether it lives."""
 
     host: str
     pid: int
-    started: str = ""  # in the kernel's ticks: distinguishes it from a later process with the same number
-    space: str = ""  # boot of the machine and PID namespace: where `pid` means something
+    started: str = ""  # in ticks of the kernel; distinguishes it from a later process with the same id
+    space: str = ""  # boot of the machine and PID namespace, in which `pid` is unique
 
     @classmethod
     def of_this_process(cls) -> "Identity":
@@ -53,7 +53,7 @@ class Identity:
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
-        """Return the identity that `to_text` wrote; None for any other text."""
+        """Return the identity in a text of `to_text`; None for any other text."""
         try:
             fields = json.loads(text)
             return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
@@ -65,7 +65,7 @@ class Identity:
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
-        """Return whether this process exists, seen from the space `here`; None if unknown."""
+        """Return whether this process exists; None if the space `here` cannot show it."""
         if not self.space or not self.started or self.space != here:
             return None
         try:
@@ -73,10 +73,10 @@ class Identity:
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # it exists, and belongs to another user
+            pass  # it exists and belongs to another user
         state, started = _stat(self.pid)
         if not state:
-            return None  # hidden from this user, or it has just ended: the next check decides
+            return None  # hidden from this user or just ended; the next check decides
         return state not in _DEAD_STATES and started == self.started
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Identity:
 
 
 class Watch:
-    """Decides by repeated checks whether a campaign is held by another than `me`."""
+    """Decides by repeated checks whether another process holds a campaign."""
 
     def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = (me or Identity.of_this_process()).space
@@ -94,7 +94,7 @@ class Watch:
         self._has_moved = False
 
     def is_held(self, holding: Holding) -> bool | None:
-        """Return whether its holder lives; None while that is unknown: check again."""
+        """Return whether the holder is alive; None if another check is necessary."""
         if not holding.holder:
             return False
         identity = Identity.read(holding.identity)
@@ -104,7 +104,8 @@ class Watch:
         heartbeat = (holding.epoch, holding.beats)
         if heartbeat != self._last:
             self._has_moved = self._last is not None
-            self._last, self._since = heartbeat, self._clock()
+            self._last = heartbeat
+            self._since = self._clock()
         if self._clock() - self._since >= PATIENCE_SECONDS:
             return False
         return True if self._has_moved else None
@@ -117,21 +118,21 @@ def watch_holder(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Holding, bool]:
-    """Return who holds the campaign, and whether it lives: checked until that is certain; `say`
-    informs the user about the wait.
+    """Return the holder of the campaign and whether it is alive, after as many checks as necessary.
 
-    Raises RunError when there is no such campaign.
+    `say` informs the user about the wait. Raises RunError if the campaign does not exist.
     """
-    watch, has_said = watch or Watch(), False
+    watch = watch or Watch()
+    has_said = False
     while True:
         holding = store.holding(campaign)
         is_held = watch.is_held(holding)
         if is_held is not None:
             return holding, is_held
         if not has_said:
-            say(f"{holding.holder} may run it still: watching for a sign of life for {duration(PATIENCE_SECONDS)}")
+            say(f"{holding.holder} may still run it: waiting {duration(PATIENCE_SECONDS)} for a heartbeat")
             has_said = True
-        sleep(_LOOK_SECONDS)
+        sleep(_POLL_SECONDS)
 
 
 def find_free(
@@ -141,11 +142,11 @@ def find_free(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
-    """Return the lease of a campaign that no process runs. Raises HeldError when one does."""
+    """Return the lease of a campaign that no process runs. Raises HeldError if one does."""
     holding, is_held = watch_holder(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
-            f"campaign {campaign!r} can be run by one process only, and {describe_holder(holding)}: watch it with "
+            f"only one process can run campaign {campaign!r}, and {describe_holder(holding)}: watch it with "
             "`bbkb attach`, or end it with `bbkb stop` first"
         )
     return holding
@@ -160,9 +161,9 @@ def take(
     sleep: Callable[[float], None] = time.sleep,
     settings: str = "",
 ) -> Writer:
-    """Claim a campaign that no process runs, with the settings (JSON) of the session to come.
+    """Claim a campaign that no process runs, with the settings (JSON) of the next session.
 
-    Raises HeldError when a process runs it, or is faster.
+    Raises HeldError if a process runs it or claims it first.
     """
     me = me or Identity.of_this_process()
     free = find_free(store, campaign, say, watch or Watch(me), sleep)
@@ -170,15 +171,17 @@ def take(
 
 
 def describe_holder(holding: Holding) -> str:
-    """Return who runs it, for a person; the times are by the holder's clock."""
+    """Describe the holder for a person. Its times are on the holder's clock."""
     ago = duration(max(0.0, time.time() - holding.last_beat))
     return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"
 
 
 class Heartbeat:
-    """The heartbeat of a session in the store, which also receives requests to stop. It has its own
-    thread. A database that is unreachable for a short time does not end it. When another process
-    has taken the campaign over the session is stopped at once; its next append raises the reason.
+    """The heartbeat of a session in the store, in a thread of its own. It also receives requests to
+    stop.
+
+    It survives a short outage of the database. If another process has taken over the campaign, the
+    session is stopped at once, and its next append raises the reason.
     """
 
     def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
@@ -195,7 +198,7 @@ class Heartbeat:
         self._thread.start()
 
     def pass_stop_requests_to(self, stop: Callable[[bool], None]) -> None:
-        """Pass on requests to stop, also an earlier one; `stop` gets whether at once."""
+        """Forward requests to stop, including an earlier one. `stop(now)` stops the session."""
         with self._lock:
             self._stop = stop
             if self._asked:
@@ -204,9 +207,8 @@ class Heartbeat:
     def end(self) -> None:
         """End the heartbeat and release the campaign.
 
-        An unreachable store cannot be updated. That has no consequence: the next process finds this
-        one gone, or its heartbeat stopped, and the important error is the one that ended the
-        session.
+        An error of the store is ignored: the next process finds that this one is dead, and the
+        important error is the one that ended the session.
         """
         self._is_over.set()
         self._thread.join(_JOIN_TIMEOUT_SECONDS)
@@ -223,7 +225,7 @@ class Heartbeat:
                 self._request_stop("now")
                 return
             except StoreError:
-                continue  # the loop uses the same store, and decides whether to wait for it
+                continue  # the driver uses the same store and decides whether to wait
             self._request_stop(stop)
 
     def _request_stop(self, stop: Stop) -> None:
@@ -234,9 +236,9 @@ class Heartbeat:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return a process's state and its start in ticks since boot; both empty if unknown."""
+    """Return the state of a process and its start in ticks since boot; empty if unknown."""
     try:
-        # the name in the middle may hold anything, also spaces and brackets
+        # the name in the middle may contain spaces and brackets
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return "", ""
@@ -244,7 +246,7 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def _space() -> str:
-    """Return this boot and PID namespace; empty when the system does not provide them."""
+    """Return boot and PID namespace; empty if the system does not provide them."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"

@@ -1,9 +1,8 @@
-"""Reading with a limit of time, for runs that somebody else made.
+"""Reading with a time limit, for runs of other users.
 
-A database that never answers, or a view without an end, would block the reader. The call runs in a
-thread of its own, which is left behind when it takes too long. A query of a SQLite
-database is interrupted then, so that it does not occupy a processor; a thread that waits for
-something else ends with the process.
+A database that never responds, or a view without an end, would block the reader. So a call runs in
+a thread of its own, which is abandoned after the limit. A query of SQLite is then interrupted, so
+that it does not occupy a processor. A thread that waits for something else ends with the process.
 """
 
 import os
@@ -16,7 +15,7 @@ from orchestrator.errors import BbkbError, RunError
 
 T = TypeVar("T")
 
-_THREAD = threading.local()  # its `call`: the `Call` that runs in this thread
+_THREAD = threading.local()  # the attribute `call` is the `Call` of this thread
 
 
 class Call(Generic[T]):
@@ -31,23 +30,23 @@ class Call(Generic[T]):
         self._thread.start()
 
     def is_over(self, seconds: float = 0.0) -> bool:
-        """Return whether it has ended, waiting up to `seconds`."""
+        """Return whether the call has ended, after at most `seconds`."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """Return what it returned, once it is over; raises what it raised."""
+        """Return the result of an ended call, or raise its error."""
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]  # None where T allows it
+        return self._result  # type: ignore[return-value]  # None only if T includes it
 
     def leave(self) -> None:
-        """Let SQLite queries, now or later, raise an error: the result is not needed."""
+        """Abandon the call: its SQLite queries raise an error."""
         self._is_left = True
 
     @property
     def is_left(self) -> bool:
-        """Whether the result is not needed any more."""
+        """Whether the call was abandoned."""
         return self._is_left
 
     def _run(self) -> None:
@@ -59,7 +58,7 @@ class Call(Generic[T]):
 
 
 def call(function: Callable[[], T], seconds: float) -> T:
-    """Return what `function` returns or raises. Raises RunError after `seconds`."""
+    """Return the result of `function()` or raise its error. Raises RunError after `seconds`."""
     running = Call(function)
     if not running.is_over(seconds):
         running.leave()
@@ -68,19 +67,19 @@ def call(function: Callable[[], T], seconds: float) -> T:
 
 
 def is_left_behind() -> bool:
-    """Return whether this thread runs a call whose result is not needed any more."""
+    """Return whether this thread runs an abandoned call."""
     running: Call[object] | None = getattr(_THREAD, "call", None)
     return running is not None and running.is_left
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a run cannot be read, for a line in a list, also of crafted files."""
+    """Return the reason why a run cannot be read, for a line in a list."""
     text = str(error) or "no message"
     return text if isinstance(error, BbkbError) else f"it is damaged, {type(error).__name__}: {text}"
 
 
 def looks_like_run(folder: Path) -> bool:
-    """Return whether `folder` has a campaign file, or cannot be looked into."""
+    """Return whether `folder` has a campaign file or is unreadable."""
     try:
         os.lstat(folder / "campaign.yaml")
     except (FileNotFoundError, NotADirectoryError):

@@ -1,16 +1,16 @@
-"""The versions of tables and events, and the only module that brings older ones up to date.
+"""The versions of tables and events, and the only module that converts older ones.
 
-The database has a version of its tables, each event one of its body. A version newer than this
-program's is refused with a remedy; older ones are read as they are, and the first process that
-writes brings the tables up to date.
+The database has a version of its tables, and each event a version of its body. A version newer than
+this program's is rejected with a remedy. Older ones are read as they are, and the first process
+that writes updates the tables.
 
-| tables | what changed |
+| tables | change |
 | --- | --- |
 | 1 | (0.1) no version row; the table of holders or the column of checksums may be missing |
 | 2 | a version row; chained checksums, the last of which the campaign's row has; claims carry settings; snapshots |
 | 3 | notes |
 
-| events | what changed |
+| events | change |
 | --- | --- |
 | 1 | (0.1) a body holds every field and its kind |
 | 2 | a body leaves out its kind, which the row has, and fields at their defaults; no NaN in a pick |
@@ -46,7 +46,7 @@ from orchestrator.store.tables import EVENTS, METADATA, SCHEMA
 TABLES_VERSION = 3
 EVENT_VERSION = 3
 
-_SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for processes that make tables at the same time
+_SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for processes that create tables at the same time
 
 # table → columns that databases of version 1 may lack
 _ADDED = {
@@ -57,7 +57,10 @@ _ADDED = {
 
 
 def tables_version(connection: sa.Connection) -> int:
-    """Return the tables' version; 0: none. Raises StoreError when a newer program made them."""
+    """Return the version of the tables; 0 without tables.
+
+    Raises StoreError if a newer program created them.
+    """
     present = set(sa.inspect(connection).get_table_names())
     if EVENTS.name not in present:
         return 0
@@ -74,7 +77,7 @@ def tables_version(connection: sa.Connection) -> int:
 
 
 def bring_up_to_date(connection: sa.Connection) -> None:
-    """Make the tables, or what those of an older version lack, in the connection's transaction.
+    """Create the tables, or missing parts of an older version, in the connection's transaction.
 
     Creates nothing when the tables are complete, so a role without the right to create is
     sufficient then.
@@ -102,7 +105,7 @@ def columns_of(connection: sa.Connection, table: str) -> frozenset[str]:
 
 
 class NewerVersionError(ValueError):
-    """A newer program wrote it; the message says which version it has and what to do."""
+    """A newer program wrote it. The message names the version and a remedy."""
 
 
 def check_event_version(version: int) -> None:

@@ -1,4 +1,4 @@
-"""Notes and tags that users write about a campaign or one of its trials, also while it runs.
+"""Notes and tags of users on a campaign or on one of its trials.
 
 They are stored beside the log, because only the process that holds the campaign may append to the
 log. No decision depends on them.
@@ -23,13 +23,13 @@ class Note:
     """A note on a campaign or on a trial."""
 
     time: float  # when it was written, in seconds since 1970
-    text: str = ""  # what a person wrote
-    tags: tuple[str, ...] = ()  # words by which the run is found
-    trial: int | None = None  # the trial that is meant; None for the whole campaign
+    text: str = ""  # by a person
+    tags: tuple[str, ...] = ()  # words for finding the run
+    trial: int | None = None  # None for a note on the campaign
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags, each once. Raises UserError on an empty, too long or spaced one."""
+    """Return the tags without duplicates. Raises UserError for an invalid tag."""
     for tag in tags:
         if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
             raise UserError(
@@ -39,7 +39,10 @@ def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None) -> Note:
-    """Return a note of now. Raises UserError without text and tag, or on a bad one."""
+    """Return a note with the current time.
+
+    Raises UserError if it has neither text nor tag, or if one of them is invalid.
+    """
     if not text.strip() and not tags:
         raise UserError("a note must have a text or a tag, got neither")
     if len(text) > MOST_CHARACTERS:
@@ -48,14 +51,14 @@ def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None)
 
 
 def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
-    """Insert the note after the others of its campaign, whose row the transaction has locked."""
+    """Insert the note after the others of its campaign. The transaction has locked its row."""
     count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
     row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
     connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})
 
 
 def select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
-    """Return the notes on a campaign and its trials, as written; none in older tables."""
+    """Return the notes on a campaign and its trials, in the order of writing."""
     if not sa.inspect(connection).has_table(NOTES.name):
         return ()
     query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)

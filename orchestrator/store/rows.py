@@ -1,5 +1,5 @@
-"""An event as a row of the database: its body as JSON, its version, and a checksum chained to the
-one before."""
+"""Events as rows of the database: body as JSON, version, and a checksum chained to the previous
+one."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,23 +11,25 @@ from orchestrator.campaign.event_json import body_of, event_of, from_json
 from orchestrator.campaign.events import Event
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, upcast
 
-_CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
+_CHECKSUM_BITS = 63  # fits into a signed column of 64 bits
 
 
 class Row(NamedTuple):
     """An event in the database."""
 
-    position: int  # its number in the log, from 0
-    epoch: int  # the session that wrote it
+    position: int  # in the log, from 0
+    epoch: int  # of the session that wrote it
     kind: str  # the name of the event's class
     body: str  # its fields as JSON
-    # covers this event and the checksum before it; None in rows of older versions
-    checksum: int | None = None
-    version: int | None = None  # the version of the event's format; None in rows of older versions
+    checksum: int | None = None  # of this event and the previous checksum; None in older versions
+    version: int | None = None  # of the event's format; None in version 1
 
     def is_intact(self, campaign: str, previous: int | None) -> bool:
-        """Return whether the row is unchanged, by its checksum. `previous`: the checksum of the
-        event before it (None: an older version wrote that one without a checksum)."""
+        """Return whether the checksum shows that the row is unchanged.
+
+        `previous` is the checksum of the previous event, None if an older version wrote it without
+        a checksum.
+        """
         if self.version is None:
             return self.checksum in (None, _old_checksum(campaign, self))
         return self.checksum == _checksum(campaign, self, previous or 0)
@@ -37,9 +39,9 @@ class Row(NamedTuple):
 class Snapshot:
     """The stored state after the first events of a log."""
 
-    position: int  # how many events it contains
-    head: int  # the checksum of the last of these
-    version: str  # a checksum of the program that can read `body`, and of the contents
+    position: int  # the number of these events
+    head: int  # the checksum of the last of them
+    version: str  # a checksum of the program that can read `body`, and of `body`
     body: str  # the state as JSON
 
     def columns(self) -> dict[str, object]:
@@ -50,7 +52,7 @@ class Snapshot:
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
 ) -> tuple[list[dict[str, object]], int]:
-    """Return rows from `position` on, chained to the checksum `previous`, and their last checksum."""
+    """Return rows from `position` on, chained to the checksum `previous`, and the last checksum."""
     rows = []
     for index, event in enumerate(events, start=position):
         row = Row(
@@ -72,7 +74,7 @@ def encode(
 
 
 def decode(row: Row) -> Event:
-    """Return a row's event. Raises NewerVersionError, or another ValueError."""
+    """Return the event of a row. Raises ValueError, for a newer format NewerVersionError."""
     if row.version is not None:
         check_event_version(row.version)
     try:
@@ -83,12 +85,12 @@ def decode(row: Row) -> Event:
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:
-    """Return 63 bits of BLAKE2b over all columns, position and the checksum before it."""
+    """Return 63 bits of BLAKE2b over all columns and the previous checksum."""
     content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
     digest = blake2b(content.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
 
 
 def _old_checksum(campaign: str, row: Row) -> int:
-    """Return the checksum of version 1: CRC-32 over the row alone."""
+    """Return the checksum of version 1, the CRC-32 of the row alone."""
     return zlib.crc32(f"{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.body}".encode())

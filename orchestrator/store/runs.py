@@ -1,15 +1,15 @@
-"""A run's folder: the resolved campaign file, its origin, the SQLite log and the report.
+"""A run's folder: the resolved campaign file, its provenance, the SQLite log and the report.
 
-    runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
+    runs/<name>-<time>/    or runs/<run>/ with the key `run`
         campaign.yaml      the resolved file; budget, workers, computing and log may be edited
                            before a resume
-        provenance.json    the campaign's name in the store, versions, git commit, seed, where and
-                           how it was started
+        provenance.json    the campaign's name in the store, versions, git commit, seed, working
+                           directory and command
         campaign.sqlite    the event log (unless the store is a URL)
         report.html
         run.log            the operator's log (`orchestrator.logs`)
 
-The folder and its files are readable by their owner only, and hold no password. The folder may be
+Only the owner can read the folder and its files, which contain no password. The folder may be
 renamed.
 """
 
@@ -38,7 +38,7 @@ from orchestrator.settings.file import Tree
 from orchestrator.store import trusted
 from orchestrator.store.event_store import EventStore
 
-if TYPE_CHECKING:  # only for types: reading a run imports no strategy and no model of the campaign file
+if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
     from orchestrator.settings.model import Settings
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
@@ -49,11 +49,11 @@ _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQL
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder and the store that remembers it."""
+    """A run's folder and its store."""
 
     folder: Path
-    store_url: str = field(repr=False)  # it may hold a password
-    name: str = ""  # the campaign's in the store
+    store_url: str = field(repr=False)  # may contain a password
+    name: str = ""  # the campaign's name in the store; default: that of the folder
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -66,22 +66,22 @@ class Run:
 
     @property
     def report_file(self) -> Path:
-        """Where the report is written."""
+        """The HTML report."""
         return self.folder / "report.html"
 
     @property
     def trials(self) -> Path:
-        """The folder of the trials' own folders and outputs."""
+        """The folder with a folder for each trial."""
         return self.folder / "trials"
 
     @property
     def resume_command(self) -> str:
-        """The command that continues the run, as a shell reads it."""
+        """The shell command that continues the run."""
         return f"bbkb resume {shlex.quote(str(self.folder))}"
 
     @contextmanager
     def store(self) -> Iterator[EventStore]:
-        """The store, open."""
+        """Open the store."""
         store = EventStore(self.store_url)
         try:
             yield store
@@ -89,22 +89,27 @@ class Run:
             store.close()
 
     def events(self) -> list[Event]:
-        """Return the whole log. Raises RunError without one, StoreError if it is unreadable."""
+        """Return the whole log.
+
+        Raises RunError if the run has no log, and StoreError if it cannot be read.
+        """
         with self.store() as store:
             return self.read(store)
 
     def read(self, store: EventStore) -> list[Event]:
-        """Return the whole log from its open store; raises as `events` does."""
+        """Return the whole log from its open store. Raises as `events` does."""
         created, events = self.stream(store)
         return [created, *events]
 
     def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
-        """Return the first event, and the others a page at a time, so that a long log need not fit
-        into memory; raises as `events` does."""
+        """Return the first event and an iterator over the others, which reads page by page.
+
+        Raises as `events` does.
+        """
         return self.first(store), store.read(self.name, after=1)
 
     def first(self, store: EventStore) -> CampaignCreated:
-        """Return the first event. Raises RunError when there is none."""
+        """Return the first event. Raises RunError if the log is empty."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
             raise RunError(
@@ -113,29 +118,39 @@ class Run:
         return created
 
     def recorded_settings(self, store: EventStore) -> Tree:
-        """Return the campaign file as the newest session used it."""
+        """Return the campaign file of the newest session."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
 
 
 def create(settings: "Settings", first_events: Sequence[Event], began: str) -> Run:
-    """Make the folder of a new run, with the `first_events` of its log; `began`: the command line.
+    """Create the folder of a new run.
 
-    Raises RunError or StoreError when log or files cannot be written, or the run that `run` names
-    exists already; nothing is left of a new folder then. A folder of that name in which a process
-    died before the first event was stored is used again.
+    A named folder without a log, in which another process died before its first event, is used
+    again. After an error, a new folder is removed.
+
+    Args:
+        settings: the campaign file.
+        first_events: the first events of the log.
+        began: the command line.
+
+    Raises:
+        RunError: files cannot be written, or the run of that name exists.
+        StoreError: the log cannot be written.
     """
     if settings.run:
-        folder, link = _folder_of(settings), Path(settings.runs, settings.run)
+        folder = _folder_of(settings)
+        link = Path(settings.runs, settings.run)
         if link.is_symlink():
             raise RunError(f"{link} must not be a link when a run starts: remove it, or give the run another name")
         is_new = _make(folder)
     else:
-        folder, is_new = _new_folder(settings), True
+        folder = _new_folder(settings)
+        is_new = True
     _remember(settings.store)
     run = Run(folder, _store_url(settings.store, folder))
     try:
-        with run.store() as store:  # first: of two processes that begin the same run, the log decides
+        with run.store() as store:  # first: the log decides which of two processes starts the run
             store.create(run.name, first_events)
         write_settings(run, settings)
         _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
@@ -147,17 +162,16 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
 
 
 def find(settings: "Settings") -> Run | None:
-    """Return the run that the key `run` of these settings names; None when it does not exist, or
-    none is named.
+    """Return the run that the key `run` of these settings names.
 
-    Where its campaign is in a database, its folder may be missing on this machine: `make_folder`
-    makes an empty one.
+    None if the key is not set or the run does not exist. If its campaign is in a database, the
+    folder may be missing on this machine; `make_folder` creates it.
     """
     if settings.run is None:
         return None
     folder = _folder_of(settings)
     run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
-    if settings.store == "sqlite" and not os.path.isdir(folder):  # False also for a path that is too long
+    if settings.store == "sqlite" and not os.path.isdir(folder):  # False for a path that is too long
         return None
     _remember(settings.store)
     with run.store() as store:
@@ -165,12 +179,12 @@ def find(settings: "Settings") -> Run | None:
 
 
 def make_folder(run: Run) -> None:
-    """Make the folder of a run that was found, if missing. Raises RunError."""
+    """Create the folder of an existing run if it is missing. Raises RunError."""
     _make(run.folder)
 
 
 def check_writable(settings: "Settings") -> None:
-    """Raise RunError when `runs` cannot hold a run's folder, StoreError for its store."""
+    """Raise RunError if no folder can be created in `runs`, or StoreError if the store fails."""
     root = Path(settings.runs)
     try:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
@@ -187,13 +201,14 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
     """Return the run in `folder`.
 
     Args:
-        folder: may be somebody else's: nothing in it is executed, and nothing is sent to a database
-            that this user has not named (`orchestrator.store.trusted`).
-        runs_it: the user asks to continue the run, which executes what its campaign file names.
+        folder: may belong to another user. Nothing in it is executed, and nothing is sent to a
+            database that this user does not trust (`orchestrator.store.trusted`).
+        runs_it: the user asks to continue the run, which executes the code of its campaign file.
 
     Raises:
-        RunError: when it is no run, cannot be read, or its database is not known to this user.
-        ConfigError: when its campaign file is damaged.
+        RunError: the folder is not a run or cannot be read, or this user does not trust its
+            database.
+        ConfigError: its campaign file is damaged.
     """
     folder = _resolve_folder(folder)
     try:
@@ -207,7 +222,7 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
 def _open(folder: Path, runs_it: bool) -> Run:
     file = folder / "campaign.yaml"
     if not file.is_file():
-        raise RunError(f"{folder} is not a run: it has no campaign.yaml (a run is what `bbkb run` made below runs/)")
+        raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
     settings = campaign_file.read(file).tree
     store = settings.get("store")
     if not isinstance(store, str):
@@ -227,7 +242,7 @@ def _remember(store: str) -> None:
 
 
 def write_settings(run: Run, settings: "Settings") -> None:
-    """Write the resolved campaign file, whole or not at all. Raises RunError."""
+    """Write the resolved campaign file atomically. Raises RunError."""
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
     )
@@ -244,7 +259,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _name_in_store(folder: Path) -> str:
-    """Return the campaign's name, which a renamed folder keeps; older runs: the folder's."""
+    """Return the campaign's name from the provenance; in older runs, the folder's name."""
     try:
         provenance = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
         name = json.loads(provenance).get("campaign")
@@ -270,7 +285,7 @@ def _resolve_folder(folder: Path) -> Path:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder, private; return whether it is new. Raises RunError."""
+    """Create a private folder. Return whether it is new. Raises RunError."""
     try:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True
@@ -282,10 +297,14 @@ def _make(folder: Path) -> bool:
 
 
 def _new_folder(settings: "Settings") -> Path:
-    """Return a folder named by campaign and time. In a database the name must differ from those
-    that other machines choose in the same second, whose folders are not seen here: four random
-    digits follow."""
-    root, name, stamp = Path(settings.runs), settings.name, time.strftime("%Y%m%d-%H%M%S")
+    """Return a new folder named by campaign and time.
+
+    If the store is a database, four random digits follow, so that the name differs from those of
+    other machines in the same second, whose folders are not visible here.
+    """
+    root = Path(settings.runs)
+    name = settings.name
+    stamp = time.strftime("%Y%m%d-%H%M%S")
     if settings.store != "sqlite":
         stamp += f"-{secrets.token_hex(2)}"
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
@@ -317,7 +336,7 @@ def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"  # run unpacked from a working directory
+        return "not installed"  # the program runs from a source folder
 
 
 def _git_commit() -> str | None:

@@ -1,9 +1,8 @@
-"""The campaign's state after some event, stored beside the log, so that a reader need not fold the
-log from its beginning.
+"""Snapshots of the campaign's state beside the log, so that a reader need not fold the whole log.
 
-A snapshot is used only while the log still contains its last event, by the chained checksum, only
-by a program whose state has the same fields, and only if it is unchanged. Otherwise the log is
-folded from its start.
+A snapshot is used only if the log still contains its last event (by the chained checksum), the
+program's state has the same fields, and the snapshot is unchanged. Otherwise the whole log is
+folded.
 """
 
 import functools
@@ -22,7 +21,7 @@ from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
 from orchestrator.version import __version__
 
-SNAPSHOT_EVENTS = 20_000  # written in a session between two snapshots; the last one is written when it closes
+SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another one at its end
 
 
 @functools.cache
@@ -32,12 +31,12 @@ def _adapter() -> TypeAdapter[tuple[CampaignState]]:
 
 @functools.cache
 def _program() -> str:
-    """Return the program's version and the fields of the state and of the values in it."""
+    """Return the program's version and the fields of the state."""
     return f"{__version__} {list(_fields(CampaignState))}"
 
 
 def _fields(annotation: object) -> Iterator[dict[str, object]]:
-    """Yield name → type of the fields of each class in an annotation, and of the classes in these."""
+    """Yield name → type of the fields of each class in an annotation, recursively."""
     inner: Iterable[object] = get_args(annotation)
     if is_dataclass(annotation) or hasattr(annotation, "_fields"):
         fields = get_type_hints(annotation)
@@ -48,13 +47,13 @@ def _fields(annotation: object) -> Iterator[dict[str, object]]:
 
 
 def _version(position: object, body: object) -> str:
-    """Return a checksum of program and contents, in the 20 characters of the column."""
+    """Return a checksum of program and contents with 20 characters."""
     described = f"{_program()} {position!r} {body}"
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
 
 def save(writer: Writer, position: int, state: CampaignState) -> None:
-    """Store `state`, the fold of the log's first `position` events. Raises StoreError."""
+    """Store the state after the first `position` events of the log. Raises StoreError."""
     plain = replace(state, backlog=tuple(state.backlog), finished=tuple(state.finished))
     head = writer.store.checksum_before(writer.campaign, position)
     if head is not None:
@@ -64,23 +63,26 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
 
 
 def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
-    """Return the number of events in the newest valid snapshot, and their state; 0 and the empty
-    state when there is none.
+    """Return the number of events in the newest valid snapshot, and its state.
 
-    Raises StoreError when the database cannot be read.
+    0 and the empty state without a valid snapshot. Raises StoreError if the database cannot be
+    read.
     """
     snapshot = store.snapshot(campaign)
     if snapshot is None or snapshot.version != _version(snapshot.position, snapshot.body):
         return 0, CampaignState()
     try:
         (state,) = _adapter().validate_json(snapshot.body)
-    except ValueError:  # damaged; it is only a copy of the log's state
+    except ValueError:  # damaged, but the log has the same contents
         return 0, CampaignState()
     return snapshot.position, state
 
 
 def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
-    """Return the log's first event, and the state after all of it. Raises RunError, StoreError."""
+    """Return the log's first event and the state after the last one.
+
+    Raises RunError if the run has no log, and StoreError if it cannot be read.
+    """
     created = run.first(store)
     position, state = load(store, run.name)
     events: Iterator[Event] = store.read(run.name, after=position)

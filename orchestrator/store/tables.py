@@ -1,5 +1,4 @@
-"""The tables of a store, and the statements of an append. `orchestrator.store.migrations` has their
-history."""
+"""The tables of a store and the statements of an append. `store.migrations` has their history."""
 
 import sqlalchemy as sa
 
@@ -15,7 +14,7 @@ CAMPAIGNS = sa.Table(
     sa.Column("holder", sa.String(200), nullable=False),
     sa.Column("since", sa.Float, nullable=False),
     sa.Column("length", sa.Integer, nullable=False),
-    sa.Column("head", sa.BigInteger, nullable=True),  # checksum of the last event; null: an older version wrote it
+    sa.Column("head", sa.BigInteger, nullable=True),  # checksum of the last event; null in logs of older versions
 )
 
 EVENTS = sa.Table(
@@ -26,7 +25,7 @@ EVENTS = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("kind", sa.String(40), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=True),  # null: written by a version that had none
+    sa.Column("checksum", sa.BigInteger, nullable=True),  # null in rows of older versions
     sa.Column("version", sa.SmallInteger, nullable=True),  # of the body; null: 1
 )
 
@@ -35,9 +34,9 @@ HOLDERS = sa.Table(
     METADATA,
     sa.Column("campaign", sa.String(200), primary_key=True),
     sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("holder", sa.Text, nullable=False),  # for people; empty: the campaign is free
+    sa.Column("holder", sa.Text, nullable=False),  # for people; empty if the campaign is free
     sa.Column("identity", sa.Text, nullable=False),  # for programs: JSON of `lease.Identity`
-    sa.Column("since", sa.Float, nullable=False),  # both times are the holder's clock, and for people only
+    sa.Column("since", sa.Float, nullable=False),  # both times are on the holder's clock, and only for people
     sa.Column("last_beat", sa.Float, nullable=False),
     sa.Column("beats", sa.BigInteger, nullable=False),
     sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
@@ -51,25 +50,25 @@ NOTES = sa.Table(
     sa.Column("campaign", sa.String(200), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("time", sa.Float, nullable=False),
-    sa.Column("trial", sa.Integer, nullable=True),  # null: of the whole campaign
+    sa.Column("trial", sa.Integer, nullable=True),  # null for a note on the campaign
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("tags", sa.Text, nullable=False),  # a JSON list
 )
 
-# The state that a log folds to, so that reading need not begin at its start. All of it is in the
-# log, too.
+# The state after some events of a log, so that a reader need not fold the whole log
 SNAPSHOTS = sa.Table(
     "bbkb_snapshots",
     METADATA,
     sa.Column("campaign", sa.String(200), primary_key=True),
-    sa.Column("position", sa.Integer, nullable=False),  # events that are folded in
-    sa.Column("head", sa.BigInteger, nullable=False),  # checksum of the last of these
-    sa.Column("version", sa.String(20), nullable=False),  # checksum of the program that can read it, and of the rest
+    sa.Column("position", sa.Integer, nullable=False),  # the number of these events
+    sa.Column("head", sa.BigInteger, nullable=False),  # checksum of the last of them
+    sa.Column(
+        "version", sa.String(20), nullable=False
+    ),  # checksum of the program that can read it, and of the contents
     sa.Column("body", sa.Text, nullable=False),
 )
 
-# the statement of each append to a log, built once: `of` is the campaign, `under` the epoch of its
-# holder
+# The statements of an append, built once. `of` is the campaign, `under` the epoch of its holder
 _MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
 LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
 END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)

@@ -1,10 +1,10 @@
-"""Databases that this user has named: only to these do readers of a run's folder send anything from
-the environment.
+"""The databases that this user trusts. Readers of a run's folder send passwords and variables of the
+environment to no other database.
 
-A run's folder may be somebody else's, or a copy of it, and its campaign file names the database.
-Connecting sends the reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends
-any variable. So each URL is remembered when this user runs a campaign in it, and readers ask before
-they connect to another one.
+A run's folder may belong to another user, and its campaign file names the database. A connection
+sends the reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends any
+variable. So each URL is remembered when this user runs a campaign with it, and readers refuse to
+connect to other databases.
 """
 
 import logging
@@ -18,8 +18,9 @@ _LOGGER = logging.getLogger("bbkb.store")
 
 
 def trust(url: str) -> None:
-    """Remember that this user has named this database. Raises UserError."""
-    file, line = _file(), credentials.redact(url)
+    """Remember that this user trusts a database. Raises UserError if the list cannot be written."""
+    file = _file()
+    line = credentials.redact(url)
     remembered = _read(file)
     if line in remembered:
         return
@@ -28,12 +29,12 @@ def trust(url: str) -> None:
         files.write_text(file, "".join(f"{known_line}\n" for known_line in [*remembered, line]))
     except OSError as error:
         raise UserError(
-            f"the databases that you use cannot be kept in {file}: {error.strerror}; set XDG_CONFIG_HOME"
+            f"the databases that you trust cannot be stored in {file}: {error.strerror}; set XDG_CONFIG_HOME"
         ) from error
 
 
 def remember(url: str) -> None:
-    """As `trust`, for a campaign's database: no error for want of a home folder."""
+    """Trust the database of a campaign. A list that cannot be written causes only a warning."""
     try:
         trust(url)
     except UserError as error:
@@ -41,16 +42,16 @@ def remember(url: str) -> None:
 
 
 def is_trusted(url: str) -> bool:
-    """Return whether this user has named this database."""
+    """Return whether this user trusts this database."""
     return credentials.redact(url) in _read(_file())
 
 
 def refusal(url: str, folder: Path) -> str:
-    """Return why a reader of the run in `folder` does not connect to its database; empty when it
-    may.
+    """Return the reason not to connect to the database of the run in `folder`; empty if a reader
+    may connect.
 
-    It may when this user has named the database, or when the URL has no `${VAR}` and folder and
-    campaign file are this user's.
+    It may if this user trusts the database, or if the URL has no `${VAR}` and the folder and its
+    campaign file belong to this user.
     """
     if is_trusted(url):
         return ""
@@ -70,7 +71,7 @@ def refusal(url: str, folder: Path) -> str:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether a run's folder and its campaign file are this user's. Raises OSError."""
+    """Return whether a run's folder and its campaign file belong to this user. Raises OSError."""
     return all(path.stat().st_uid == os.geteuid() for path in (folder, folder / "campaign.yaml"))
 
 
@@ -79,7 +80,7 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> list[str]:
-    """Return the lines of the file; none where it is not there or cannot be read."""
+    """Return the lines of the file; none if it does not exist or cannot be read."""
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

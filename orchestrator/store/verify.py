@@ -1,5 +1,6 @@
-"""Whether a run's log is intact, and what a resume would do with it: `bbkb verify`. This module
-reads the log, as far as it can be read; `audit` checks it.
+"""`bbkb verify`: whether a run's log is intact, and the evaluations that a resume would repeat.
+
+This module reads all readable parts of the log, and `audit` checks them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,8 +15,11 @@ _PAGE = 1000
 
 
 def verify(store: EventStore, campaign: str) -> Findings:
-    """Check a campaign's log. Damage is among the findings; raises StoreError when the database
-    cannot be used at all, RunError when there is no such campaign."""
+    """Check a campaign's log, and return the findings, including damage.
+
+    Raises StoreError if the database cannot be used at all, and RunError if the campaign does not
+    exist.
+    """
     holding = store.holding(campaign)
     problems = [f"SQLite's own check: {line}" for line in _damages(store)]
     extent = _extent(store, campaign, problems)
@@ -59,7 +63,7 @@ def _missing(first: int, last: int) -> str:
 
 
 def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
-    """Yield all rows that can be read, a page at a time; one by one where a page cannot."""
+    """Yield all readable rows, page by page, and one by one in a damaged page."""
     salvaged: dict[int, Row] | None = None
     for start in range(0, length, _PAGE):
         try:

@@ -174,7 +174,7 @@ def test_a_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> N
     run = open_run(tune_small(inline).folder)
     with run.store() as store:
         take(store, run.name)
-        with pytest.raises(HeldError, match="can be run by one process only"):
+        with pytest.raises(HeldError, match="only one process can run campaign"):
             Campaign(objective, SPACE, direction="maximize", evaluations=6, settings=inline).run(
                 progress=False, resume=True
             )

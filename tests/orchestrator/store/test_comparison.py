@@ -31,7 +31,7 @@ def copy_store(tmp_path: Path) -> EventStore:
     return EventStore(f"sqlite:///{shutil.copy(tmp_path / 'c.sqlite', tmp_path / 'copy.sqlite')}")
 
 
-def test_a_copy_is_the_beginning_of_a_log_that_went_on(log: EventStore, tmp_path: Path) -> None:
+def test_copy_equals_the_beginning_of_a_longer_log(log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
     assert compare(log, copy, "c") == LogComparison(1500)
     log.claim("c", "me").append([stop(1500), stop(1501)])
@@ -43,7 +43,7 @@ def test_a_copy_is_the_beginning_of_a_log_that_went_on(log: EventStore, tmp_path
     assert not behind.is_same
 
 
-def test_a_change_after_which_all_checksums_were_computed_anew_is_found(log: EventStore, tmp_path: Path) -> None:
+def test_comparison_reveals_a_change_with_recomputed_checksums(log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
     changed = [stop(number if number != 700 else 7) for number in range(1, 1500)]
     rows, head = encode("c", 1, 1, changed, log.checksum_before("c", 1) or 0)
@@ -57,6 +57,6 @@ def test_a_change_after_which_all_checksums_were_computed_anew_is_found(log: Eve
     assert not compared.is_same
 
 
-def test_a_copy_of_another_run_is_refused(log: EventStore, tmp_path: Path) -> None:
+def test_comparison_rejects_a_copy_of_another_run(log: EventStore, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is it a copy of another run"):
         compare(log, copy_store(tmp_path), "d")

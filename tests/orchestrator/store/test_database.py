@@ -31,7 +31,7 @@ def translated(error: Exception) -> StoreError:
         (psycopg.errors.AdminShutdown("terminating connection due to administrator command"), ""),
     ],
 )
-def test_state_that_passes_is_waited_for_and_the_remedy_is_about_the_database(error: Exception, remedy: str) -> None:
+def test_transient_error_is_retried_and_names_a_remedy(error: Exception, remedy: str) -> None:
     translation = translated(error)
     assert translation.is_transient
     assert remedy in str(translation)
@@ -41,5 +41,5 @@ def test_state_that_passes_is_waited_for_and_the_remedy_is_about_the_database(er
 @pytest.mark.parametrize(
     "error", [psycopg.errors.InsufficientPrivilege("permission denied"), psycopg.errors.UndefinedTable("no relation")]
 )
-def test_state_that_does_not_pass_is_not_waited_for(error: Exception) -> None:
+def test_permanent_error_is_not_retried(error: Exception) -> None:
     assert not translated(error).is_transient

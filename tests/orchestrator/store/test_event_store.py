@@ -29,7 +29,7 @@ def stop(number: int) -> Event:
     return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
 
 
-def test_events_come_back_in_the_order_they_were_appended(store: EventStore, campaign: str) -> None:
+def test_events_are_read_in_the_order_of_appends(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     writer = store.claim(campaign, "me")
     writer.append([stop(1), stop(2)])
@@ -39,7 +39,7 @@ def test_events_come_back_in_the_order_they_were_appended(store: EventStore, cam
     assert list(store.read(campaign, after=2)) == [stop(2), stop(3)]
 
 
-def test_events_written_again_at_their_position_are_there_once(store: EventStore, campaign: str) -> None:
+def test_append_at_a_position_writes_events_once(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     writer = store.claim(campaign, "me")
     assert writer.length == 1
@@ -50,14 +50,14 @@ def test_events_written_again_at_their_position_are_there_once(store: EventStore
     assert list(store.read(campaign)) == [stop(number) for number in range(5)]
 
 
-def test_a_long_log_is_read_whole(store: EventStore, campaign: str) -> None:
+def test_log_of_many_events_is_read_completely(store: EventStore, campaign: str) -> None:
     events = [stop(number) for number in range(2500)]
     store.create(campaign, events[:1])
     store.claim(campaign, "me").append(events[1:])
     assert list(store.read(campaign)) == events
 
 
-def test_a_claim_fences_off_the_writer_before_it_and_says_who_took_over(store: EventStore, campaign: str) -> None:
+def test_claim_fences_off_the_previous_writer_and_names_the_new_one(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     first = store.claim(campaign, "the first")
     second = store.claim(campaign, "the second")
@@ -68,7 +68,7 @@ def test_a_claim_fences_off_the_writer_before_it_and_says_who_took_over(store: E
     assert list(store.read(campaign)) == [stop(0), stop(1)]
 
 
-def test_of_two_who_find_a_campaign_free_one_gets_it(store: EventStore, campaign: str) -> None:
+def test_claim_of_a_free_campaign_succeeds_once(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     free = store.holding(campaign)
     assert free == Holding(epoch=0)
@@ -78,7 +78,7 @@ def test_of_two_who_find_a_campaign_free_one_gets_it(store: EventStore, campaign
     assert store.holding(campaign).holder == "the faster"
 
 
-def test_of_many_at_the_same_moment_one_gets_it(store: EventStore, campaign: str) -> None:
+def test_claim_by_many_processes_at_once_succeeds_once(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     winners: list[int] = []
     start = threading.Barrier(6)
@@ -97,7 +97,7 @@ def test_of_many_at_the_same_moment_one_gets_it(store: EventStore, campaign: str
     assert [f"process {number}" for number in winners] == [store.holding(campaign).holder]
 
 
-def test_a_holder_beats_hears_what_it_is_asked_and_lets_go(store: EventStore, campaign: str) -> None:
+def test_holder_beats_receives_requests_and_releases(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     writer = store.claim(campaign, "me", '{"pid": 7}')
     assert (store.holding(campaign).identity, store.holding(campaign).beats) == ('{"pid": 7}', 0)
@@ -110,7 +110,7 @@ def test_a_holder_beats_hears_what_it_is_asked_and_lets_go(store: EventStore, ca
     assert not store.ask_to_stop(campaign, writer.epoch, "now")
 
 
-def test_a_zombie_neither_beats_nor_writes_nor_releases_what_is_no_longer_its_own(
+def test_fenced_holder_cannot_beat_write_or_release(
     store: EventStore, campaign: str
 ) -> None:
     store.create(campaign, [stop(0)])
@@ -127,7 +127,7 @@ def test_a_zombie_neither_beats_nor_writes_nor_releases_what_is_no_longer_its_ow
     assert not store.ask_to_stop(campaign, zombie.epoch, "now")
 
 
-def test_of_many_rival_writers_an_older_one_never_writes_after_a_newer_one(store: EventStore, campaign: str) -> None:
+def test_append_of_an_older_writer_never_follows_a_newer_one(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     acknowledged: list[int] = []
 
@@ -149,25 +149,25 @@ def test_of_many_rival_writers_an_older_one_never_writes_after_a_newer_one(store
     assert log == sorted(acknowledged)
 
 
-def test_campaigns_in_one_database_do_not_mix(store: EventStore, campaign: str) -> None:
+def test_campaigns_in_one_database_are_separate(store: EventStore, campaign: str) -> None:
     for name, number in ((campaign, 1), (f"{campaign}-other", 2)):
         store.create(name, [stop(number)])
     assert list(store.read(campaign)) == [stop(1)]
 
 
-def test_a_campaigns_name_is_taken_once(store: EventStore, campaign: str) -> None:
+def test_create_rejects_an_existing_name(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     with pytest.raises(RunError, match="resume it, or give another name"):
         store.create(campaign, [stop(0)])
 
 
-def test_a_campaign_that_is_not_there_cannot_be_claimed(store: EventStore, campaign: str) -> None:
+def test_claim_rejects_an_unknown_campaign(store: EventStore, campaign: str) -> None:
     store.create(f"{campaign}-other", [stop(0)])
     with pytest.raises(RunError, match="there is no campaign"):
         store.claim(campaign, "me")
 
 
-def test_a_reader_never_disturbs_the_process_that_creates(tmp_path: Path) -> None:
+def test_reader_does_not_disturb_the_creation(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'c.sqlite'}"
     early = EventStore(url)  # before there is a table
     with pytest.raises(StoreError, match="no campaign was ever stored there"):
@@ -188,7 +188,7 @@ def test_sqlite_is_as_durable_as_it_can_be(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
+def test_append_that_fails_writes_nothing(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(0)])
     writer = store.claim("c", "me")
@@ -209,11 +209,11 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
         ("DELETE FROM bbkb_events WHERE position = 1", "event 1 of 'c' is missing"),
         (
             "UPDATE bbkb_events SET body = replace(body, 'number 1', 'number 7') WHERE position = 1",
-            r"event 1 \(session_closed\) of 'c' .* is not what was written",
+            r"event 1 \(session_closed\) of 'c' .* has been changed",
         ),
         (
             "UPDATE bbkb_events SET epoch = 3 WHERE position = 1",
-            r"event 1 \(session_closed\) of 'c' .* is not what was written",
+            r"event 1 \(session_closed\) of 'c' .* has been changed",
         ),
         (
             "UPDATE bbkb_events SET body = '{', checksum = NULL, version = NULL WHERE position = 1",
@@ -221,7 +221,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_log_is_reported_with_its_place(tmp_path: Path, damage: str, message: str) -> None:
+def test_damaged_log_is_reported_with_the_position(tmp_path: Path, damage: str, message: str) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(number) for number in range(3)])
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
@@ -241,19 +241,19 @@ def test_a_damaged_log_is_reported_with_its_place(tmp_path: Path, damage: str, m
         ("postgresql://user:secret@127.0.0.1:1/none", "is the server running"),
     ],
 )
-def test_a_store_that_cannot_be_reached_says_why_and_keeps_the_password(url: str, message: str) -> None:
+def test_unreachable_store_is_reported_without_the_password(url: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         EventStore(url)
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "c.sqlite").write_text("this is not a database, it is a text of some length" * 100)
     with pytest.raises(StoreError, match="not a database"):
         EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
 
 
-def test_a_missing_driver_is_reported_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_reported_with_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r'pip install "psycopg\[binary\]'):
         EventStore("postgresql://user:secret@127.0.0.1:1/none")
@@ -279,7 +279,7 @@ INSERT INTO bbkb_events VALUES
 """
 
 
-def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_by_a_claim(tmp_path: Path) -> None:
+def test_database_of_an_older_version_is_updated_by_a_claim(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
         raw.executescript(OLD_SCHEMA)
     raw.close()
@@ -294,7 +294,7 @@ def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_
     reader.close()
 
 
-def test_settings_are_decided_by_the_claim_that_wins(store: EventStore, campaign: str) -> None:
+def test_settings_of_the_winning_claim_are_stored(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     store.claim(campaign, "the faster", seen=0, settings='{"budget": 1}')
     with pytest.raises(HeldError):
@@ -317,7 +317,7 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERING)
-def test_an_event_that_was_removed_moved_or_added_is_found_though_positions_were_rewritten(
+def test_checksums_reveal_an_event_that_was_removed_moved_or_added(
     tmp_path: Path, tampering: str
 ) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
@@ -336,7 +336,7 @@ def damages(store: EventStore) -> list[str]:
     return [problem for problem in verify(store, "c").problems if any(sign in problem for sign in signs)]
 
 
-def test_a_log_that_lies_in_the_write_ahead_log_is_read_whole_and_an_absurd_length_ends(tmp_path: Path) -> None:
+def test_verify_reads_the_write_ahead_log_and_survives_an_absurd_length(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(0)])
     store.claim("c", "me").append([stop(number) for number in range(1, 1500)])

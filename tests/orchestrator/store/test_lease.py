@@ -63,7 +63,7 @@ class Time:
         return self.now
 
 
-def test_an_identity_comes_back_as_it_was_written() -> None:
+def test_identity_round_trips_through_its_text() -> None:
     assert Identity.read(HERE.to_text()) == HERE
     assert [Identity.read(text) for text in ("", "{}", "[]", '{"host": 1}', "5")] == [None] * 5
 
@@ -82,24 +82,24 @@ def test_stopped_process_counts_as_alive_and_zombie_as_dead(
     assert identity.is_alive(HERE.space) is False
 
 
-def test_a_process_number_that_was_given_again_is_another_process() -> None:
+def test_reused_process_id_is_another_process() -> None:
     assert HERE.is_alive(HERE.space) is True
     assert dataclasses.replace(HERE, started=f"{HERE.started}1").is_alive(HERE.space) is False
 
 
-def test_what_runs_elsewhere_or_is_not_known_to_the_system_cannot_be_looked_up() -> None:
+def test_process_elsewhere_has_an_unknown_state() -> None:
     assert ELSEWHERE.is_alive(HERE.space) is None
     assert dataclasses.replace(HERE, space="").is_alive("") is None
 
 
-def test_a_campaign_that_was_never_held_or_was_released_is_free(store: EventStore, campaign: str) -> None:
+def test_campaign_without_holder_is_free(store: EventStore, campaign: str) -> None:
     first = take(store, campaign)
     first.release()
     second = take(store, campaign)
     assert (first.epoch, second.epoch) == (1, 2)
 
 
-def test_a_campaign_held_by_a_living_process_is_refused_with_who_holds_it_and_what_to_do(
+def test_take_rejects_a_campaign_of_a_live_process_with_remedy(
     store: EventStore, campaign: str, child: tuple[subprocess.Popen[str], Identity]
 ) -> None:
     process, identity = child
@@ -112,17 +112,17 @@ def test_a_campaign_held_by_a_living_process_is_refused_with_who_holds_it_and_wh
     assert take(store, campaign).epoch == 2
 
 
-def test_a_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) -> None:
+def test_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) -> None:
     far, messages = take(store, campaign, me=ELSEWHERE), list[str]()
     passing = Time(far.beat)
     with pytest.raises(HeldError, match="far process 1 runs it"):
         take(store, campaign, messages.append, watch=Watch(HERE, passing), sleep=passing.sleep)
     assert passing.now < PATIENCE_SECONDS
     assert len(messages) == 1
-    assert "watching for a sign of life" in messages[0]
+    assert "for a heartbeat" in messages[0]
 
 
-def test_a_holder_elsewhere_whose_beats_stand_still_is_dead_and_fenced_off(store: EventStore, campaign: str) -> None:
+def test_holder_elsewhere_without_heartbeat_is_dead_and_fenced_off(store: EventStore, campaign: str) -> None:
     far, passing = take(store, campaign, me=ELSEWHERE), Time()
     heir = take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
     assert passing.now >= PATIENCE_SECONDS
@@ -131,21 +131,21 @@ def test_a_holder_elsewhere_whose_beats_stand_still_is_dead_and_fenced_off(store
     assert heir.beat() == ""
 
 
-def test_a_holder_that_changes_hands_while_it_is_watched_is_not_taken(store: EventStore, campaign: str) -> None:
+def test_campaign_that_changes_hands_meanwhile_is_not_taken(store: EventStore, campaign: str) -> None:
     take(store, campaign, me=ELSEWHERE)
     passing = Time(lambda: store.claim(campaign, "a third", dataclasses.replace(ELSEWHERE, pid=2).to_text()))
     with pytest.raises(HeldError):
         take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
 
 
-def test_a_watch_never_compares_clocks() -> None:
+def test_watch_never_compares_clocks() -> None:
     watch = Watch(HERE, Time())
     for time_there in (-1e12, 0.0, 1e12):
         holding = Holding(1, "far", ELSEWHERE.to_text(), since=time_there, last_beat=time_there)
         assert watch.is_held(holding) is None
 
 
-def test_a_campaign_that_is_not_there_cannot_be_taken(store: EventStore) -> None:
+def test_take_rejects_an_unknown_campaign(store: EventStore) -> None:
     with pytest.raises(RunError, match="there is no campaign"):
         find_free(store, "another")
 
@@ -179,7 +179,7 @@ def test_heartbeat_passes_each_stop_request_on_once_and_releases_the_lease_at_it
     assert take(store, campaign).epoch == 2
 
 
-def test_a_request_that_comes_before_there_is_a_session_is_passed_on_to_it(store: EventStore, campaign: str) -> None:
+def test_stop_request_before_the_session_is_forwarded_to_it(store: EventStore, campaign: str) -> None:
     writer = take(store, campaign)
     store.ask_to_stop(campaign, writer.epoch, "drain")
     heart = Heartbeat(writer, period_seconds=0.01)
@@ -191,7 +191,7 @@ def test_a_request_that_comes_before_there_is_a_session_is_passed_on_to_it(store
     assert stops == [False]
 
 
-def test_a_heartbeat_that_is_fenced_off_stops_its_session_at_once(store: EventStore, campaign: str) -> None:
+def test_fenced_heartbeat_stops_its_session_at_once(store: EventStore, campaign: str) -> None:
     heart, stops, came = start_heartbeat(take(store, campaign))
     store.claim(campaign, "a usurper")
     assert came.wait(200)

@@ -120,7 +120,7 @@ ODD: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("damage", ODD)
-def test_list_shows_the_others_and_why_one_is_unreadable(
+def test_list_shows_readable_runs_and_the_reason_of_an_unreadable_one(
     tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "good")
@@ -143,7 +143,7 @@ def wait_for_end_of_calls() -> None:
 
 
 @pytest.mark.parametrize("damage", [*ODD, identity_is_nested])
-def test_page_shows_the_others_and_new_ones(
+def test_page_shows_readable_runs_and_new_ones(
     tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaigns, "SOURCES_SECONDS", 0.1)

@@ -32,7 +32,7 @@ def change(database: Path, statement: str) -> None:
         connection.executescript(statement)
 
 
-def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -> None:
+def test_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -> None:
     run = open_run(recorded_run)
     before = run.events()
     with run.store() as store:
@@ -50,7 +50,7 @@ def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path)
         )
 
 
-def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded_run: Path, tmp_path: Path) -> None:
+def test_run_of_version_0_1_continues_after_any_kill(recorded_run: Path, tmp_path: Path) -> None:
     run = open_run(recorded_run)
     length = len(run.events())
     for position in (3, length // 2, length - 1):
@@ -65,7 +65,7 @@ def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded_run
             assert verify(store, run.name).problems == ()
 
 
-def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded_run: Path) -> None:
+def test_tables_of_a_newer_version_are_rejected_with_remedy(recorded_run: Path) -> None:
     with open_run(recorded_run).store() as store:
         store.make_tables()
     change(recorded_run / "campaign.sqlite", f"UPDATE bbkb_schema SET version = {TABLES_VERSION + 1}")
@@ -75,7 +75,7 @@ def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded_run: Pat
     assert isinstance(done.exception, StoreError)
 
 
-def test_an_event_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_event_of_a_newer_version_is_rejected_with_remedy(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])
     import orchestrator.store.rows as rows
@@ -88,7 +88,7 @@ def test_an_event_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) 
     store.close()
 
 
-def test_a_database_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+def test_database_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.make_tables()
     store.create("c", [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])

@@ -25,7 +25,7 @@ CREATED = CampaignCreated(
 )
 
 
-def test_notes_come_back_in_the_order_written_and_leave_the_log_alone(database_url: str, campaign: str) -> None:
+def test_notes_are_read_in_the_order_of_writing_and_not_in_the_log(database_url: str, campaign: str) -> None:
     store = EventStore(database_url)
     store.create(campaign, [CREATED])
     writer = store.claim(campaign, "holder")
@@ -44,7 +44,7 @@ def test_notes_come_back_in_the_order_written_and_leave_the_log_alone(database_u
     store.close()
 
 
-def test_a_database_without_the_table_has_no_notes_and_takes_them(tmp_path: Path) -> None:
+def test_notes_can_be_added_to_a_database_without_the_table(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'old.sqlite'}"
     store = EventStore(url)
     store.create("one", [CREATED])
@@ -67,7 +67,7 @@ def test_a_database_without_the_table_has_no_notes_and_takes_them(tmp_path: Path
         ("", [""], "1 to 64"),
     ],
 )
-def test_a_note_that_is_not_allowed_is_refused(tmp_path: Path, text: str, tags: list[str], message: str) -> None:
+def test_new_note_rejects_invalid_texts_and_tags(tmp_path: Path, text: str, tags: list[str], message: str) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'one.sqlite'}")
     store.create("one", [CREATED])
     with pytest.raises(UserError, match=message):

@@ -46,7 +46,7 @@ def start(settings: Settings, candidates: Candidates, began: str = "a test") -> 
     return runs.create(settings, first_events(settings, candidates, ""), began)
 
 
-def test_a_named_run_is_found_once_it_has_begun(settings: Settings, candidates: Candidates) -> None:
+def test_find_returns_a_named_run_that_has_begun(settings: Settings, candidates: Candidates) -> None:
     assert runs.find(settings) is None
     begun = start(settings, candidates)
     assert begun.folder == Path(settings.runs).resolve() / str(settings.run)
@@ -54,7 +54,7 @@ def test_a_named_run_is_found_once_it_has_begun(settings: Settings, candidates: 
     assert runs.find(change(settings, run=None)) is None
 
 
-def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidates) -> None:
+def test_create_rejects_an_existing_named_run(settings: Settings, candidates: Candidates) -> None:
     start(settings, candidates)
     begun = runs.find(settings)
     assert begun is not None
@@ -64,7 +64,7 @@ def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidat
     assert begun.settings_file.read_bytes() == before
 
 
-def test_a_folder_that_a_dead_process_left_without_a_log_is_used_again(
+def test_create_reuses_a_named_folder_without_a_log(
     settings: Settings, candidates: Candidates
 ) -> None:
     (Path(settings.runs) / str(settings.run)).mkdir(parents=True)
@@ -72,7 +72,7 @@ def test_a_folder_that_a_dead_process_left_without_a_log_is_used_again(
     assert len(start(settings, candidates).events()) == 1
 
 
-def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
+def test_find_returns_a_campaign_in_a_database_without_its_folder(
     settings: Settings, candidates: Candidates, tmp_path: Path, database_url: str
 ) -> None:
     settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
@@ -86,7 +86,7 @@ def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
     assert len(run.events()) == 1
 
 
-def test_a_run_begins_in_no_folder_that_a_link_leads_to(
+def test_create_rejects_a_link_as_the_runs_folder(
     settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -103,7 +103,7 @@ def test_a_run_begins_in_no_folder_that_a_link_leads_to(
         runs.open_run(root / "two")
 
 
-def test_a_folder_that_cannot_be_made_is_a_users_mistake(
+def test_create_reports_a_folder_that_cannot_be_created(
     settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_made_is_a_users_mistake(
         start(change(settings, runs=str(tmp_path / "file")), candidates)
 
 
-def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_made(
+def test_create_makes_private_files_and_leaves_nothing_after_an_error(
     settings: Settings, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = start(change(settings, run=None), candidates)
@@ -127,14 +127,14 @@ def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_m
     assert [path.name for path in Path(settings.runs).iterdir()] == [begun.folder.name]
 
 
-def test_a_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
+def test_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
     begun = start(change(settings, run=None), candidates)
     renamed = runs.open_run(begun.folder.rename(tmp_path / "renamed"))
     assert renamed.name == begun.name
     assert len(renamed.events()) == 1
 
 
-def test_no_password_is_written_or_shown(settings: Settings, candidates: Candidates, database_url: str) -> None:
+def test_run_writes_and_shows_no_password(settings: Settings, candidates: Candidates, database_url: str) -> None:
     complete = database_url.replace("postgresql://tester@", "postgresql://tester:hunter2@")
     with_password = change(settings, store=complete)
     begun = "bbkb run x.yaml --set store=postgresql://tester:hunter2@db/results"

@@ -39,7 +39,7 @@ def fold(events: list[Event]) -> CampaignState:
     return functools.reduce(apply, events, CampaignState())
 
 
-def test_a_state_comes_back_equal_from_any_point_of_a_log(run: runs.Run, log: list[Event]) -> None:
+def test_snapshot_restores_an_equal_state_at_any_position(run: runs.Run, log: list[Event]) -> None:
     with run.store() as store:
         writer = store.claim("c", "test")
         for position in range(1, len(log) + 1, 7):
@@ -49,7 +49,7 @@ def test_a_state_comes_back_equal_from_any_point_of_a_log(run: runs.Run, log: li
             assert snapshots.current(run, store)[1] == fold(log)
 
 
-def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
+def test_snapshot_restores_infinities_and_nan(run: runs.Run, log: list[Event]) -> None:
     state = replace(fold(log), clock=Clock(elapsed_seconds=math.inf, busy_seconds=-math.inf))
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log), state)
@@ -69,7 +69,7 @@ def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
         "DROP TABLE bbkb_snapshots",
     ],
 )
-def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
+def test_snapshot_that_does_not_match_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(session=Session(slots=99)))
         with store._engine.begin() as connection:
@@ -78,7 +78,7 @@ def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
-def test_a_log_whose_end_was_removed_is_not_read_as_a_shorter_one(
+def test_log_without_its_end_is_not_read_as_a_shorter_one(
     run: runs.Run, log: list[Event], has_snapshot: bool
 ) -> None:
     with run.store() as store:
@@ -91,7 +91,7 @@ def test_a_log_whose_end_was_removed_is_not_read_as_a_shorter_one(
             snapshots.current(run, store)
 
 
-def test_a_session_leaves_a_snapshot_of_its_end(tmp_path: Path) -> None:
+def test_session_writes_a_snapshot_at_its_end(tmp_path: Path) -> None:
     settings = from_mapping(
         {
             "name": "left",

@@ -96,7 +96,7 @@ def test_reader_connects_to_no_database_that_only_the_folder_names(
 
 
 @pytest.mark.parametrize("name", ["trust", "remember"])
-def test_database_that_the_user_has_named_is_connected_to(
+def test_reader_connects_to_a_trusted_database(
     tmp_path: Path, listener: tuple[int, list[bytes]], name: str
 ) -> None:
     port, received = listener
@@ -108,7 +108,7 @@ def test_database_that_the_user_has_named_is_connected_to(
     assert any(b"topsecret" in data for data in received)
 
 
-def test_own_folder_without_variables_and_a_run_that_is_continued_need_no_permission(tmp_path: Path) -> None:
+def test_reader_needs_no_permission_for_its_own_folder_or_a_resume(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "own", "postgresql://u@127.0.0.1:1/x")
     assert runs.open_run(folder).store_url == "postgresql://u@127.0.0.1:1/x"
     other = make_folder(tmp_path / "other", "postgresql://u:${NOT_SET}@127.0.0.1:1/x")
@@ -116,7 +116,7 @@ def test_own_folder_without_variables_and_a_run_that_is_continued_need_no_permis
     assert runs.open_run(other).name == "other"
 
 
-def test_password_is_not_in_the_list_and_another_database_is_not_meant(tmp_path: Path) -> None:
+def test_trusted_list_has_no_password_and_one_database(tmp_path: Path) -> None:
     trusted.trust("postgresql://u:secret@a/x")
     trusted.trust("postgresql://u:secret@a/x")
     written = (tmp_path / "config" / "bbkb" / "stores").read_text()
@@ -132,4 +132,4 @@ def test_campaign_runs_where_the_list_cannot_be_written(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     trusted.remember("postgresql://u@a/x")
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text

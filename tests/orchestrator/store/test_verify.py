@@ -33,7 +33,8 @@ from orchestrator.errors import RunError
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store import audit as audit_module
-from orchestrator.store.audit import Findings, PendingAttempt
+from orchestrator.store.audit import Findings
+from orchestrator.store.books import PendingAttempt
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.store.verify import verify
@@ -147,7 +148,7 @@ def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
     failure_rate=st.sampled_from([0.0, 0.3, 0.7]),
     cut=st.floats(0.02, 1.0),
 )
-def test_every_beginning_of_a_real_log_is_sound_and_both_bookkeepings_agree(
+def test_verify_finds_every_prefix_of_a_real_log_sound(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kills: list[int], failure_rate: float, cut: float
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
@@ -197,7 +198,10 @@ def change_epoch(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (duplicate(TrialSucceeded), r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is over"),
+        (
+            duplicate(TrialSucceeded),
+            r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is finished",
+        ),
         (duplicate(TrialsDispatched), r"was dispatched while running"),
         (duplicate(ModelRefreshed), r"was learned by the strategy, and is learned"),
         (duplicate(BatchChosen), r"trial \d+ is next, got 0"),
@@ -208,7 +212,7 @@ def change_epoch(events: list[Event]) -> list[Event]:
         (change_epoch, r"a session must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
-def test_a_log_that_cannot_have_happened_is_reported_with_the_place(
+def test_verify_reports_an_impossible_log_with_the_position(
     tmp_path: Path, sound_log: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
 ) -> None:
     findings = findings_of(tmp_path, change(sound_log))
@@ -217,13 +221,13 @@ def test_a_log_that_cannot_have_happened_is_reported_with_the_place(
     assert list(findings.lines())[-1].startswith("damaged: ")
 
 
-def test_all_problems_are_reported_not_only_the_first(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_reports_all_problems(tmp_path: Path, sound_log: list[Event]) -> None:
     events = duplicate(TrialSucceeded)(sound_log)
     findings = findings_of(tmp_path, duplicate(SessionClosed)(events))
     assert len(findings.problems) == 2
 
 
-def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_reports_missing_events_and_a_wrong_length(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
     with store._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
@@ -234,7 +238,7 @@ def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound_lo
     assert any("must have the" in problem for problem in problems)
 
 
-def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_lists_trials_that_a_resume_repeats_and_waiting_ones(tmp_path: Path, sound_log: list[Event]) -> None:
     events = sound_log
     place = index(events, TrialsDispatched)
     sent = events[place]
@@ -250,7 +254,7 @@ def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sou
     assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
 
 
-def test_a_disagreement_of_the_two_bookkeepings_is_reported(
+def test_verify_reports_a_disagreement_with_the_campaign_state(
     tmp_path: Path, sound_log: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def apply_and_miscount(state: CampaignState, event: Event) -> CampaignState:
@@ -263,14 +267,14 @@ def test_a_disagreement_of_the_two_bookkeepings_is_reported(
     assert any(problem.startswith("succeeded: the events count ") for problem in problems)
 
 
-def test_a_campaign_that_is_not_there_is_a_mistake_and_no_damage(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
     with pytest.raises(RunError, match="there is no campaign"):
         verify(store, "another")
     store.close()
 
 
-def test_a_log_without_its_beginning_is_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_reports_a_log_without_its_beginning(tmp_path: Path, sound_log: list[Event]) -> None:
     created, *others = sound_log
     assert isinstance(created, CampaignCreated)
     store = store_of(tmp_path, [created, *others])
