@@ -1,7 +1,7 @@
 """`make bench`: one page of short measurements, as ratios to another commit, in about ten minutes.
 
 Each measurement runs in a process of its own, in this working tree and in a checkout of the other
-commit in turns, so that what else the machine does meets both alike. The page has processor seconds
+commit in turns, so that other load on the machine affects both alike. The page has processor seconds
 (medians) and their ratio, says whether both made the same picks, and names the machine and its
 load. Without another commit it has the seconds only.
 
@@ -78,8 +78,7 @@ class CommandMeasurement:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What one process took: processor `seconds`, and a digest of its `picks` (empty when there are
-    none)."""
+    """Processor `seconds` of one process, and a digest of its `picks`, which may be empty."""
 
     seconds: float
     picks: str = ""

@@ -40,7 +40,7 @@ class Kill:
 
     strike: int  # the number of the strike; kills of one strike were simultaneous
     time: float  # seconds since 1970
-    victim: Victim  # what was killed
+    victim: Victim  # the kind of process
     pid: int  # the process that was killed
     node: str = ""  # the node that was killed, empty for a process
     has_coordinator: bool = False  # whether the coordinator ran on that node, and so died with it

@@ -42,7 +42,7 @@ class Node:
 
 
 class Surroundings(Protocol):
-    """Where the commands of a campaign run."""
+    """The environment in which the commands of a campaign run."""
 
     @property
     def mark(self) -> Mark:

@@ -85,7 +85,7 @@ def evaluate_with_trainer(x: float, seed: int) -> Mapping[str, float]:
 
 
 def _sleep_on_each(config: dict[str, int]) -> None:
-    """What each worker of the trainer does, until all have done it."""
+    """Sleep on each worker of the trainer, until all have slept."""
     from ray.train import get_context
     from xgboost import collective
 

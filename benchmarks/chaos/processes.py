@@ -115,8 +115,8 @@ def wait_for(find: Callable[[], Found | None], seconds: float, what: str) -> Fou
     """Call `find` until its result is true, and return it. Raises TimeoutError, naming `what`,
     after `seconds`.
 
-    Pauses are four times as long as the calls at least, so that waiting leaves the processors to
-    what is waited for.
+    Pauses are four times as long as the calls at least, so that waiting does not slow
+    down the awaited work.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -212,7 +212,7 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
     """Run a campaign with the rule of CAMPAIGNS until its budget of steps is used.
 
     Args:
-        problem: what is searched.
+        problem: the problem to search.
         name: of the method.
         setting: workers, budget, seed and durations.
 

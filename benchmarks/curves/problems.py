@@ -30,8 +30,8 @@ class CurveProblem:
     space: Space  # the parameters
     arms: Candidates | None  # the configurations that have a curve; None: all of the space have one
     steps: tuple[int, ...]  # the steps at which a training reports, ascending
-    costs: tuple[int, ...]  # what each of these steps costs after the one before, in the unit of the budget
-    whole_cost: int  # what a training to the last step costs that reports nothing on the way
+    costs: tuple[int, ...]  # the cost of each step after the previous one, in the unit of the budget
+    whole_cost: int  # the cost of a training that reports only its last step
     # the values (R,) of a configuration at `steps`; larger is better
     curve: Callable[[Configuration], Floats]
     # the seconds (R,) that a configuration takes for each step after the one before

@@ -1,5 +1,5 @@
-"""One search in virtual time: workers train, report after each step, and are told to go on or to
-free their place.
+"""One search in virtual time: workers train, report after each step, and are told to continue or to
+stop.
 
 A trial is started once. It can be paused at a report and continued later from its step, on any
 worker. Suggestions and decisions take no simulated time.
@@ -46,8 +46,8 @@ class Setting:
 
 
 class Method(Protocol):
-    """What chooses. Trials are numbered 0, 1, … in the order of their starts; values are
-    maximised."""
+    """A search method. Trials are numbered 0, 1, … in the order of their starts; values are
+    maximized."""
 
     @property
     def watches(self) -> bool:
@@ -55,12 +55,12 @@ class Method(Protocol):
         ...
 
     def suggest(self) -> Suggestion | None:
-        """What a free worker does next; None: it waits for the next report."""
+        """Choose the next task of a free worker; None if it waits for the next report."""
         ...
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """A value before the last step; returns whether the trial goes on now, else it is
-        paused."""
+        """A value before the last step; returns whether the trial continues; otherwise it
+        is paused."""
         ...
 
     def end(self, trial: int, value: float) -> None:
@@ -83,7 +83,7 @@ class Record:
     durations: str  # see `Setting`
     seed: int  # of the method
     used: Sequence[float]  # for each change of the recommendation the share of the budget that was used
-    times: Sequence[float]  # the simulated time of each, in trainings where durations are equal, else seconds
+    times: Sequence[float]  # the simulated time of each change: trainings if durations are equal, else seconds
     regrets: Sequence[float]  # of each configuration recommended, at the last step
     # the parts of the last regret: of the best training that reached the last step (None if none
     # did), and of the best configuration begun, which a perfect choice would have recommended
@@ -166,8 +166,8 @@ class Search:
         heapq.heappush(self.running, (self.now + duration, self.order, number))
 
     def _whole_seconds(self, trial: _Trial) -> float:
-        """A training nobody looks at: the last step's seconds where each step trains anew, else
-        those of all steps."""
+        """Return the seconds of a training without reports: those of the last step if each step
+        restarts the training, else those of all steps."""
         begins_anew = self.problem.whole_cost < sum(self.problem.costs)
         return float(trial.durations[-1] if begins_anew else trial.durations.sum())
 
@@ -209,8 +209,8 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
     """Run one search until the budget is used, or all configurations of a list were tried.
 
     Args:
-        problem: what is searched.
-        method: what chooses.
+        problem: the problem to search.
+        method: the search method.
         name: that of the method in the record.
         setting: workers, budget, seed and durations.
 

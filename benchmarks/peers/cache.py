@@ -20,7 +20,7 @@ class Finished(Protocol):
 
     @property
     def key(self) -> SearchKey:
-        """What tells this search of a method from its others."""
+        """The key that identifies this search of a method."""
         ...
 
 

@@ -60,8 +60,7 @@ class Problem(Protocol):
 
 
 class WholeSpace:
-    """What problems share of which each point of the space can be evaluated, without noise unless
-    they say otherwise."""
+    """A base of problems without noise whose whole space can be evaluated."""
 
     @property
     def is_deterministic(self) -> bool:

@@ -132,7 +132,7 @@ class Surrogate:
 
 
 def _number(value: Scalar | None) -> float:
-    """The value of a number; 0 where the parameter does not exist."""
+    """Return the value of a number; 0 if the parameter does not exist."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 

@@ -134,8 +134,8 @@ def search(
     """Run one search.
 
     Args:
-        problem: what is searched.
-        method: the optimiser.
+        problem: the problem to search.
+        method: the optimizer.
         workers: evaluations at the same time.
         evaluations: their number T.
         seed: gives the noise and the durations, which are the same for all methods.

@@ -42,8 +42,8 @@ class Recorded:
 
     space: Space  # its p parameters
     levels: NDArray[np.intp]  # (A, p), indices of their values
-    rewards: Floats  # (A, repeats), NaN where one is missing
-    durations: Floats | None = None  # (A,), with a mean of 1; None where none were recorded
+    rewards: Floats  # (A, repeats), NaN for a missing one
+    durations: Floats | None = None  # (A,), with a mean of 1; None if none were recorded
     # whether the rows are the whole space; else `evaluate` takes the nearest row, by the number of
     # parameters that differ, the first of them on a tie
     is_whole: bool = True

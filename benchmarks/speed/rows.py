@@ -1,4 +1,4 @@
-"""The rows of the table: the measurements, what they are compared with, and their limits."""
+"""The rows of the table: measurements, comparisons, and goals."""
 
 import json
 import os
@@ -101,8 +101,7 @@ def million(bench: Bench) -> list[Row]:
 
 
 def goals(bench: Bench) -> list[Row]:
-    """What a second and a third objective cost at T = 10⁴, in turns with one: medians of the
-    ratios."""
+    """The cost of a second and a third objective at T = 10⁴: medians of ratios."""
     seconds_by_goals: dict[int, list[float]] = {2: [], 3: []}
     for seed in range(bench.repeats):
         single = bench.measure("goals", objectives=1, results=10_000, cycles=2, seed=seed)
