@@ -35,7 +35,7 @@ PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPO
 BASE = {
     "name": "snippet",
     "space": {"learning_rate": {"low": 1e-4, "high": 1.0, "log": True}},
-    "objective": {"command": "python train.py --lr {learning_rate}"},
+    "objective": {"command": "python train.py --lr {learning_rate}", "direction": "maximize"},
     "budget": {"evaluations": 5},
 }
 

@@ -15,7 +15,7 @@ from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 REPOSITORY = Path(__file__).parents[1]
 CAMPAIGN = """
 name: hidden
-objective: {callable: 'CALLABLE'}
+objective: {callable: 'CALLABLE', direction: maximize}
 space: {x: {low: 0.0, high: 1.0}}
 candidates: {size: 30}
 budget: {evaluations: 4}

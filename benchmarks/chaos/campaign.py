@@ -36,7 +36,7 @@ _KINDS = {
 _FILE = """
 name: chaos
 seed: {seed}
-objective: {{callable: "benchmarks.chaos.objective:{function}"}}
+objective: {{callable: "benchmarks.chaos.objective:{function}", direction: maximize}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 512}}
 strategy: {{name: bbkb, kernel: {{name: rbf, lengthscale: 0.5}}, regularization: 0.5, ratio_threshold: 3}}

@@ -35,7 +35,7 @@ def _settings(folder: Path, strategy: Answer, evaluations: int, workers: Mapping
     return from_mapping(
         {
             "name": "noop",
-            "objective": {"callable": f"{__name__}:noop"},
+            "objective": {"callable": f"{__name__}:noop", "direction": "maximize"},
             "space": {"x": {"low": 0.0, "high": 1.0}},
             "candidates": {"size": 4096},
             "strategy": strategy,

@@ -21,7 +21,8 @@ from orchestrator.session.resources import unenforced_limits
 from orchestrator.session.rules import goals_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import BudgetSettings, ModelStoppingSettings
+from orchestrator.settings.sections import BudgetSettings
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.wording import duration, plural
 

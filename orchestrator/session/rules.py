@@ -13,12 +13,8 @@ from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import (
-    AshaSettings,
-    MedianSettings,
-    ModelStoppingSettings,
-    StopWhenSettings,
-)
+from orchestrator.settings.sections import StopWhenSettings
+from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings, ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.settings.worker_sections import WorkerSettings
 

@@ -7,7 +7,7 @@ from objectives.objective import TrainsInSteps
 from orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import ModelStoppingSettings
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:

@@ -68,7 +68,8 @@ def read_recorded(tree: Tree) -> RecordedSettings:
             note=str(tree.get("note", "")),
         )
     except ValidationError as error:
-        raise config_error(Document(tree, {}, "the campaign file in the log"), error) from error
+        document = Document(tree, {}, "the campaign file in the log")
+        raise config_error(document, describe(error, tree)) from error
 
 
 def _section(model: type[Section], tree: Tree, name: str) -> Section:

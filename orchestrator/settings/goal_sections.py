@@ -1,20 +1,27 @@
 """The campaign file's sections `objectives` and `constraints`, and the sections that they
 exclude."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.config import JsonDict
 
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Multiobjective
 from orchestrator.settings.file import Plain
 from orchestrator.settings.mistakes import Refusal, describe, failure
+from orchestrator.settings.objective_sections import CandidateSettings, ObjectiveSettings
+from orchestrator.settings.sections import BudgetSettings
 
 MetricName = Annotated[str, Field(min_length=1, max_length=100)]
 
+_WITHOUT_DIRECTION = (
+    "is required, because the objective is your own: write direction: minimize for a loss, direction: maximize for an "
+    "accuracy"
+)
 _BOUNDS: JsonDict = {"anyOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]}
 
 
@@ -59,16 +66,15 @@ G = TypeVar("G", bound=_Goal)
 
 
 def check_goals(sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
-    """Return the sections `objectives` and `constraints` of `given` as plain values, for a caller
-    without a campaign file.
+    """Return the sections `objectives` and `constraints` as plain values, for Python callers.
 
-    Raises ValueError with the first mistake.
+    Raises:
+        ValueError: with the first mistake.
     """
     objectives = _check(_OBJECTIVES, sections, "objectives")
     constraints = _check(_CONSTRAINTS, sections, "constraints")
-    direction = objectives[0].direction if objectives else ""
-    if problems := goal_problems(objectives, constraints, direction, strategy, {}):
-        raise ValueError(str(problems[0]))
+    for problem in goal_problems(objectives, constraints, strategy):
+        raise ValueError(str(problem))
     return {
         "objectives": [objective.model_dump() for objective in objectives],
         "constraints": [constraint.model_dump() for constraint in constraints],
@@ -86,7 +92,7 @@ def _check(
 
 
 def with_direction(tree: Any) -> Any:
-    """Return the plain values with the first of `objectives`' direction as the objective's."""
+    """Return the plain values; `objective.direction` is that of the first of `objectives`."""
     objectives = tree.get("objectives") if isinstance(tree, Mapping) else None
     first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
     objective = tree.get("objective", {}) if isinstance(tree, Mapping) else None
@@ -98,33 +104,70 @@ def with_direction(tree: Any) -> Any:
 def goal_problems(
     objectives: Sequence[ObjectiveMetricSettings],
     constraints: Sequence[ConstraintSettings],
-    direction: str,
     strategy: object,
-    excluded: Mapping[tuple[str, ...], tuple[object, str]],
-) -> list[Refusal]:
-    """Return conflicts of the goals with the rest of the file. `direction`: the objective's.
-    `excluded`: for each section that several objectives or constraints exclude, its value (None
-    when it is not given), and the reason.
-    """
+) -> Iterator[Refusal]:
+    """Yield conflicts among the goals, and a strategy that cannot have them."""
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:
-            return [Refusal(("objectives", number, "metric"), f"must be another one than before, got {name!r}")]
+            rule = f"must be another one than before, got {name!r}"
+            yield Refusal(("objectives", number, "metric"), rule)
+    takes_goals = isinstance(strategy, Multiobjective) and strategy.takes_goals
+    if _are_goals(objectives, constraints) and not takes_goals:
+        rule = "must be one of those that take several objectives and constraints"
+        yield Refusal(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")
+
+
+def direction_problems(
+    objectives: Sequence[ObjectiveMetricSettings],
+    objective: ObjectiveSettings,
+    candidates: CandidateSettings,
+) -> Iterator[Refusal]:
+    """Yield a mistake if the direction contradicts the objectives, or is not known."""
+    direction = objective.direction
     if objectives and direction != objectives[0].direction:
         rule = f"must be left out, or be that of the first of objectives, {objectives[0].direction}"
-        return [Refusal(("objective", "direction"), rule, direction)]
-    if len(objectives) < 2 and not constraints:
-        return []
-    if not (isinstance(strategy, Multiobjective) and strategy.takes_goals):
-        rule = "must be one of those that take several objectives and constraints"
-        return [Refusal(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")]
-    if len(objectives) < 2:
-        excluded = {keys: entry for keys, entry in excluded.items() if keys != ("budget", "target")}
-    return [
-        Refusal(keys, f"must not be given beside several objectives or constraints: {why}")
-        for keys, (value, why) in excluded.items()
-        if value is not None
-    ]
+        yield Refusal(("objective", "direction"), rule, direction)
+    count = len(objective.sources) + (candidates.target is not None)
+    if count == 1 and not objective.has_direction:
+        yield Refusal(("objective", "direction"), _WITHOUT_DIRECTION)
+
+
+def excluded_problems(
+    objectives: Sequence[ObjectiveMetricSettings],
+    constraints: Sequence[ConstraintSettings],
+    strategy: object,
+    budget: BudgetSettings,
+    early_stopping: object,
+    existing_data: object,
+) -> Iterator[Refusal]:
+    """Yield the settings that several objectives or constraints exclude."""
+    if not _are_goals(objectives, constraints):
+        return
+    start = warm_start_of(strategy)
+    has_data_start = isinstance(start, DataStart)
+    is_stopped = early_stopping is not None
+    target = budget.target if len(objectives) > 1 else None
+    one_value = "existing data have one value each"
+    metrics = (
+        "a trial that is stopped has none of its metrics. Remove early_stopping (reports are shown without it), or "
+        "tune one objective without constraints"
+    )
+    for keys, is_given, reason in (
+        (("budget", "target"), target is not None, "no single value is good enough"),
+        (("budget", "stop_when"), budget.stop_when is not None, "no single value shows a gain"),
+        (("early_stopping",), is_stopped, metrics),
+        (("strategy", "warm_start"), has_data_start, one_value),
+        (("existing_data",), existing_data is not None, one_value),
+    ):
+        if is_given:
+            rule = "must not be given beside several objectives or constraints"
+            yield Refusal(keys, f"{rule}: {reason}")
+
+
+def _are_goals(objectives: Sequence[object], constraints: Sequence[object]) -> bool:
+    """Return whether there is more than one objective without constraints."""
+    return len(objectives) > 1 or bool(constraints)
 
 
 def _that_take_goals() -> list[str]:

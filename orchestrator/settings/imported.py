@@ -111,6 +111,13 @@ def dump_earlier(earlier: Earlier | None) -> Plain | list[str] | None:
     return {"runs": list(earlier.runs), "first": [dict(configuration) for configuration in earlier.first]}
 
 
+def earlier_problems(earlier: Earlier | None, space: Mapping[str, object]) -> Iterator[Refusal]:
+    """Yield a mistake if earlier runs are given without a space."""
+    if earlier is not None and not space:
+        rule = "needs a space: the configurations of other runs are no rows of a table"
+        yield Refusal(("earlier",), rule)
+
+
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     """Return the Optuna storage at a database URL, or in a journal file; relative paths count from
     `folder`.

@@ -9,9 +9,13 @@ from pydantic import ValidationError
 from objectives.objective import ObjectiveError
 from orchestrator.errors import UserError
 from orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
-from orchestrator.settings.mistakes import config_error
+from orchestrator.settings.mistakes import Refusal, config_error, describe
 from orchestrator.settings.model import Settings
 from orchestrator.settings.strategies import with_model_in_strategy
+
+# section → the sections with which it is read
+_READ_WITH = {"space": {"objective", "candidates"}, "existing_data": {"objective"}}
+_ANY: Tree = {"name": "any", "budget": {"evaluations": 1}}  # values of the required keys
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
@@ -56,4 +60,19 @@ def _settings(document: Document, folder: Path) -> Settings:
     try:
         return Settings.model_validate(document.tree, context={"folder": folder})
     except ValidationError as error:
-        raise config_error(document, error, Settings) from error
+        problems = describe(error, document.tree, Settings)
+        further = _further_problems(document.tree, problems, folder)
+        raise config_error(document, [*problems, *further]) from error
+
+
+def _further_problems(tree: Tree, problems: Sequence[Refusal], folder: Path) -> list[Refusal]:
+    """Return the mistakes between the sections that have none of the `problems`, which pydantic
+    does not look for as long as a section has one."""
+    wrong = {str(key) for problem in problems for key in problem.keys[:1]}
+    wrong |= {section for section, others in _READ_WITH.items() if wrong & others}
+    valid = {**_ANY, **{key: value for key, value in tree.items() if key not in wrong}}
+    try:
+        Settings.model_validate(valid, context={"folder": folder, "wrong": frozenset(wrong)})
+    except ValidationError as error:
+        return describe(error, valid, Settings)
+    return []

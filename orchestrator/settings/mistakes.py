@@ -107,12 +107,11 @@ def describe(error: ValidationError, tree: object, model: type[BaseModel] | None
     return _without_union_noise(candidates)
 
 
-def config_error(document: Document, error: ValidationError, model: type[BaseModel] | None = None) -> ConfigError:
-    """Return one line a mistake, each with its place, in the order of the file."""
+def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError:
+    """Return one line for each mistake, with its place, in the order of the file."""
     order = {place: index for index, place in enumerate(document.places.values())}
-    problems = describe(error, document.tree, model)
-    problems.sort(key=lambda problem: order.get(document.place(problem.keys), -1))
-    lines = [f"{document.place(problem.keys)}: {problem}" for problem in problems]
+    ordered = sorted(problems, key=lambda problem: order.get(document.place(problem.keys), -1))
+    lines = [f"{document.place(problem.keys)}: {problem}" for problem in ordered]
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 

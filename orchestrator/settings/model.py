@@ -7,9 +7,10 @@ so a campaign is the same from any working directory; only `runs` is relative to
 directory. `Settings` holds absolute paths.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,20 +21,17 @@ from pydantic import (
     model_validator,
 )
 
-from objectives.command import ShellCommand
 from objectives.conditions import Clause
-from objectives.names import KnowsParameters
-from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Shardable
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.credentials import redact
 from orchestrator.settings.file import Plain
 from orchestrator.settings.goal_sections import (
     ConstraintSettings,
     ObjectiveMetricSettings,
+    direction_problems,
+    excluded_problems,
     goal_problems,
     with_direction,
 )
@@ -44,20 +42,23 @@ from orchestrator.settings.imported import (
     build_existing,
     dump_earlier,
     dump_existing,
+    earlier_problems,
 )
-from orchestrator.settings.mistakes import Refusal, align, failure
-from orchestrator.settings.sections import (
-    AshaSettings,
-    BudgetSettings,
+from orchestrator.settings.mistakes import Refusal, failure
+from orchestrator.settings.objective_sections import (
     CandidateSettings,
+    ObjectiveSettings,
+    candidate_problems,
+    objective_problems,
+    parameter_problems,
+)
+from orchestrator.settings.sections import (
+    BudgetSettings,
     ComputingSettings,
     DataSettings,
     LogSettings,
-    MedianSettings,
-    ModelStoppingSettings,
     Name,
     NotifySettings,
-    ObjectiveSettings,
     Section,
     StoreUrl,
     Tag,
@@ -72,12 +73,18 @@ from orchestrator.settings.spaces import (
     dump_enqueue,
     dump_forbid,
     dump_space,
+    enqueue_problems,
     prior_problems,
     read_space,
     space_problems,
 )
-from orchestrator.settings.strategies import build_strategy, dump_strategy
-from orchestrator.settings.worker_sections import WorkerSettings
+from orchestrator.settings.stopping_sections import StoppingSettings, stopping_problems
+from orchestrator.settings.strategies import build_strategy, dump_strategy, existing_problems
+from orchestrator.settings.worker_sections import (
+    WorkerSettings,
+    shard_problems,
+    trainer_problems,
+)
 
 
 def _below_working_directory(path: str) -> str:
@@ -113,6 +120,27 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     if space or objective is None or candidates is None or candidates.table is not None:
         return build_space(space)
     return dict(objective.own_space() or {})
+
+
+# Each check gets the sections that its parameters name, and yields the mistakes between them.
+_CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
+    existing_problems,
+    earlier_problems,
+    stopping_problems,
+    objective_problems,
+    direction_problems,
+    parameter_problems,
+    goal_problems,
+    excluded_problems,
+    candidate_problems,
+    enqueue_problems,
+    space_problems,
+    prior_problems,
+    shard_problems,
+    trainer_problems,
+)
+# The sections that complete the enqueued configurations.
+_COMPLETED = frozenset({"space", "forbid", "enqueue"})
 
 
 class Settings(Section):
@@ -161,9 +189,7 @@ class Settings(Section):
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
-    early_stopping: (
-        Annotated[AshaSettings | MedianSettings | ModelStoppingSettings, Field(discriminator="rule")] | None
-    ) = Field(
+    early_stopping: StoppingSettings | None = Field(
         default=None,
         description="Stop trials early that report worse intermediate values than others: by `report(value, step)` in "
         "a function, lines BBKB_REPORT step value of a command.",
@@ -196,28 +222,25 @@ class Settings(Section):
         return with_direction(_with_space_file(tree, info))
 
     @model_validator(mode="after")
-    def _check_together(self) -> "Settings":
-        checks = (
-            _existing_problems,
-            _earlier_problems,
-            _training_problems,
-            _objective_problems,
-            _budget_problems,
-            _goal_problems,
-            _candidate_problems,
-            _space_problems,
-            _computing_problems,
-            _worker_problems,
-            _notify_problems,
-        )
-        if problems := next((mistakes for check in checks if (mistakes := check(self))), None):
-            raise failure(problems)
-        if self.space and self.enqueue:  # recorded whole: a later version may draw other values
-            whole, problems = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
-            if problems:
-                raise failure(problems)
+    def _check_together(self, info: ValidationInfo) -> Self:
+        wrong: frozenset[str] = (info.context or {}).get("wrong", frozenset())
+        problems = [*self._problems(wrong)]
+        wrong |= {str(problem.keys[0]) for problem in problems}
+        if self.enqueue and self.space and not wrong & _COMPLETED:
+            # recorded whole, because a later version may draw other values
+            whole, mistakes = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
+            problems += mistakes
             object.__setattr__(self, "enqueue", whole)
+        if problems:
+            raise failure(problems)
         return self
+
+    def _problems(self, wrong: frozenset[str]) -> Iterator[Refusal]:
+        """Yield the mistakes between sections, apart from those that are `wrong` by themselves."""
+        for check in _CHECKS:
+            names = inspect.signature(check).parameters
+            if not wrong & names.keys():
+                yield from check(**{name: getattr(self, name) for name in names})
 
     @property
     def first(self) -> tuple[Configuration, ...]:
@@ -237,157 +260,3 @@ class Settings(Section):
         if isinstance(start, dict) and isinstance(start.get("path"), str):
             start["path"] = redact(start["path"])
         return tree
-
-
-def _existing_problems(settings: Settings) -> list[Refusal]:
-    if settings.existing_data is not None and isinstance(warm_start_of(settings.strategy), DataStart):
-        return [
-            Refusal(
-                ("existing_data",),
-                "must not be given together with strategy.warm_start data, which also gives existing data",
-            )
-        ]
-    return []
-
-
-def _earlier_problems(settings: Settings) -> list[Refusal]:
-    if settings.earlier is not None and not settings.space:
-        return [Refusal(("earlier",), "needs a space: the configurations of other runs are no rows of a table")]
-    return []
-
-
-def _training_problems(settings: Settings) -> list[Refusal]:
-    """Return mistakes in the early stopping by the model."""
-    rule = settings.early_stopping
-    if not isinstance(rule, ModelStoppingSettings):
-        return []
-    problems = []
-    strategy = settings.strategy
-    if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
-        problems.append(
-            Refusal(
-                ("early_stopping", "rule"),
-                "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
-                "with its default preset",
-            )
-        )
-    if rule.keep_checkpoints is not None and rule.keep_checkpoints < rule.finish:
-        rule_text = f"must be >= finish, {rule.finish}, got {rule.keep_checkpoints}"
-        problems.append(Refusal(("early_stopping", "keep_checkpoints"), rule_text))
-    return problems
-
-
-def _space_problems(settings: Settings) -> list[Refusal]:
-    most, number = settings.budget.evaluations, len(settings.enqueue)
-    if number > most:
-        return [Refusal(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
-    return space_problems(settings.space, settings.forbid) or prior_problems(settings.space, settings.strategy)
-
-
-def _budget_problems(settings: Settings) -> list[Refusal]:
-    rule = settings.budget.stop_when
-    if rule is None:
-        return []
-    if (rule.no_gain_of is None) != (rule.within is None):
-        missing = "no_gain_of" if rule.no_gain_of is None else "in"
-        return [Refusal(("budget", "stop_when"), f"must have {missing} too, such as {{no_gain_of: 0.001, in: 64}}")]
-    if rule.no_gain_of is None and rule.expected_gain_below is None:
-        text = "must have no_gain_of and in, or expected_gain_below, such as {expected_gain_below: noise}"
-        return [Refusal(("budget", "stop_when"), text)]
-    return []
-
-
-def _goal_problems(settings: Settings) -> list[Refusal]:
-    start = warm_start_of(settings.strategy)
-    excluded: dict[tuple[str, ...], tuple[object, str]] = {
-        ("budget", "target"): (settings.budget.target, "no single value is good enough"),
-        ("budget", "stop_when"): (settings.budget.stop_when, "no single value shows a gain"),
-        ("early_stopping",): (
-            settings.early_stopping,
-            "a trial that is stopped has none of its metrics. Remove early_stopping (reports are shown without it), or "
-            "tune one objective without constraints",
-        ),
-        ("strategy", "warm_start"): (
-            start if isinstance(start, DataStart) else None,
-            "existing data have one value each",
-        ),
-        ("existing_data",): (settings.existing_data, "existing data have one value each"),
-    }
-    direction = settings.objective.direction
-    return goal_problems(settings.objectives, settings.constraints, direction, settings.strategy, excluded)
-
-
-def _computing_problems(settings: Settings) -> list[Refusal]:
-    shards = settings.computing.shards
-    if shards > 1 and not isinstance(settings.strategy, Shardable):
-        return [Refusal(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
-    if shards > 1 and settings.workers.executor != "ray":
-        return [Refusal(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]
-    return []
-
-
-def _worker_problems(settings: Settings) -> list[Refusal]:
-    workers = settings.workers
-    if workers.machines > 1 and workers.executor != "ray":
-        rule = f"must be 1 without workers.executor ray, got {workers.machines}"
-        return [Refusal(("workers", "machines"), rule)]
-    for key, is_set in (("machines_from", workers.machines_from is not None), ("ray_train", workers.ray_train)):
-        if is_set and workers.executor != "ray":
-            return [Refusal(("workers", key), "needs workers.executor ray", workers.executor)]
-    if workers.is_gang and workers.kind == "task":
-        rule = (
-            "must be actor or auto where workers.machines is above 1, and with machines_from or ray_train: a task ends "
-            "with the campaign's process"
-        )
-        return [Refusal(("workers", "kind"), rule, "task")]
-    if workers.ray_train and settings.objective.command is not None:
-        return [Refusal(("workers", "ray_train"), "needs a function: a command's trainer makes a group of its own")]
-    factor = settings.workers.retry_memory_factor
-    if factor is not None and settings.workers.memory_gb is None:
-        return [Refusal(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]
-    return []
-
-
-def _notify_problems(settings: Settings) -> list[Refusal]:
-    notify = settings.notify
-    if notify is not None and notify.command is None and notify.webhook is None:
-        return [Refusal(("notify",), "must have a command or a webhook")]
-    return []
-
-
-def _objective_problems(settings: Settings) -> list[Refusal]:
-    sources, target = settings.objective.sources, settings.candidates.target
-    if target is not None and settings.candidates.table is None:
-        return [Refusal(("candidates", "target"), "needs candidates.table: it names a column of it")]
-    if target is not None and sources:
-        return [
-            Refusal(("objective", sources[0]), "must not be given beside candidates.target, which is the objective")
-        ]
-    if target is None and len(sources) != 1:
-        got = " and ".join(sources) or "none of them"
-        return [Refusal(("objective",), f"must have exactly one of name, callable and command, got {got}")]
-    options: object = settings.objective.options
-    if isinstance(options, ShellCommand) and settings.space:
-        try:
-            options.check(settings.space)
-        except ObjectiveError as error:
-            return [align(("objective", "command"), str(error))]
-    if isinstance(options, KnowsParameters):
-        try:
-            rules = options.space_problems(settings.space)
-        except ObjectiveError as error:
-            return [align(("objective", "options"), str(error))]
-        return [Refusal(("space", name), rule) for name, rule in rules.items()]
-    return []
-
-
-def _candidate_problems(settings: Settings) -> list[Refusal]:
-    candidates, objective = settings.candidates, settings.objective
-    if objective.has_candidates:
-        conflicts = [("space",)] * bool(settings.space) + [("candidates", "table")] * (candidates.table is not None)
-        return [Refusal(keys, f"must not be given: {objective.name} brings its own candidates") for keys in conflicts]
-    if settings.space and candidates.table is not None:
-        return [Refusal(("space",), "must not be given beside candidates.table, whose rows are the candidates")]
-    if not settings.space and candidates.table is None:
-        return [Refusal(("space",), "is required (or candidates.table): the parameters and their ranges")]
-    return []

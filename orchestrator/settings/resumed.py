@@ -12,7 +12,8 @@ from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY
 from orchestrator.settings.imported import Earlier
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import MOST_TRIALS, ModelStoppingSettings
+from orchestrator.settings.sections import MOST_TRIALS
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
 # settings of `rule: model` that the first session decides when they are left open
 _DECIDED = ("continues", "last_step", "first_trials", "first_steps")

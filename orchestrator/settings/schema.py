@@ -23,8 +23,8 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import adapter
-from orchestrator.settings.sections import ModelStoppingSettings
 from orchestrator.settings.spaces import PARAMETERS, REPEAT
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.settings.strategies import DEFAULT_STRATEGY
 
 Schema = dict[str, Any]

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -13,28 +13,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    PlainValidator,
     ValidationInfo,
     model_validator,
 )
 
 from objectives.datasets import DataSource
-from objectives.duplicates import Duplicates
-from objectives.objective import Objective
-from objectives.parameters import Parameter
-from objectives.sampling import Sampler
-from objectives.space import LARGEST_SIZE
 from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.logs import Format, Level
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
-from orchestrator.settings.options import (
-    OBJECTIVE_KEYS,
-    AnyObjective,
-    External,
-    build_objective,
-    dump_objective,
-    find_options,
-)
 
 
 class Section(BaseModel):
@@ -88,20 +74,6 @@ def _name_from_environment() -> str | None:
     return str(Path(folder).expanduser().absolute()) if folder else None
 
 
-def _check_listed(name: str | None) -> str | None:
-    if name is not None:
-        find_options(name)
-    return name
-
-
-def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
-    sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
-    # none or several is reported elsewhere; the options cannot be checked then
-    if len(sources) != 1:
-        return None
-    return build_objective(sources[0], info.data[sources[0]], {} if options is None else options, folder_of(info))
-
-
 _FIRST_LETTER = "A-Za-z0-9"
 _FURTHER_LETTERS = "._-"
 _LONGEST_NAME = 64
@@ -149,82 +121,6 @@ def name_from(text: str) -> str:
     return name[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
 
 
-class ObjectiveSettings(Section):
-    """What is optimised: a named objective, a Python callable or a shell command, exactly one of
-    them."""
-
-    name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
-        default=None, description="Name of a listed objective, or package.module:Name of a class of options."
-    )
-    callable: str | None = Field(
-        default=None,
-        description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
-    )
-    command: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
-    )
-    function: str | None = Field(
-        default=None, description="File with a function that the Python API pickled; written by it, not by hand."
-    )
-    direction: Literal["maximize", "minimize"] = Field(
-        default="maximize", description="Whether high or low values are good."
-    )
-    deterministic: bool = Field(
-        default=False, description="Whether a second evaluation gives the same value; if so, no arm is evaluated twice."
-    )
-    options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
-        Field(default=None, validate_default=True, description="Options of the objective, by their names.")
-    )
-
-    @property
-    def sources(self) -> list[str]:
-        """Which of `name`, `callable`, `command` and `function` are given."""
-        return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
-
-    def load(self, source: DataSource) -> Objective | None:
-        """Return the objective with its data; None if a table is it. Raises ObjectiveError."""
-        return self.options if isinstance(self.options, External | None) else self.options.load(source)
-
-    def own_space(self) -> Mapping[str, Parameter] | None:
-        """Return a listed objective's space; None when it brings candidates or is not listed."""
-        return None if isinstance(self.options, External | None) else self.options.default_space()
-
-    @property
-    def has_candidates(self) -> bool:
-        """Whether the objective brings its own candidates, as a table does."""
-        return self.sources == ["name"] and self.own_space() is None
-
-
-class CandidateSettings(Section):
-    """The finite set of arms: drawn from the space, or the rows of a table."""
-
-    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
-        default=None,
-        description="Number of candidates drawn from the space; null takes all of a finite space of at most 100 000.",
-    )
-    sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
-    grow: bool | None = Field(
-        default=None,
-        description="Whether candidates are appended around the best ones; null appends them where no size is given, "
-        "the space is not taken whole and the strategy can use them.",
-    )
-    limit: PositiveInt = Field(
-        default=20_000, description="Candidates kept at most while they are appended; the worst ones are retired."
-    )
-    table: AbsolutePath | None = Field(
-        default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
-    )
-    target: str | None = Field(
-        default=None, description="Column of the table that holds the value, which makes the table the objective."
-    )
-    duplicates: Duplicates = Field(
-        default="merge",
-        description="Rows of the table with equal parameters: merge makes them one candidate (each evaluation of which "
-        "draws one of their values, where the table is the objective), keep makes each a candidate of its own.",
-    )
-
-
 class StopWhenSettings(Section):
     """When further evaluations are not worth their cost; with both rules the first one that
     holds."""
@@ -245,6 +141,16 @@ class StopWhenSettings(Section):
     patience: PositiveInt = Field(
         default=2, description="For how many choices per worker in a row it is, beside `expected_gain_below`."
     )
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        if (self.no_gain_of is None) != (self.within is None):
+            missing = "no_gain_of" if self.no_gain_of is None else "in"
+            raise failure([Refusal((), f"must have {missing} too, such as {{no_gain_of: 0.001, in: 64}}")])
+        if self.no_gain_of is None and self.expected_gain_below is None:
+            example = "such as {expected_gain_below: noise}"
+            raise failure([Refusal((), f"must have no_gain_of and in, or expected_gain_below, {example}")])
+        return self
 
 
 class BudgetSettings(Section):
@@ -272,66 +178,6 @@ class BudgetSettings(Section):
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree
-
-
-class AshaSettings(Section):
-    """Early stopping by asynchronous successive halving."""
-
-    rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
-    reduction: Annotated[float, Field(gt=1)] = Field(
-        default=3.0,
-        description="Of the trials that reach a step, one in this many continues to `reduction` times that.",
-    )
-    first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
-
-
-class MedianSettings(Section):
-    """Early stopping by the median rule."""
-
-    rule: Literal["median"] = Field(description="Stop a trial that is worse than the median at its step.")
-    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
-
-
-class ModelStoppingSettings(Section):
-    """Early stopping by the model over configurations and steps."""
-
-    model_config = ConfigDict(populate_by_name=True)  # `continue` is no name in Python
-
-    rule: Literal["model"] = Field(
-        description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "
-        "continue those that the model expects to end best. Without checkpoints: stop trials that are worse than the "
-        "median at their step. In both cases trials stop that the model expects to end worse than the best one."
-    )
-    last_step: Annotated[int, Field(ge=2)] | None = Field(
-        default=None,
-        description="The step at which a training ends. null: the epochs of a training that is part of bbkb; for other "
-        "objectives the largest step of a finished trial, and there are no short first trainings.",
-    )
-    after: PositiveInt = Field(default=3, description="The first step at which trials are paused or compared.")
-    continues: bool | Literal["anew"] | None = Field(
-        default=None,
-        alias="continue",
-        description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
-        "folder, which implies workers.trial_folders; anew, from its first step, at the end of the budget; false, "
-        "never. null: true if the function has an argument `folder`, the command names BBKB_FOLDER, or the training is "
-        "part of bbkb, else anew.",
-    )
-    first_trials: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="How many trials are trained for first_steps only, before the best are continued; null: by the "
-        "budget; 0: none. Needs trials that can be continued.",
-    )
-    first_steps: PositiveInt | None = Field(
-        default=None, description="Steps of each of the first trials; null: about an eighth of the budget in all."
-    )
-    finish: Annotated[int, Field(ge=0)] = Field(
-        default=3, description="How many of the best unfinished trials are completed at the end of the budget."
-    )
-    keep_checkpoints: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="Of how many stopped trials the files in their folders are kept, those of the best forecasts; the "
-        "others are not continued. null: of all.",
-    )
 
 
 class ComputingSettings(Section):
@@ -370,6 +216,12 @@ class NotifySettings(Section):
     stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = Field(
         default=60.0, description="Minutes in which no evaluation ends, after which the campaign counts as stalled."
     )
+
+    @model_validator(mode="after")
+    def _check_receivers(self) -> Self:
+        if self.command is None and self.webhook is None:
+            raise failure([Refusal((), "must have a command or a webhook")])
+        return self
 
 
 class DataSettings(Section):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from orchestrator.bandit.strategy import Informed
 from orchestrator.settings.file import Plain
 from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure, meaning
 from orchestrator.settings.options import as_mapping, build, dump
+from orchestrator.settings.sections import BudgetSettings
 
 PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of parameter
     "choices": Choice,
@@ -141,6 +142,14 @@ def completed_enqueue(
 def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
     """Return the list that `build_enqueue` turns into `enqueue`."""
     return [dict(configuration) for configuration in enqueue]
+
+
+def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
+    """Yield a mistake if more configurations are enqueued than may be evaluated."""
+    most, count = budget.evaluations, len(enqueue)
+    if count > most:
+        rule = f"must hold at most budget.evaluations, {most}, configurations, got {count}"
+        yield Refusal(("enqueue",), rule)
 
 
 def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:

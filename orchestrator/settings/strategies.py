@@ -3,12 +3,13 @@ readers of a log import no strategy.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -123,6 +124,13 @@ def with_model_in_strategy(document: Document) -> Document:
 def dump_strategy(strategy: object) -> Plain:
     """Return the mapping that `build_strategy` turns into `strategy`."""
     return {"name": strategy_name(type(strategy)), **dump(strategy)}
+
+
+def existing_problems(existing_data: object, strategy: object) -> Iterator[Refusal]:
+    """Yield a mistake if existing data are given twice."""
+    if existing_data is not None and isinstance(warm_start_of(strategy), DataStart):
+        rule = "must not be given together with strategy.warm_start data, which also gives existing data"
+        yield Refusal(("existing_data",), rule)
 
 
 def _locate(folder: Path, path: object) -> object:

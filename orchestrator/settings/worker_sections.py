@@ -1,16 +1,19 @@
 """The section `workers` of a campaign file: the executor, and what an evaluation may take."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from objectives.conditions import Scalar
 from objectives.objective import Parameters
 from objectives.parameters import Constant, Parameter, Range
-from orchestrator.settings.sections import Hours, PositiveInt, Seconds, Section
+from orchestrator.bandit.strategy import Shardable
+from orchestrator.settings.mistakes import Refusal, failure
+from orchestrator.settings.objective_sections import ObjectiveSettings
+from orchestrator.settings.sections import ComputingSettings, Hours, PositiveInt, Seconds, Section
 from workers.messages import Share
 
 MOST_WORKERS = 100_000
@@ -120,6 +123,28 @@ class WorkerSettings(Section):
         default=SimulationSettings(), description="Virtual time, for the simulated executor."
     )
 
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        problems = list(self._problems())
+        if problems:
+            raise failure(problems)
+        return self
+
+    def _problems(self) -> Iterator[Refusal]:
+        """Yield mistakes between the keys of the section."""
+        if self.executor != "ray":
+            if self.machines > 1:
+                rule = f"must be 1 without workers.executor ray, got {self.machines}"
+                yield Refusal(("machines",), rule)
+            gangs = {"machines_from": self.machines_from is not None, "ray_train": self.ray_train}
+            for key in (key for key, is_given in gangs.items() if is_given):
+                yield Refusal((key,), "needs workers.executor ray", self.executor)
+        elif self.is_gang and self.kind == "task":
+            rule = "must be actor or auto if workers.machines is above 1, and with machines_from or ray_train: "
+            yield Refusal(("kind",), f"{rule}a task ends with the campaign's process", "task")
+        if self.retry_memory_factor is not None and self.memory_gb is None:
+            yield Refusal(("retry_memory_factor",), "needs workers.memory_gb: it multiplies that")
+
     @property
     def sized_by(self) -> dict[str, str]:
         """The parameters that give `cpus`, `gpus` or `machines` of a trial, by these words."""
@@ -158,6 +183,28 @@ class WorkerSettings(Section):
     def all_gpus(self) -> float:
         """The graphics processors of one evaluation on all its machines."""
         return self.gpus * self.machines
+
+
+def trainer_problems(workers: WorkerSettings, objective: ObjectiveSettings) -> Iterator[Refusal]:
+    """Yield a mistake if a command is to start a trainer of Ray Train."""
+    if workers.ray_train and objective.command is not None:
+        rule = "needs a function: a command's trainer makes a group of its own"
+        yield Refusal(("workers", "ray_train"), rule)
+
+
+def shard_problems(
+    computing: ComputingSettings,
+    workers: WorkerSettings,
+    strategy: object,
+) -> Iterator[Refusal]:
+    """Yield a mistake if the candidates cannot be divided among Ray actors."""
+    shards = computing.shards
+    if shards > 1 and not isinstance(strategy, Shardable):
+        rule = f"must be 1 with this strategy, bbkb can have more, got {shards}"
+        yield Refusal(("computing", "shards"), rule)
+    elif shards > 1 and workers.executor != "ray":
+        rule = f"must be 1 without workers.executor ray, got {shards}"
+        yield Refusal(("computing", "shards"), rule)
 
 
 def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:

@@ -27,7 +27,7 @@ QUERIES = [
 ]
 CAMPAIGN = """
 name: scraped
-objective: {callable: "short:evaluate"}
+objective: {callable: "short:evaluate", direction: maximize}
 space: {x: {low: 0.0, high: 1.0}}
 budget: {evaluations: 5000}
 workers: {count: 2}

@@ -25,7 +25,7 @@ TOKEN = "5eC7e7" * 10
 EVALUATIONS = 24
 CAMPAIGN = f"""
 name: job
-objective: {{callable: "slow.py:evaluate"}}
+objective: {{callable: "slow.py:evaluate", direction: maximize}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
 strategy: {{name: uniform}}
 budget: {{evaluations: {EVALUATIONS}}}

@@ -36,7 +36,7 @@ def evaluate(x, seed):
 """
 CAMPAIGN = f"""
 name: sleeping
-objective: {{callable: "sleeping:evaluate"}}
+objective: {{callable: "sleeping:evaluate", direction: maximize}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 256}}
 strategy: {{name: uniform}}
@@ -58,7 +58,7 @@ def train(x, seed, machine):
 """
 GANGS = """
 name: gangs
-objective: {callable: "gang:train"}
+objective: {callable: "gang:train", direction: maximize}
 space: {x: {low: 0.0, high: 1.0}}
 candidates: {size: 256}
 strategy: {name: uniform}

@@ -27,7 +27,7 @@ def evaluate(x, seed):
 """
 CAMPAIGN = """
 name: encrypted
-objective: {callable: "where:evaluate"}
+objective: {callable: "where:evaluate", direction: maximize}
 space: {x: {low: 0.0, high: 1.0}}
 candidates: {size: 64}
 strategy: {name: uniform}

@@ -184,7 +184,7 @@ print(x)
 def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(COMMAND)
-    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}"}
+    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}", "direction": "maximize"}
     options = settings(tmp_path)
     result = tune(
         command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=options
@@ -352,7 +352,7 @@ def test_a_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
     file.write_text(
         textwrap.dedent("""
         name: steps
-        objective: {callable: "learn.py:train"}
+        objective: {callable: "learn.py:train", direction: maximize}
         space: {x: {low: 0.0, high: 1.0}}
         strategy: {name: uniform}
         budget: {steps: 30}

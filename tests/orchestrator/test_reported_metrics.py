@@ -57,7 +57,7 @@ def result(request: pytest.FixtureRequest, tmp_path: Path) -> Result:
     kind, executor = request.param.split()
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}}"}
+    command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}}", "direction": "maximize"}
     return run(train if kind == "function" else command, tmp_path, executor)
 
 

@@ -389,7 +389,7 @@ def test_objective_that_writes_to_the_log_is_discovered(tmp_path: Path) -> None:
         "    return x + 1.0\n"
     )
     (tmp_path / "c.yaml").write_text(
-        f'name: forged\nobjective: {{callable: "{tmp_path}/train.py:objective"}}\n'
+        f'name: forged\nobjective: {{callable: "{tmp_path}/train.py:objective", direction: maximize}}\n'
         "space: {x: {low: 0.0, high: 1.0}}\n"
         f"candidates: {{size: 8}}\nstrategy: {{name: uniform}}\nbudget: {{evaluations: 3}}\n"
         f"workers: {{executor: inline, count: 1}}\nruns: {tmp_path}/runs\n"

@@ -279,7 +279,7 @@ def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any
 
 
 @pytest.mark.parametrize("runs", ["x" * 300, "/".join(["folder" * 30] * 30), "a\0b"])
-@pytest.mark.parametrize("objective", [lambda x: x, {"command": "true"}])
+@pytest.mark.parametrize("objective", [lambda x: x, {"command": "true", "direction": "maximize"}])
 def test_a_folder_of_runs_that_cannot_be_is_named_before_anything_runs(
     inline: dict[str, Any], runs: str, objective: Any
 ) -> None:

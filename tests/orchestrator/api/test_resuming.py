@@ -121,7 +121,7 @@ def test_a_folder_of_another_name_is_continued_without_naming_it_anew(inline: di
 
 def test_another_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
     first = tune_small(inline)
-    command = {"objective": {"command": "echo {x}"}, "name": "objective"}
+    command = {"objective": {"command": "echo {x}", "direction": "maximize"}, "name": "objective"}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"space": {"x": Range(0.0, 2.0)}}, "space.x.high: 1.0 became 2.0"),
         ({"objective": lambda x: x}, "name: 'objective' became 'lambda'"),

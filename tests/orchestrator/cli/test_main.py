@@ -124,7 +124,8 @@ def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     (tmp_path / "campaign.yaml").write_text(
         CAMPAIGN.replace(
-            "objective: {name: sine}\ncandidates: {size: 200}", "candidates: {table: table.csv, target: y}"
+            "objective: {name: sine}\ncandidates: {size: 200}",
+            "objective: {direction: maximize}\ncandidates: {table: table.csv, target: y}",
         )
     )
     done = bbkb(tmp_path, "run", "campaign.yaml")
@@ -146,8 +147,8 @@ def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> Non
     [
         ("strategy: {name: bbkb, ratio_treshold: 2}", ["campaign.yaml:2: strategy.ratio_treshold", "ratio_threshold"]),
         ("budget: {evaluations: 0}", ["campaign.yaml:2: budget.evaluations"]),
-        ("objective: {callable: 'no_such_module:f'}", ["no_such_module"]),
-        ("objective: {command: 'echo {nonsense}'}", ["nonsense"]),
+        ("objective: {callable: 'no_such_module:f', direction: maximize}", ["no_such_module"]),
+        ("objective: {command: 'echo {nonsense}', direction: maximize}", ["nonsense"]),
         (
             "strategy: {name: bbkb, warm_start: {name: data, path: gone.csv}}",
             ["gone.csv cannot be read as a CSV table", "change strategy.warm_start.path"],
@@ -189,7 +190,7 @@ def test_validate_describes_the_campaign(bbkb: Bbkb, finished_campaign: Path) ->
 def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text("def f(x):\n    raise OSError('the disk is on fire')\n")
     (tmp_path / "campaign.yaml").write_text(
-        CAMPAIGN.replace("{name: sine}", "{callable: 'failing:f'}\nspace: {x: {low: 0, high: 1}}")
+        CAMPAIGN.replace("{name: sine}", "{callable: 'failing:f', direction: maximize}\nspace: {x: {low: 0, high: 1}}")
     )
     done = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.retries=0")
     assert done.returncode == 1
@@ -214,7 +215,9 @@ def interrupt(
     """
     (folder / "slow.py").write_text(f"import time\ndef f(x):\n    time.sleep({seconds})\n    return x\n")
     (folder / "campaign.yaml").write_text(
-        CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}").replace("25", "100000")
+        CAMPAIGN.replace(
+            "{name: sine}", "{callable: 'slow:f', direction: maximize}\nspace: {x: {low: 0, high: 1}}"
+        ).replace("25", "100000")
     )
     command = subprocess.Popen(
         [

@@ -20,7 +20,7 @@ def settings_of(**workers: object) -> Settings:
         "gpus": {"low": 0, "high": 4, "integer": True},
         "x": {"low": 0, "high": 1},
     }
-    objective = {"callable": "train.py:train"}
+    objective = {"callable": "train.py:train", "direction": "maximize"}
     return from_mapping(
         {"name": "n", "objective": objective, "space": space, "budget": {"evaluations": 4}, "workers": workers}
     )

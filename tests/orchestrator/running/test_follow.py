@@ -31,7 +31,7 @@ Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 CAMPAIGN = """
 name: slow
-objective: {callable: "slow:f"}
+objective: {callable: "slow:f", direction: maximize}
 space: {x: {low: 0, high: 1}}
 candidates: {size: 50}
 strategy: {name: uniform}

@@ -104,7 +104,8 @@ def test_generated_files_are_named_by_absolute_paths(bbkb: Bbkb, folder: Path) -
 def test_a_failed_run_whose_budget_is_spent_is_failed_when_it_is_resumed(bbkb: Bbkb, folder: Path) -> None:
     (folder / "failing.py").write_text("def f(x):\n    raise OSError('no disk')\n")
     (folder / "failing.yaml").write_text(
-        "name: failing\nobjective: {callable: 'failing.py:f'}\nspace: {x: {low: 0, high: 1}}\ncandidates: {size: 20}\n"
+        "name: failing\nobjective: {callable: 'failing.py:f', direction: maximize}\n"
+        "space: {x: {low: 0, high: 1}}\ncandidates: {size: 20}\n"
         "budget: {evaluations: 4}\nworkers: {executor: inline, count: 1, retries: 0}\n"
     )
     assert bbkb(folder, "run", "failing.yaml", "--run", "one").returncode == 1

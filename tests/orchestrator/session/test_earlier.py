@@ -79,7 +79,7 @@ def test_one_configuration_stands_for_runs_that_agree() -> None:
 def campaign(**changes: Any) -> dict[str, Any]:
     return {
         "name": "x",
-        "objective": {"command": "echo {x} {kind}"},
+        "objective": {"command": "echo {x} {kind}", "direction": "maximize"},
         "space": SPACE,
         "budget": {"evaluations": 20},
         **changes,
@@ -114,7 +114,11 @@ def test_reading_a_run_imports_none_of_its_code(tmp_path: Path) -> None:
     code.parent.mkdir()
     code.write_text("def f(x, kind):\n    return x\n")
     file = tmp_path / "campaign.yaml"
-    tree = campaign(objective={"callable": f"{code}:f"}, workers={"executor": "inline"}, runs=str(tmp_path / "runs"))
+    tree = campaign(
+        objective={"callable": f"{code}:f", "direction": "maximize"},
+        workers={"executor": "inline"},
+        runs=str(tmp_path / "runs"),
+    )
     file.write_text(json.dumps(tree))
     result = Campaign.from_file(file).run(progress=False)
     code.unlink()
@@ -133,7 +137,9 @@ def test_reading_a_run_imports_none_of_its_code(tmp_path: Path) -> None:
 )
 def test_another_space_is_refused_with_its_difference(tmp_path: Path, space: Mapping[str, Any], words: str) -> None:
     before = tune(other, SPACE, evaluations=2, direction="minimize", settings=settings_of(tmp_path))
-    tree = campaign(space=dict(space), objective={"command": "echo {x}"}, earlier=[str(before.folder)])
+    tree = campaign(
+        space=dict(space), objective={"command": "echo {x}", "direction": "maximize"}, earlier=[str(before.folder)]
+    )
     with pytest.raises(RunError, match=words):
         with_earlier(from_mapping(tree))
 
@@ -196,6 +202,7 @@ def test_a_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Pa
 def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_path: Path) -> None:
     before = tune(loss_and_size, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
     constrained = campaign(
+        objective={"command": "echo {x} {kind}"},
         earlier=[str(before.folder)],
         objectives=[{"metric": "loss", "direction": "minimize"}],
         constraints=[{"metric": "size", "at_most": 0.1}],
@@ -220,7 +227,12 @@ def test_a_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path
     there = settings_of(tmp_path, **(goals if metric == "loss" else {}))
     before = tune(only_loss(metric), SPACE, evaluations=16, direction="minimize", settings=there)
     values = sorted(trial.value for trial in before.trials if trial.value is not None)
-    tree = campaign(earlier=[str(before.folder)], **goals, constraints=[{"metric": metric, "at_least": values[-1]}])
+    tree = campaign(
+        objective={"command": "echo {x} {kind}"},
+        earlier=[str(before.folder)],
+        **goals,
+        constraints=[{"metric": metric, "at_least": values[-1]}],
+    )
     (first,) = with_earlier(from_mapping(tree)).first or ()
     assert loss(float(str(first["x"])), str(first["kind"])) == pytest.approx(values[-1])
     tree["constraints"] = [{"metric": metric, "at_most": values[0] - 1.0}]

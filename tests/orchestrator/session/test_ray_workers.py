@@ -52,7 +52,7 @@ def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> No
     [
         ({"machines": 2, "executor": "inline"}, "must be 1 without workers.executor ray, got 2"),
         ({"machines": 2, "executor": "simulated"}, "must be 1 without workers.executor ray, got 2"),
-        ({"machines": 2, "kind": "task"}, "must be actor or auto where workers.machines is above 1"),
+        ({"machines": 2, "kind": "task"}, "must be actor or auto if workers.machines is above 1"),
         ({"machines_from": {"parameter": "x"}, "executor": "inline"}, "machines_from needs workers.executor ray"),
         ({"ray_train": True, "executor": "inline"}, "ray_train needs workers.executor ray"),
         ({"ray_train": True, "kind": "task"}, "must be actor or auto"),

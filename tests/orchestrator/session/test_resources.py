@@ -25,7 +25,7 @@ SPACE = {
 def settings_with(**workers: Any) -> Settings:
     tree = {
         "name": "shared",
-        "objective": {"command": "echo 1"},
+        "objective": {"command": "echo 1", "direction": "maximize"},
         "space": SPACE,
         "budget": {"evaluations": 3},
         "workers": {"count": 2, **workers},
@@ -67,6 +67,7 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
     table.write_text("amount,score\n0,1.0\n1,2.0\n")
     tree = {
         "name": "table",
+        "objective": {"direction": "maximize"},
         "candidates": {"table": str(table), "target": "score"},
         "budget": {"evaluations": 2},
         "workers": {"count": 1, "gpus_from": {"parameter": "amount"}},

@@ -34,7 +34,7 @@ def objective(x):
 """
 CAMPAIGN = """
 name: fixed
-objective: {{callable: "{folder}/train_{name}.py:objective", deterministic: true}}
+objective: {{callable: "{folder}/train_{name}.py:objective", direction: maximize, deterministic: true}}
 candidates: {{table: "{folder}/rows.csv"}}
 strategy: {{name: {strategy}}}
 budget: {{evaluations: {evaluations}}}

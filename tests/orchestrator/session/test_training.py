@@ -18,7 +18,7 @@ from orchestrator.session.assemble import build, build_new
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.resumed import with_recorded
-from orchestrator.settings.sections import ModelStoppingSettings
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.store.runs import open_run
 
 MODULE = """
@@ -45,23 +45,35 @@ def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str
 
 
 def test_a_function_without_report_is_refused_where_trials_are_stopped_early(tmp_path: Path) -> None:
-    settings = from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent"}))
+    settings = from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}))
     with pytest.raises(
         UserError, match=r"^early_stopping\.rule needs .* `report` is no argument of it: add the argument"
     ):
         build_new(settings)
     build(settings)  # a run that an older version began is continued
-    build_new(from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent"}, early_stopping=None)))
+    build_new(
+        from_mapping(
+            tree(
+                tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}, early_stopping=None
+            )
+        )
+    )
 
 
 def test_a_parameter_called_report_hides_the_function_of_that_name(tmp_path: Path) -> None:
     space = {"x": {"low": 0.0, "high": 1.0}, "report": {"low": 0.0, "high": 1.0}}
-    objective = {"callable": f"{tmp_path}/functions.py:reporting"}
+    objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
     with pytest.raises(UserError, match="`report` is a parameter of the space: rename the parameter"):
         build_new(from_mapping(tree(tmp_path, objective, space=space)))
 
 
-@pytest.mark.parametrize("objective", [{"callable": "{}/functions.py:reporting"}, {"command": "train {{x}}"}])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"callable": "{}/functions.py:reporting", "direction": "maximize"},
+        {"command": "train {{x}}", "direction": "maximize"},
+    ],
+)
 def test_a_function_that_reports_and_a_command_are_accepted(tmp_path: Path, objective: dict[str, str]) -> None:
     build_new(from_mapping(tree(tmp_path, {key: text.format(tmp_path) for key, text in objective.items()})))
 
@@ -86,7 +98,7 @@ def test_short_first_trainings_end_where_trials_pause(
     tmp_path: Path, trainings: int, last_step: int, first: tuple[int, int]
 ) -> None:
     rule = {"rule": "model", "last_step": last_step, "continue": True}
-    objective = {"callable": f"{tmp_path}/functions.py:reporting"}
+    objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
     budget = {"evaluations": 1000, "steps": trainings * last_step}
     settings = from_mapping(tree(tmp_path, objective, early_stopping=rule, budget=budget, strategy={"name": "bbkb"}))
     decided = with_training(settings, build(settings).objective).early_stopping
@@ -164,9 +176,13 @@ def test_the_session_of_a_new_campaign_takes_the_epochs_whatever_else_is_given(t
     ("objective", "given", "message"),
     [
         ({}, {"first_steps": 50}, "early_stopping.first_steps must be below last_step, 12, got 50"),
-        ({"callable": "{}/functions.py:reporting"}, {"first_trials": 9}, "early_stopping.last_step must be given"),
         (
-            {"callable": "{}/functions.py:reporting"},
+            {"callable": "{}/functions.py:reporting", "direction": "maximize"},
+            {"first_trials": 9},
+            "early_stopping.last_step must be given",
+        ),
+        (
+            {"callable": "{}/functions.py:reporting", "direction": "maximize"},
             {"last_step": 27, "first_steps": 27},
             "early_stopping.first_steps must be below last_step, 27, got 27",
         ),

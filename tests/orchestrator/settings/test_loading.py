@@ -14,7 +14,7 @@ def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
     folder = tmp_path / "below"
     folder.mkdir()
     (folder / "x.yaml").write_text(
-        "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n"
+        "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', direction: maximize}\n"
         "candidates: {table: t.csv}\nstore: sqlite:///log.db\ndata: {folder: sets}\nruns: out\n"
     )
     loaded = load(folder / "x.yaml")
@@ -29,7 +29,10 @@ def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
 
 def test_the_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.yaml"
-    file.write_text("name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\nspace: {a: {low: 0, high: 1}}\n")
+    file.write_text(
+        "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', direction: maximize}\n"
+        "space: {a: {low: 0, high: 1}}\n"
+    )
     monkeypatch.chdir(tmp_path)
     assert load(file).objective.options == PythonCallable("m:f", (str(tmp_path),))
     twice = {"search_paths": [str(tmp_path)] * 2}  # as an older version wrote it
@@ -40,7 +43,8 @@ def test_the_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: py
 
 def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
-        "name: x\nbudget: {evaluations: 5}\nobjective: {command: 'run {a}', options: {memory_bytes: 5}}\n"
+        "name: x\nbudget: {evaluations: 5}\n"
+        "objective: {command: 'run {a}', direction: maximize, options: {memory_bytes: 5}}\n"
         "space: {a: {low: 0, high: 1}}\n"
     )
     loaded = load(tmp_path / "x.yaml")

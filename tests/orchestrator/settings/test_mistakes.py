@@ -81,7 +81,7 @@ def test_our_own_problems_pass_through_pydantic_unchanged() -> None:
 def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
     places: dict[Keys, str] = {("a",): "f:1", ("b",): "f:2"}
     mistakes = failure([Refusal(("b",), "is odd"), Refusal(("a",), "is odd"), Refusal(("b",), "is odd")])
-    error = config_error(Document({"a": 1, "b": 2}, places, "f"), mistakes, _Outer)
+    error = config_error(Document({"a": 1, "b": 2}, places, "f"), describe(mistakes, {"a": 1, "b": 2}, _Outer))
     assert str(error).splitlines() == ["f:1: a is odd", "f:2: b is odd"]
 
 

@@ -96,8 +96,11 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}seed: 1e-3\n", "x.yaml:4: seed must be a whole number, got 0.001"),
         (f"{HEAD}candidates: {{target: y}}\n", "x.yaml:4: candidates.target needs candidates.table"),
         ("name: x\nobjective: {name: branin}\n", "x.yaml: budget is required"),
-        ("name: x\nbudget:\n  hours: 1\n", "x.yaml:2: budget.evaluations is required"),
-        ("name: x\nbudget:\n", "x.yaml:2: budget must be a mapping with keys such as evaluations, "),
+        ("name: x\nbudget:\n  hours: 1\nobjective: {name: branin}\n", "x.yaml:2: budget.evaluations is required"),
+        (
+            "name: x\nbudget:\nobjective: {name: branin}\n",
+            "x.yaml:2: budget must be a mapping with keys such as evaluations, ",
+        ),
         ("name: a/b\nobjective: {name: branin}\nbudget: {evaluations: 5}\n", "x.yaml:1: name must"),
         (
             "name: x\nbudget: {evaluations: 5}\n",
@@ -115,21 +118,28 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
             "name: x\nbudget: {evaluations: 5}\nobjective: {name: branin, options: {noise: 1}}\n",
             "x.yaml:3: objective.options.noise is not a known key; did you mean 'noise_std'?",
         ),
-        ("name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n", "x.yaml: space is required"),
         (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', options: {path: m}}\n",
+            "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', direction: maximize}\n",
+            "x.yaml: space is required",
+        ),
+        (
+            "name: x\nbudget: {evaluations: 5}\n"
+            "objective: {callable: 'm:f', direction: maximize, options: {path: m}}\n",
             "x.yaml:3: objective.options.path is not an option; write it as objective.callable",
         ),
         (
-            "name: x\nbudget: {evaluations: 5}\nobjective:\n  command: a {b}\nspace: {c: {low: 0, high: 1}}\n",
+            "name: x\nbudget: {evaluations: 5}\n"
+            "objective:\n  command: a {b}\n  direction: maximize\nspace: {c: {low: 0, high: 1}}\n",
             "x.yaml:4: objective.command: {b} must be one of the parameters c",
         ),
         (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {command: ''}\nspace: {c: {low: 0, high: 1}}\n",
+            "name: x\nbudget: {evaluations: 5}\n"
+            "objective: {command: '', direction: maximize}\nspace: {c: {low: 0, high: 1}}\n",
             "x.yaml:3: objective.command must",
         ),
         (
-            "name: x\nbudget: {evaluations: 5}\nobjective:\n  command: a {\nspace: {c: {low: 0, high: 1}}\n",
+            "name: x\nbudget: {evaluations: 5}\n"
+            "objective:\n  command: a {\n  direction: maximize\nspace: {c: {low: 0, high: 1}}\n",
             "x.yaml:4: objective.command: ",
         ),
         (
@@ -191,6 +201,38 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines:
         "workers.count",
         "workers.gpus=-1:",
     ]
+
+
+def test_mistakes_between_sections_are_reported_beside_those_within_others(error_lines: ErrorLines) -> None:
+    text = (
+        "name: x\nseed: -1\nobjective: {name: branin}\nbudget: {evaluations: 5, stop_when: {in: 3}}\n"
+        "strategy: uniform\nearly_stopping: {rule: model}\ncomputing: {shards: 2}\n"
+        "existing_data: {results: []}\n"
+    )
+    assert [line.split()[1] for line in error_lines(text)] == [
+        "seed",
+        "budget.stop_when",
+        "early_stopping.rule",
+        "computing.shards",
+        "existing_data.results",
+    ]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["{callable: 'm:f'}", "{command: echo}", "{}\ncandidates: {table: t.csv, target: y}"],
+)
+def test_direction_is_required_for_an_objective_of_ones_own(error_lines: ErrorLines, objective: str) -> None:
+    text = f"name: x\nbudget: {{evaluations: 5}}\nobjective: {objective}\n"
+    (line,) = error_lines(text if "table" in objective else f"{text}space: {{a: {{low: 0, high: 1}}}}\n")
+    assert line.startswith("x.yaml:3: objective.direction is required")
+    assert line.endswith("write direction: minimize for a loss, direction: maximize for an accuracy")
+
+
+def test_a_section_with_a_mistake_is_not_blamed_in_others(error_lines: ErrorLines) -> None:
+    text = f"{HEAD}space: {{a: {{low: 1}}}}\nenqueue: [{{a: 2}}]\nearlier: [runs/x]\nforbid: [{{a: 1}}]\n"
+    (line,) = error_lines(text)
+    assert line.startswith("x.yaml:4: space.a.high is required")
 
 
 def test_an_override_is_checked_like_the_file_and_named_in_the_message(error_lines: ErrorLines) -> None:

@@ -140,7 +140,13 @@ _parameter = st.one_of(
 _campaign = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
-        "objective": st.sampled_from([{"callable": "a.b:c"}, {"command": "run"}, {"name": "branin"}]),
+        "objective": st.sampled_from(
+            [
+                {"callable": "a.b:c", "direction": "maximize"},
+                {"command": "run", "direction": "maximize"},
+                {"name": "branin"},
+            ]
+        ),
         "space": st.dictionaries(st.sampled_from(["a", "b", "größe", "lambda"]), _parameter).map(
             lambda space: {**space, "varies": {"low": 0, "high": 1}}
         ),

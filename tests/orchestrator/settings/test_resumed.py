@@ -41,7 +41,8 @@ def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_str
 
 def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once_that_is_gone(tmp_path: Path) -> None:
     tree = {
-        "name": "n", "objective": {"command": "echo {x}"}, "space": {"x": {"low": 0.0, "high": 1.0}},
+        "name": "n", "objective": {"command": "echo {x}", "direction": "maximize"},
+        "space": {"x": {"low": 0.0, "high": 1.0}},
         "budget": {"evaluations": 3},
     }  # fmt: skip
     here, there, link = tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "link"

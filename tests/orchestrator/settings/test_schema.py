@@ -45,8 +45,8 @@ def test_every_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) 
         {"space": {"a": {"low": 1, "high": 2, "choices": [1]}}},
         {"objective": {"name": "brannin"}},
         {"objective": {"name": "branin", "options": {"noise": 1}}},
-        {"objective": {"callable": "m:f", "options": {"path": "m"}}},
-        {"objective": {"command": "ls", "options": {"command": "m"}}},
+        {"objective": {"callable": "m:f", "direction": "maximize", "options": {"path": "m"}}},
+        {"objective": {"command": "ls", "direction": "maximize", "options": {"command": "m", "direction": "maximize"}}},
         {"workers": {"executor": "cloud"}},
     ],
 )

@@ -19,7 +19,7 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
 from orchestrator.settings.spaces import build_forbid, build_space, dump_space
 
-HEAD = "name: x\nobjective: {command: echo 1}\nbudget: {evaluations: 5}\n"
+HEAD = "name: x\nobjective: {command: echo 1, direction: maximize}\nbudget: {evaluations: 5}\n"
 SPACE = """space:
   model: {choices: [svm, forest], weights: [3, 1]}
   C: {low: 1.0e-3, high: 1.0e3, log: true, when: {model: svm}}
@@ -202,7 +202,7 @@ def test_the_schema_knows_conditions_and_files() -> None:
 def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_recorded() -> None:
     tree = {
         "name": "x",
-        "objective": {"command": "echo {model}"},
+        "objective": {"command": "echo {model}", "direction": "maximize"},
         "space": {
             "model": {"choices": ["svm", "forest"]},
             "C": {"low": 0.1, "high": 10.0, "when": {"model": "svm"}},

@@ -78,7 +78,7 @@ def _start(folder: Path) -> tuple[Run, Any]:
     settings = from_mapping(
         {
             "name": "places",
-            "objective": {"callable": f"{Path(__file__)}:sleep_then_return"},
+            "objective": {"callable": f"{Path(__file__)}:sleep_then_return", "direction": "maximize"},
             "space": {"x": {"low": 0.0, "high": 1.0}},
             "candidates": {"size": 1024},
             "strategy": {"name": "uniform"},

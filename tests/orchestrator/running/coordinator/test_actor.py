@@ -51,7 +51,7 @@ def evaluate(x, seed):
 
 CAMPAIGN = """
 name: central
-objective: {{callable: "{module}:evaluate"}}
+objective: {{callable: "{module}:evaluate", direction: maximize}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 64}}
 strategy: {{name: uniform}}

@@ -1,0 +1,178 @@
+"""The campaign file's sections `objective` and `candidates`, and the checks between them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, model_validator
+
+from objectives.command import ShellCommand
+from objectives.datasets import DataSource
+from objectives.duplicates import Duplicates
+from objectives.names import KnowsParameters
+from objectives.objective import Objective, ObjectiveError
+from objectives.parameters import Parameter
+from objectives.sampling import Sampler
+from objectives.space import LARGEST_SIZE
+from orchestrator.settings.mistakes import Refusal, align, failure
+from orchestrator.settings.options import (
+    OBJECTIVE_KEYS,
+    AnyObjective,
+    External,
+    build_objective,
+    dump_objective,
+    find_options,
+)
+from orchestrator.settings.sections import AbsolutePath, PositiveInt, Section, folder_of
+
+
+def _check_listed(name: str | None) -> str | None:
+    if name is not None:
+        find_options(name)
+    return name
+
+
+def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
+    sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
+    # none or several is reported elsewhere; the options cannot be checked then
+    if len(sources) != 1:
+        return None
+    return build_objective(sources[0], info.data[sources[0]], {} if options is None else options, folder_of(info))
+
+
+class ObjectiveSettings(Section):
+    """What is optimised: a named objective, a Python callable or a shell command, exactly one of
+    them."""
+
+    name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
+        default=None, description="Name of a listed objective, or package.module:Name of a class of options."
+    )
+    callable: str | None = Field(
+        default=None,
+        description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
+    )
+    command: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
+    )
+    function: str | None = Field(
+        default=None, description="File with a function that the Python API pickled; written by it, not by hand."
+    )
+    direction: Literal["maximize", "minimize"] = Field(
+        default="maximize",
+        description="Whether high or low values are good. Required unless the objective is a listed one.",
+    )
+    deterministic: bool = Field(
+        default=False, description="Whether a second evaluation gives the same value; if so, no arm is evaluated twice."
+    )
+    options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
+        Field(default=None, validate_default=True, description="Options of the objective, by their names.")
+    )
+
+    @property
+    def sources(self) -> list[str]:
+        """Which of `name`, `callable`, `command` and `function` are given."""
+        return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
+
+    @property
+    def has_direction(self) -> bool:
+        """Whether the direction is given, or the objective is a listed one."""
+        is_listed = self.sources == ["name"] and ":" not in str(self.name)
+        return is_listed or "direction" in self.model_fields_set
+
+    def load(self, source: DataSource) -> Objective | None:
+        """Return the objective with its data; None if a table is it. Raises ObjectiveError."""
+        return self.options if isinstance(self.options, External | None) else self.options.load(source)
+
+    def own_space(self) -> Mapping[str, Parameter] | None:
+        """Return a listed objective's space; None when it brings candidates or is not listed."""
+        return None if isinstance(self.options, External | None) else self.options.default_space()
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether the objective brings its own candidates, as a table does."""
+        return self.sources == ["name"] and self.own_space() is None
+
+
+class CandidateSettings(Section):
+    """The finite set of arms: drawn from the space, or the rows of a table."""
+
+    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
+        default=None,
+        description="Number of candidates drawn from the space; null takes all of a finite space of at most 100 000.",
+    )
+    sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
+    grow: bool | None = Field(
+        default=None,
+        description="Whether candidates are appended around the best ones; null appends them where no size is given, "
+        "the space is not taken whole and the strategy can use them.",
+    )
+    limit: PositiveInt = Field(
+        default=20_000, description="Candidates kept at most while they are appended; the worst ones are retired."
+    )
+    table: AbsolutePath | None = Field(
+        default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
+    )
+    target: str | None = Field(
+        default=None, description="Column of the table that holds the value, which makes the table the objective."
+    )
+    duplicates: Duplicates = Field(
+        default="merge",
+        description="Rows of the table with equal parameters: merge makes them one candidate (each evaluation of which "
+        "draws one of their values, where the table is the objective), keep makes each a candidate of its own.",
+    )
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if self.target is not None and self.table is None:
+            raise failure([Refusal(("target",), "needs candidates.table: it names a column of it")])
+        return self
+
+
+def objective_problems(
+    objective: ObjectiveSettings,
+    candidates: CandidateSettings,
+) -> Iterator[Refusal]:
+    """Yield mistakes in the choice of the objective."""
+    sources = objective.sources
+    if candidates.target is not None and sources:
+        rule = "must not be given beside candidates.target, which is the objective"
+        yield Refusal(("objective", sources[0]), rule)
+    elif candidates.target is None and len(sources) != 1:
+        got = " and ".join(sources) or "none of them"
+        yield Refusal(("objective",), f"must have exactly one of name, callable and command, got {got}")
+
+
+def parameter_problems(
+    objective: ObjectiveSettings,
+    space: Mapping[str, Parameter],
+) -> Iterable[Refusal]:
+    """Return mistakes in the parameters that the objective uses."""
+    options: object = objective.options
+    try:
+        if isinstance(options, ShellCommand) and space:
+            options.check(space)
+        elif isinstance(options, KnowsParameters):
+            return [Refusal(("space", name), rule) for name, rule in options.space_problems(space).items()]
+    except ObjectiveError as error:
+        key = "command" if isinstance(options, ShellCommand) else "options"
+        return [align(("objective", key), str(error))]
+    return []
+
+
+def candidate_problems(
+    objective: ObjectiveSettings,
+    candidates: CandidateSettings,
+    space: Mapping[str, Parameter],
+) -> Iterator[Refusal]:
+    """Yield a mistake unless exactly one of objective, space and table gives the candidates."""
+    is_table = candidates.table is not None
+    if candidates.target is None and len(objective.sources) != 1:
+        return  # it is not known which objective is meant
+    if objective.has_candidates:
+        given = {("space",): bool(space), ("candidates", "table"): is_table}
+        rule = f"must not be given: {objective.name} brings its own candidates"
+        yield from (Refusal(keys, rule) for keys, is_given in given.items() if is_given)
+    elif space and is_table:
+        yield Refusal(("space",), "must not be given beside candidates.table, whose rows are the candidates")
+    elif not space and not is_table:
+        yield Refusal(("space",), "is required (or candidates.table): the parameters and their ranges")

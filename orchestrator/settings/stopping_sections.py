@@ -1,0 +1,92 @@
+"""The campaign file's section `early_stopping`: one model for each rule."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from orchestrator.bandit.model.model import model_of
+from orchestrator.bandit.strategy import LearnsCurves
+from orchestrator.settings.mistakes import Refusal, failure
+from orchestrator.settings.sections import PositiveInt, Section
+
+
+class AshaSettings(Section):
+    """Early stopping by asynchronous successive halving."""
+
+    rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
+    reduction: Annotated[float, Field(gt=1)] = Field(
+        default=3.0,
+        description="Of the trials that reach a step, one in this many continues to `reduction` times that.",
+    )
+    first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
+
+
+class MedianSettings(Section):
+    """Early stopping by the median rule."""
+
+    rule: Literal["median"] = Field(description="Stop a trial that is worse than the median at its step.")
+    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
+
+
+class ModelStoppingSettings(Section):
+    """Early stopping by the model over configurations and steps."""
+
+    model_config = ConfigDict(populate_by_name=True)  # `continue` is no name in Python
+
+    rule: Literal["model"] = Field(
+        description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "
+        "continue those that the model expects to end best. Without checkpoints: stop trials that are worse than the "
+        "median at their step. In both cases trials stop that the model expects to end worse than the best one."
+    )
+    last_step: Annotated[int, Field(ge=2)] | None = Field(
+        default=None,
+        description="The step at which a training ends. null: the epochs of a training that is part of bbkb; for other "
+        "objectives the largest step of a finished trial, and there are no short first trainings.",
+    )
+    after: PositiveInt = Field(default=3, description="The first step at which trials are paused or compared.")
+    continues: bool | Literal["anew"] | None = Field(
+        default=None,
+        alias="continue",
+        description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
+        "folder, which implies workers.trial_folders; anew, from its first step, at the end of the budget; false, "
+        "never. null: true if the function has an argument `folder`, the command names BBKB_FOLDER, or the training is "
+        "part of bbkb, else anew.",
+    )
+    first_trials: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="How many trials are trained for first_steps only, before the best are continued; null: by the "
+        "budget; 0: none. Needs trials that can be continued.",
+    )
+    first_steps: PositiveInt | None = Field(
+        default=None, description="Steps of each of the first trials; null: about an eighth of the budget in all."
+    )
+    finish: Annotated[int, Field(ge=0)] = Field(
+        default=3, description="How many of the best unfinished trials are completed at the end of the budget."
+    )
+    keep_checkpoints: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Of how many stopped trials the files in their folders are kept, those of the best forecasts; the "
+        "others are not continued. null: of all.",
+    )
+
+    @model_validator(mode="after")
+    def _check_checkpoints(self) -> Self:
+        if self.keep_checkpoints is not None and self.keep_checkpoints < self.finish:
+            rule = f"must be >= finish, {self.finish}, got {self.keep_checkpoints}"
+            raise failure([Refusal(("keep_checkpoints",), rule)])
+        return self
+
+
+StoppingSettings = Annotated[
+    AshaSettings | MedianSettings | ModelStoppingSettings,
+    Field(discriminator="rule"),
+]
+
+
+def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refusal]:
+    """Yield a mistake if the strategy cannot stop trials by a model of their curves."""
+    learns_curves = isinstance(strategy, LearnsCurves) and model_of(strategy) is not None
+    if isinstance(early_stopping, ModelStoppingSettings) and not learns_curves:
+        rule = "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
+        yield Refusal(("early_stopping", "rule"), f"{rule}with its default preset")
