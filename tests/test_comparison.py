@@ -127,7 +127,7 @@ SHOWN_BY = {
         "test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs",
     ),
     "Early stopping (ASHA, median)": (
-        "orchestrator/campaign/test_early_stopping.py",
+        "orchestrator/campaign/trainings/test_rungs.py",
         "test_the_median_rule_stops_the_worse_half",
     ),
     "The campaign ends at a target value or after a time": (
