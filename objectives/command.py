@@ -9,6 +9,7 @@ kills the group when that pipe closes.
 import json
 import math
 import os
+import re
 import signal
 import string
 import subprocess
@@ -35,6 +36,7 @@ KEPT_LINES = 20
 KEPT_CHARACTERS = 4000
 DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outside of the process group keeps open
 
+_PROGRAM = re.compile(r"^[\w./+-]+$")  # a first word that the shell takes as it is
 # $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher
 # reads the lifeline, which arrives as standard input, and the command never sees either.
 WRAPPER = """
@@ -94,6 +96,28 @@ class ShellCommand:
                     f"{did_you_mean(name, names)} (a literal brace is written {{{{ or }}}})"
                 )
         self._check_folder()
+
+    def missing_program(self) -> str:
+        """Return the command's first word if this machine has no such program, else an empty text.
+
+        A first word that is only known when the command runs, such as `$PYTHON`, is not checked.
+        """
+        words = self.command.split(maxsplit=1)
+        word = words[0] if words else ""
+        if not _PROGRAM.match(word):
+            return ""
+        try:  # the shell itself knows its keywords and built-in commands
+            done = subprocess.run(
+                ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word],
+                cwd=self.working_directory,
+                env={**os.environ, **self.environment},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=10,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return word if done.returncode else ""
 
     def _check_folder(self) -> None:
         if self.working_directory is not None and not Path(self.working_directory).is_dir():

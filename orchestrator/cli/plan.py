@@ -17,7 +17,7 @@ from orchestrator.display.terminal import say
 from orchestrator.session.assemble import Parts
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
-from orchestrator.session.resources import unenforced_limits
+from orchestrator.session.resources import missing_program, unenforced_limits
 from orchestrator.session.rules import goals_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
@@ -70,6 +70,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
         parts.problem.candidates.remark,
         unenforced_limits(settings),
         remark_on_reports(settings, parts.training_objective),
+        _missing_program(settings),
         _few(settings, parts),
         _short_budget(with_training(settings, parts.training_objective)),
     )
@@ -100,6 +101,12 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
             f"{settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb",
         )
+
+
+def _missing_program(settings: Settings) -> str:
+    """Say that this machine lacks the command's program; empty if it does not."""
+    missing = missing_program(settings)
+    return missing and f"{missing}; each node of the cluster needs it"
 
 
 def _learns_late(settings: Settings) -> bool:

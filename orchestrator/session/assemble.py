@@ -38,7 +38,7 @@ from orchestrator.session.first_events import digest, first_events
 from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
+from orchestrator.session.resources import check_program, check_timeout, limits_of, resources_of, unenforced_limits
 from orchestrator.session.rules import goals_of, rules_of
 from orchestrator.session.training import check_reports, remark_on_reports, with_training
 from orchestrator.settings.model import Settings
@@ -112,9 +112,11 @@ def build_new(settings: Settings) -> Parts:
     """Return `build` for a campaign that has not begun. What only an older version began, a resume
     may continue.
 
-    Raises UserError also when trials are to be stopped early that report no values.
+    Raises UserError also if trials are to be stopped early that report no values, or this machine,
+    which is to run a command, lacks its program.
     """
     parts = build(settings)
+    check_program(settings)
     check_reports(settings, parts.training_objective)
     return parts
 

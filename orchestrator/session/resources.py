@@ -4,6 +4,7 @@ them (`workers.cpus_from`)."""
 import threading
 from dataclasses import dataclass
 
+from objectives.command import ShellCommand
 from objectives.objective import Candidates
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
@@ -24,6 +25,25 @@ def limits_of(settings: Settings) -> Limits:
     """Return the limits of one evaluation."""
     memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
     return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
+
+
+_PROGRAMS = ("python", "python3", "bash", "sh", "make", "java", "julia", "Rscript", "torchrun", "mpirun")
+
+
+def missing_program(settings: Settings) -> str:
+    """Return a sentence if this machine lacks the program of the command; else an empty text."""
+    command = settings.objective.options
+    program = command.missing_program() if isinstance(command, ShellCommand) else ""
+    if not program:
+        return ""
+    hint = did_you_mean(program, _PROGRAMS)
+    return f"objective.command: this machine has no program {program!r}{hint}"
+
+
+def check_program(settings: Settings) -> None:
+    """Raise UserError if evaluations run on this machine and it lacks the command's program."""
+    if settings.workers.executor != "ray" and (missing := missing_program(settings)):
+        raise UserError(f"{missing} (install it, or correct the command)")
 
 
 _UNENFORCED = {  # limits that need a separate process for evaluations

@@ -64,7 +64,28 @@ _MEANT = {
     "max_failures": ("retries",),
     "max_concurrent_trials": ("count",),
     "n_jobs": ("count",),
+    "time": ("hours",),
+    "max_time": ("hours",),
+    "duration": ("hours",),
 }
+# words that others write at the top of a file → the key that has their meaning here
+_MEANT_AT_TOP = {
+    **dict.fromkeys(
+        ("evaluations", "trials", "n_trials", "num_samples", "max_evals"),
+        "budget.evaluations",
+    ),
+    **dict.fromkeys(("hours", "time", "max_time", "duration", "timeout"), "budget.hours"),
+    **dict.fromkeys(("n_jobs", "parallelism", "concurrency", "count"), "workers.count"),
+    **dict.fromkeys(("direction", "mode"), "objective.direction"),
+    **dict.fromkeys(("stop", "scheduler", "pruner"), "early_stopping"),
+    **dict.fromkeys(("sampler", "algorithm", "optimizer"), "strategy"),
+    **dict.fromkeys(("parameters", "search_space"), "space"),
+}
+# a duration as text, such as 10m → its unit in seconds
+_DURATION = re.compile(r"^\s*([0-9.]+)\s*(s|sec|m|min|h|d)\w*\s*$")
+_SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+# the ending of a key that holds a duration → its unit in seconds
+_UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 _QUOTED = re.compile("'([^']*)'")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -134,6 +155,28 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     return Refusal((key,), f"is not a known key{hint}")
 
 
+def _unknown(keys: Keys, model: type[BaseModel] | None) -> Refusal:
+    """Return the problem of an unknown key; at the top of a file it may belong to a section."""
+    key = str(keys[-1])
+    existing = _keys_of(model, keys[:-1])
+    if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
+        return Refusal(keys, f"is not a known key; did you mean {_MEANT_AT_TOP[key]!r}?")
+    return unknown_key(key, existing).below(*keys[:-1])
+
+
+def _duration_hint(key: str, value: object) -> str:
+    """Return `; write 600` for the value `10m` of a key such as `timeout_seconds`."""
+    unit = next((seconds for ending, seconds in _UNITS.items() if key.endswith(ending)), None)
+    duration = _DURATION.match(value) if isinstance(value, str) else None
+    if unit is None or duration is None:
+        return ""
+    number, name = duration.groups()
+    try:
+        return f"; write {float(number) * _SECONDS[name] / unit:.6g}"
+    except ValueError:  # such as 1.2.3h
+        return ""
+
+
 def suggestion(word: str, choices: Sequence[str]) -> str:
     """Return `did you mean …?` when a name is similar or has the same meaning, else all names."""
     return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
@@ -181,8 +224,10 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
         rule = f"must be {_either_of(_QUOTED.findall(ctx['expected_tags']))}"
         return _Found(Refusal((*keys, key), rule, excerpt(ctx["tag"])))
     if kind in _UNKNOWN:
-        return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
+        return _Found(_unknown(keys, model), union)
     got = "" if kind == "missing" else excerpt(details["input"])
+    if keys and kind in ("float_type", "float_parsing", "int_type"):
+        got += _duration_hint(str(keys[-1]), details["input"])
     if kind == "literal_error":
         got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)

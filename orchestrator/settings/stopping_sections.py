@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves
-from orchestrator.settings.mistakes import Refusal, failure
+from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.sections import PositiveInt, Section
 
 
@@ -78,9 +78,19 @@ class ModelStoppingSettings(Section):
         return self
 
 
+def _refuse_text(section: object) -> object:
+    if isinstance(section, str):
+        rule = "must be a mapping such as {rule: asha}, {rule: median} or {rule: model}"
+        raise failure([Refusal((), rule, excerpt(section))])
+    return section
+
+
 StoppingSettings = Annotated[
-    AshaSettings | MedianSettings | ModelStoppingSettings,
-    Field(discriminator="rule"),
+    Annotated[
+        AshaSettings | MedianSettings | ModelStoppingSettings,
+        Field(discriminator="rule"),
+    ],
+    BeforeValidator(_refuse_text),
 ]
 
 

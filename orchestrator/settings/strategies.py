@@ -28,6 +28,8 @@ _ELSEWHERE = {
     "nsga2": "write {name: optuna, sampler: NSGAIISampler}",
     "nsgaii": "write {name: optuna, sampler: NSGAIISampler}",
     "random": "write uniform",
+    "randomsearch": "write uniform",
+    "random_search": "write uniform",
     "asha": "write early_stopping: {rule: asha} beside any strategy",
     "hyperband": "write early_stopping: {rule: asha} beside any strategy",
     "bohb": "write early_stopping: {rule: asha} beside any strategy",

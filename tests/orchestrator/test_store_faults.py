@@ -180,9 +180,7 @@ def test_overwritten_page_is_reported_and_other_pages_are_read(store: EventStore
         list(store.read("c"))
 
 
-def test_deleted_write_ahead_log_leaves_a_sound_log(
-    store: EventStore, url: str, tmp_path: Path
-) -> None:
+def test_deleted_write_ahead_log_leaves_a_sound_log(store: EventStore, url: str, tmp_path: Path) -> None:
     take(store, "c").append([event(1)])
     store.close()
     writer = store.claim("c", "me")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build
-from orchestrator.session.resources import Resources, unenforced_limits
+from orchestrator.session.assemble import build, build_new
+from orchestrator.session.resources import Resources, missing_program, unenforced_limits
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from workers.messages import Share
@@ -43,6 +43,22 @@ def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
     assert trial_resources.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
     assert trial_resources.workers.share_of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
     assert trial_resources.largest == Share(cpus=3.0, gpus=2.0)
+
+
+def test_a_missing_program_is_refused_if_commands_run_here() -> None:
+    here = settings_with(executor="inline")
+    for command, is_there in (
+        ("pyhton train.py", False),
+        ("PYTHONPATH=. echo 1", True),
+        ("if true; then echo 1; fi", True),
+    ):
+        tree = {**here.resolved(), "objective": {"command": command, "direction": "maximize"}}
+        assert (missing_program(from_mapping(tree)) == "") is is_there
+    tree["objective"] = {"command": "pyhton train.py", "direction": "maximize"}
+    with pytest.raises(UserError, match=r"objective\.command: .* no program 'pyhton'; did you mean 'python'\?"):
+        build_new(from_mapping(tree))
+    tree["workers"] = {"count": 1}
+    build_new(from_mapping(tree))  # other machines may have it
 
 
 def test_without_such_a_parameter_all_trials_take_the_same() -> None:

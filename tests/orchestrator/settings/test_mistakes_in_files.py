@@ -81,6 +81,12 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
             f"{HEAD}constraints: [{{metric: m, max: 4}}]\n",
             "constraints.0.max is not a known key; did you mean 'at_most'?",
         ),
+        (f"{HEAD}n_trials: 20\n", "x.yaml:4: n_trials is not a known key; did you mean 'budget.evaluations'?"),
+        (f"{HEAD}workers: {{timeout_seconds: 10m}}\n", 'must be a number, got "10m"; write 600'),
+        (f"{HEAD}early_stopping: asha\n", "x.yaml:4: early_stopping must be a mapping such as {rule: asha}, "),
+        ("name: x\nobjective: {name: branin}\nbudget: {evaluations: 5, time: 2h}\n", "did you mean 'hours'?"),
+        ("name: x\nobjective: {name: branin}\nbudget: {evaluations: 5, hours: 90min}\n", 'got "90min"; write 1.5'),
+        (f"{HEAD}strategy: TPE\n", "write {name: optuna, sampler: TPESampler}"),
         (f"{HEAD}strategy: tpe\n", "write {name: optuna, sampler: TPESampler}"),
         (f"{HEAD}strategy: {{name: hyperband}}\n", "write early_stopping: {rule: asha} beside any strategy"),
         (

@@ -110,9 +110,7 @@ def test_holder_beats_receives_requests_and_releases(store: EventStore, campaign
     assert not store.ask_to_stop(campaign, writer.epoch, "now")
 
 
-def test_fenced_holder_cannot_beat_write_or_release(
-    store: EventStore, campaign: str
-) -> None:
+def test_fenced_holder_cannot_beat_write_or_release(store: EventStore, campaign: str) -> None:
     store.create(campaign, [stop(0)])
     zombie = store.claim(campaign, "the zombie")
     store.ask_to_stop(campaign, zombie.epoch, "now")
@@ -317,9 +315,7 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERING)
-def test_checksums_reveal_an_event_that_was_removed_moved_or_added(
-    tmp_path: Path, tampering: str
-) -> None:
+def test_checksums_reveal_an_event_that_was_removed_moved_or_added(tmp_path: Path, tampering: str) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(0)])
     store.claim("c", "me").append([stop(number) for number in range(1, 6)])

@@ -64,9 +64,7 @@ def test_create_rejects_an_existing_named_run(settings: Settings, candidates: Ca
     assert begun.settings_file.read_bytes() == before
 
 
-def test_create_reuses_a_named_folder_without_a_log(
-    settings: Settings, candidates: Candidates
-) -> None:
+def test_create_reuses_a_named_folder_without_a_log(settings: Settings, candidates: Candidates) -> None:
     (Path(settings.runs) / str(settings.run)).mkdir(parents=True)
     assert runs.find(settings) is None
     assert len(start(settings, candidates).events()) == 1
@@ -86,9 +84,7 @@ def test_find_returns_a_campaign_in_a_database_without_its_folder(
     assert len(run.events()) == 1
 
 
-def test_create_rejects_a_link_as_the_runs_folder(
-    settings: Settings, candidates: Candidates, tmp_path: Path
-) -> None:
+def test_create_rejects_a_link_as_the_runs_folder(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     named, root = change(settings, run="one"), Path(settings.runs)
     root.mkdir(exist_ok=True)

@@ -96,9 +96,7 @@ def test_reader_connects_to_no_database_that_only_the_folder_names(
 
 
 @pytest.mark.parametrize("name", ["trust", "remember"])
-def test_reader_connects_to_a_trusted_database(
-    tmp_path: Path, listener: tuple[int, list[bytes]], name: str
-) -> None:
+def test_reader_connects_to_a_trusted_database(tmp_path: Path, listener: tuple[int, list[bytes]], name: str) -> None:
     port, received = listener
     url = f"postgresql://u@127.0.0.1:{port}/x?application_name=${{AWS_SECRET_ACCESS_KEY}}&sslmode=disable"
     folder = make_folder(tmp_path / "runs" / "own", url)
