@@ -4,7 +4,6 @@ SciPy."""
 import copy
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,16 +18,20 @@ from orchestrator.ask_tell.checks import (
     check_results,
     check_seed,
 )
-from orchestrator.ask_tell.learner import Learner
 from orchestrator.ask_tell.locking import exclusive
+from orchestrator.ask_tell.logs import dump_log, repeat_calls, repeat_log
+from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
+from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Record, StrategyState, begin, never_waits
+from orchestrator.bandit.strategy import AnyStrategy, Posterior, StrategyState, never_waits
+from orchestrator.campaign.rules import Rules
 from orchestrator.version import __version__
 from orchestrator.wording import facts_html
 
 _PICKLED_BY = "pickled by"  # key of the version in a pickle
+_WITH_CALLS = "0.2.0"  # the version whose pickles have a log of calls
 
 
 class CandidateOptimizer:
@@ -89,20 +92,11 @@ class CandidateOptimizer:
         **options: object,
     ) -> None:
         instance: AnyStrategy = named_strategy(strategy, options, existing is not None)
-        seed = check_seed(seed)
-        self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), instance, seed)
-        if existing is not None:
-            earlier_results, rng = check_existing(existing, self._size), np.random.default_rng([seed, 2])
-            state = begin(instance, self._learner.state, earlier_results, rng)
-            self._know(earlier_results, state, instance.recorded(state))
-
-    def _begin(self, arms: Arms, strategy: AnyStrategy, seed: int) -> None:
         self._lock = threading.RLock()
-        self._arms, self._strategy, self._seed, self._size = arms, strategy, seed, len(arms)
-        state = strategy.init(arms, np.random.default_rng([seed, 0]))
-        self._learner = Learner(strategy, state, seed, self._record)
-        self._learned: list[Observation] = []
-        self._log: list[Entry] = []
+        self._arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
+        self._search = Search.begin(instance, check_seed(seed), self._arms, Rules(evaluations=0))
+        if existing is not None:
+            self._search.know(check_existing(existing, len(self._arms)))
 
     @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
@@ -121,13 +115,9 @@ class CandidateOptimizer:
         Raises:
             ValueError: when `limit` is not a whole number >= 1.
         """
-        asked = self._learner.ask(self._own_limit if limit is None else check_limit(limit))
-        self._log.append({"asked": asked})
-        return np.array(asked, np.intp)
-
-    @property
-    def _own_limit(self) -> int:
-        return 1 if never_waits(self._strategy) else self._size
+        if limit is None:
+            limit = 1 if never_waits(self._search.strategy) else len(self._arms)
+        return np.array(self._search.ask(check_limit(limit)), np.intp)
 
     @exclusive
     def expect(self, indices: ArrayLike) -> None:
@@ -139,7 +129,7 @@ class CandidateOptimizer:
         Raises:
             ValueError: when one is out of range.
         """
-        self._expect(check_indices(indices, self._size))
+        self._search.mark_pending(check_indices(indices, len(self._arms)))
 
     @exclusive
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
@@ -157,20 +147,21 @@ class CandidateOptimizer:
             ValueError: when an index is out of range, a reward is NaN or infinite, or their numbers
                 differ. Nothing is learned then.
         """
-        self._teach(check_results(indices, rewards, self._size))
+        told = check_results(indices, rewards, len(self._arms))
+        self._search.tell([ArmResult(observation.arm, observation.reward) for observation in told])
 
     @property
     @exclusive
     def trials(self) -> list[Entry]:
         """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a
         failure."""
-        return [{"candidate": result.arm, "reward": result.reward} for result in self._learned]
+        return [{"candidate": result.arm, "reward": result.value} for result in self._search.campaign.results]
 
     @property
     @exclusive
     def pending(self) -> NDArray[np.intp]:
         """Indices (n,) that `ask` returned and whose rewards are not known yet, in order."""
-        return np.array(self._learner.pending, np.intp)
+        return np.array(self._search.campaign.pending, np.intp)
 
     @exclusive
     def save(self, path: str | Path) -> None:
@@ -184,8 +175,9 @@ class CandidateOptimizer:
                 own.
             OSError: when the file cannot be written.
         """
-        saved = {"arms": dump_arms(self._arms), "strategy": dump_named(self._strategy), "seed": self._seed}
-        write_saved(path, {**saved, "log": list(self._log)})
+        search = self._search
+        saved = {"arms": dump_arms(self._arms), "strategy": dump_named(search.strategy), "seed": search.learner.seed}
+        write_saved(path, {**saved, "log": dump_log(search.campaign.events)})
 
     @exclusive
     def best(self) -> tuple[int, float]:
@@ -197,7 +189,7 @@ class CandidateOptimizer:
         """
         if self._state.pulls.total == 0:
             raise ValueError("best needs at least one reward; call ask, evaluate, and call tell first")
-        return self._learner.best()
+        return self._search.learner.best()
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -225,80 +217,61 @@ class CandidateOptimizer:
 
     @exclusive
     def __getstate__(self) -> dict[str, object]:
-        """Return what is pickled and copied: all but the lock, as it is now. Pickling reads it
-        later, when another thread may be in `ask` or `tell`; so what these change is copied
-        here."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
-        shared = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
-        return {**copy.deepcopy(state, {id(part): part for part in shared}), _PICKLED_BY: __version__}
+        """Return the values that are pickled and copied. Pickling reads them later, when another
+        thread may be in `ask` or `tell`; so the values that these change are copied here."""
+        learner = self._search.learner
+        shared = {id(part): part for part in (self._arms, learner.strategy)}  # these never change
+        return {
+            "arms": self._arms,
+            "strategy": learner.strategy,
+            "seed": learner.seed,
+            "model": copy.deepcopy(learner.model, shared),
+            "events": tuple(self._search.campaign.events),
+            _PICKLED_BY: __version__,
+        }
 
-    def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Restore what was pickled. Raises ValueError when another version pickled it."""
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore a pickled optimizer. Raises ValueError if another version than this one or 0.2.0
+        pickled it."""
         version = state.get(_PICKLED_BY, "an older version")
-        if version != __version__:
+        if version not in (__version__, _WITH_CALLS):
             raise ValueError(
                 f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of {version}; files that "
                 "`save` wrote are read by later versions"
             )
-        self.__dict__.update((name, value) for name, value in state.items() if name != _PICKLED_BY)
         self._lock = threading.RLock()
+        if version == _WITH_CALLS:
+            self._arms = state["_arms"]
+            self._search = Search.begin(state["_strategy"], state["_seed"], self._arms, Rules(evaluations=0))
+            repeat_calls(self._search, state["_log"])
+        else:
+            self._arms, rules = state["arms"], Rules(evaluations=0)
+            self._search = Search.of(state["strategy"], state["seed"], state["model"], rules, state["events"])
+
+    _record: None = None  # pickles of version 0.2.0 refer to a method of this name
 
     @classmethod
     def _from_saved(cls, saved: Mapping[str, Any]) -> Self:
         from orchestrator.settings.strategies import build_strategy
 
         optimizer = cls.__new__(cls)
-        optimizer._begin(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))
-        for entry in saved["log"]:
-            optimizer._repeat(entry)
+        optimizer._lock = threading.RLock()
+        optimizer._arms = build_arms(saved["arms"])
+        strategy, seed = build_strategy(saved["strategy"]), int(saved["seed"])
+        optimizer._search = Search.begin(strategy, seed, optimizer._arms, Rules(evaluations=0))
+        repeat_log(optimizer._search, saved)
         return optimizer
-
-    def _repeat(self, entry: Entry) -> None:
-        learner = self._learner
-        if "existing" in entry:
-            record = entry["record"]
-            earlier_results = [replace(result, is_existing=True) for result in _observations(entry["existing"])]
-            self._know(earlier_results, self._strategy.restore(learner.state, earlier_results, record), record)
-        elif "asked" in entry:
-            arms = [int(arm) for arm in entry["asked"]]
-            learner.expect(arms)
-            self._log.append({"asked": arms})
-        elif "expected" in entry:
-            self._expect([int(arm) for arm in entry["expected"]])
-        elif "told" in entry:
-            self._teach(_observations(entry["told"]))
-        else:
-            learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
-            self._record()
-
-    def _know(self, earlier_results: Sequence[Observation], state: StrategyState, record: Record) -> None:
-        """Begin with `state`, which contains the results `earlier_results`."""
-        self._learner.change(state)
-        self._log.append({"existing": _pairs(earlier_results), "record": dict(record)})
-
-    def _expect(self, arms: Sequence[int]) -> None:
-        self._learner.expect(arms)
-        self._log.append({"expected": list(arms)})
-
-    def _teach(self, observations: Sequence[Observation]) -> None:
-        self._learner.tell(observations)
-        self._learned.extend(observations)
-        self._log.append({"told": _pairs(observations)})
-
-    def _record(self) -> None:
-        """Record what the strategy drew and fitted."""
-        self._log.append({"record": dict(self._strategy.recorded(self._learner.state))})
 
     @property
     def _state(self) -> StrategyState:
         """The strategy's state, in which all results are learned."""
-        state: StrategyState = self._learner.view
+        state: StrategyState = self._search.learner.view
         return state
 
     @exclusive
     def __repr__(self) -> str:
         rewards, pending = self._state.pulls.total, len(self.pending)
-        return f"<CandidateOptimizer of {self._size} candidates: {rewards} rewards, {pending} pending>"
+        return f"<CandidateOptimizer of {len(self._arms)} candidates: {rewards} rewards, {pending} pending>"
 
     @exclusive
     def _repr_html_(self) -> str:
@@ -307,13 +280,13 @@ class CandidateOptimizer:
         if self._state.pulls.total:
             arm, reward = self.best()
             facts += [("best mean reward", f"{reward:.6g}"), ("best candidate", str(arm))]
-        return facts_html(f"CandidateOptimizer of {self._size} candidates", facts)
+        return facts_html(f"CandidateOptimizer of {len(self._arms)} candidates", facts)
 
     @property
     @exclusive
     def posterior(self) -> Posterior:
         """Mean, variance and upper bound of every candidate, and the unit of the variance."""
-        return self._learner.posterior
+        return self._search.learner.posterior
 
     @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
@@ -326,12 +299,4 @@ class CandidateOptimizer:
         Raises:
             ValueError: before any reward, and when they are no numbers.
         """
-        return self._learner.scores(check_numbers(rewards, "rewards"))
-
-
-def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:
-    return [[result.arm, result.reward] for result in observations]
-
-
-def _observations(pairs: Sequence[Sequence[Any]]) -> list[Observation]:
-    return [Observation(int(arm), None if reward is None else float(reward)) for arm, reward in pairs]
+        return self._search.learner.scores(check_numbers(rewards, "rewards"))

@@ -1,9 +1,9 @@
-"""Files of `Optimizer.save`: one JSON object, which contains the calls and their results, not what
-was computed from them.
+"""Files of `Optimizer.save`: one JSON object with the arguments and the log.
 
-`Optimizer` and `CandidateOptimizer` write their calls, the results, and what the strategy drew or
-fitted. Loading repeats these without drawing or fitting anything. A file with `space` is a search
-of configurations, one with `arms` a search of rows of an array.
+`Optimizer` and `CandidateOptimizer` write the events of their search. Reading a file folds the
+events again, without drawing or fitting anything. A file with `space` is a search of
+configurations, one with `arms` a search of rows of an array. In format 1, of version 0.2.0, the log
+has an entry for each call.
 """
 
 import base64
@@ -25,7 +25,8 @@ from orchestrator.files import write_text
 Entry = dict[str, Any]  # a call, a result, or all of a file, as JSON has it
 T = TypeVar("T")
 
-FORMAT = 1
+FORMAT = 2
+READABLE_FORMATS = (1, 2)
 # what a damaged file makes the constructors of its parts raise
 _DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
 Kind = Literal["arms", "space"]  # the key that a file of this kind has
@@ -45,7 +46,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
     refused with a ValueError too."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        if not isinstance(saved, dict) or saved.get("format") not in READABLE_FORMATS:
             raise ValueError(f"its format must be {FORMAT}")
         if (other_class := _OTHER[kind]) in saved:
             raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")

@@ -6,6 +6,7 @@ the search.
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -23,9 +24,12 @@ from orchestrator.ask_tell.checks import (
     check_seed,
     check_values,
 )
+from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.locking import exclusive
-from orchestrator.ask_tell.saving import Entry, read_saved, write_saved
-from orchestrator.ask_tell.search import SearchSetup, SpaceSearch, Value
+from orchestrator.ask_tell.logs import dump_log, repeat_log
+from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.saving import FORMAT, Entry, read_saved, write_saved
+from orchestrator.ask_tell.setup import SearchSetup
 from orchestrator.ask_tell.space_arguments import (
     Space,
     as_list,
@@ -133,7 +137,9 @@ class Optimizer:
         )
         check_steps(setup)
         self._lock = threading.RLock()
-        self._search = SpaceSearch(setup)
+        self._setup = setup
+        self._search = setup.search()
+        self._search.enqueue(self._search.arms_of(setup.enqueue))
 
     @exclusive
     def ask(self, limit: int | None = None, *, skip: int = 0) -> list[Configuration]:
@@ -151,7 +157,7 @@ class Optimizer:
         """
         if skip < 0:
             raise ValueError(f"skip must be >= 0, got {skip}")
-        default = 1 if never_waits(self._search.setup.strategy) else len(self.candidates)
+        default = 1 if never_waits(self._setup.strategy) else len(self.candidates)
         arms = self._search.ask(default if limit is None else check_limit(limit), skip)
         return [self.candidates.parameters(arm) for arm in arms]
 
@@ -165,7 +171,7 @@ class Optimizer:
         Raises:
             ObjectiveError: when one is not of the space.
         """
-        self._search.expect(self._search.arms_of(check_configurations(configurations)))
+        self._search.mark_pending(self._search.arms_of(check_configurations(configurations)))
 
     @exclusive
     def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float] | None) -> None:
@@ -186,12 +192,17 @@ class Optimizer:
         if isinstance(configurations, Mapping):
             values = as_list(values)
         told = check_configurations(configurations)
-        checked: Sequence[Value]
+        first = self.metrics[0]
         if self._goals.is_single:
-            checked = check_values(values, self._goals.objectives[0].metric, len(told))
+            checked = [ArmResult(0, value) for value in check_values(values, first, len(told))]
         else:
-            checked = check_metrics(values, self.metrics, len(told))
-        self._search.tell(list(zip(self._search.arms_of(told), checked, strict=True)))
+            checked = [_several(metrics, first) for metrics in check_metrics(values, self.metrics, len(told))]
+        arms = self._search.arms_of(told)
+        try:
+            self._search.tell([replace(result, arm=arm) for arm, result in zip(arms, checked, strict=True)])
+        except RewardSumError as error:
+            rule = f"the values of {self.candidates.parameters(error.arm)} add up to more than a float can hold"
+            raise ValueError(f"{rule}; divide all by a constant") from error
 
     @exclusive
     def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
@@ -233,7 +244,7 @@ class Optimizer:
         Raises:
             ObjectiveError: when the configuration is not of the space.
         """
-        self._search.stop(self._search.arms_of(check_configurations(configuration))[0], continues=False)
+        self._search.stop(self._search.arms_of(check_configurations(configuration))[0])
 
     @exclusive
     def reached(self, configuration: Mapping[str, Scalar]) -> int:
@@ -247,13 +258,13 @@ class Optimizer:
             ObjectiveError: when the configuration is not of the space.
         """
         arms = self._search.arms_of(check_configurations(configuration))
-        return self._search.learner.trainings.step(arms[0])
+        return self._search.campaign.last_step(arms[0])
 
     @property
     @exclusive
     def paused(self) -> list[Configuration]:
         """Stopped trainings' configurations that `ask` may return, the longest trained first."""
-        return [self.candidates.parameters(arm) for arm in self._search.learner.trainings.paused_arms]
+        return [self.candidates.parameters(arm) for arm in self._search.campaign.paused]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -266,19 +277,28 @@ class Optimizer:
         """The results, in the order of `tell`: `configuration` and `value`, a mapping of several
         metrics, None for what could not be evaluated."""
         parameters = self.candidates.parameters
-        return [{"configuration": parameters(arm), "value": value} for arm, value in self._search.results]
+        first, is_single = self.metrics[0], self._goals.is_single
+        return [
+            {
+                "configuration": parameters(each.arm),
+                "value": each.value if is_single or each.value is None else {first: each.value, **each.metrics},
+            }
+            for each in self._search.campaign.results
+        ]
 
     @property
     @exclusive
     def pending(self) -> list[Configuration]:
         """The configurations that `ask` returned and whose values are not known yet, in order."""
-        return [self.candidates.parameters(arm) for arm in self._search.learner.pending]
+        return [self.candidates.parameters(arm) for arm in self._search.campaign.pending]
 
     @property
     @exclusive
     def candidates(self) -> Candidates:
         """All candidates there are now."""
-        return self._search.candidates
+        candidates = self._search.candidates
+        assert candidates is not None
+        return candidates.pool.candidates
 
     @property
     @exclusive
@@ -334,7 +354,7 @@ class Optimizer:
                     for objective, reward in zip(objectives, rewards, strict=True)
                 },
             )
-            for arm, rewards in self._search.front()
+            for arm, rewards in self._search.learner.front(len(objectives))
         ]
 
     @exclusive
@@ -349,13 +369,15 @@ class Optimizer:
     @exclusive
     def __getstate__(self) -> Entry:
         """Return what is saved, and pickled."""
-        return {**self._search.setup.dump(), "log": list(self._search.log)}
+        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.campaign.events)}
 
     def __setstate__(self, saved: Entry) -> None:
         self._lock = threading.RLock()
-        self._search = SpaceSearch(SearchSetup.build(saved))
-        for entry in saved["log"]:
-            self._search.repeat(entry)
+        self._setup = SearchSetup.build(saved)
+        self._search = self._setup.search()
+        if saved.get("format", 1) == 1:
+            self._search.enqueue(self._search.arms_of(self._setup.enqueue))
+        repeat_log(self._search, saved)
 
     @classmethod
     def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
@@ -379,7 +401,7 @@ class Optimizer:
 
     @property
     def _goals(self) -> CampaignGoals:
-        return self._search.setup.goals
+        return self._setup.goals
 
     @property
     def _sign(self) -> float:
@@ -387,7 +409,7 @@ class Optimizer:
 
     @exclusive
     def __repr__(self) -> str:
-        size, results, pending = len(self._search.setup.space.parameters), len(self.trials), len(self.pending)
+        size, results, pending = len(self._setup.space.parameters), len(self.trials), len(self.pending)
         goals = ", ".join(map(str, self._goals.objectives))
         return f"<Optimizer of {size} parameters, {goals}: {results} results, {pending} pending>"
 
@@ -403,4 +425,10 @@ class Optimizer:
             facts += [("best value", f"{value:.6g}")]
             listed = (f"{name}={setting!r}" for name, setting in configuration.items())
             facts += [("best configuration", ", ".join(listed))]
-        return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
+        return facts_html(f"Optimizer of {', '.join(self._setup.space.parameters)}", facts)
+
+
+def _several(metrics: Mapping[str, float] | None, first: str) -> ArmResult:
+    if metrics is None:
+        return ArmResult(0, None)
+    return ArmResult(0, metrics[first], {name: value for name, value in metrics.items() if name != first})

@@ -10,7 +10,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
-from orchestrator.ask_tell.search import SearchSetup
+from orchestrator.ask_tell.setup import SearchSetup
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves

@@ -184,7 +184,8 @@ def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignSt
 
 def after_removal(state: CampaignState, event: CheckpointsRemoved) -> CampaignState:
     """End stopped trials for good: their checkpoints were removed."""
-    return replace(state, trainings=state.trainings.after_removal(event.trials))
+    unlearned = {ended.trial for ended in state.finished}
+    return replace(state, trainings=state.trainings.after_removal(event.trials, unlearned))
 
 
 def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignState:

@@ -327,8 +327,11 @@ def _is_learning_due(state: CampaignState) -> bool:
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a never-waiting strategy learns."""
-    growth = state.rules.strategy.refresh_growth
-    learned = state.learned_count + state.results.existing.count
+    rules, growth = state.rules.strategy, state.rules.strategy.refresh_growth
+    if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
+        return True
+    learned = state.refresh.rewards if rules.counts_rewards else state.learned_count
+    learned += state.results.existing.count
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
 
 

@@ -133,6 +133,8 @@ class StrategyRules:
     refresh_overhead: float = 0.0  # the share of time for refreshes before they are due
     # the growth of the results, as a share, at which a refresh is due; 0: none by growth
     refresh_growth: float = 0.0
+    # whether growth counts rewards instead of trials, and a failure makes a refresh due (ask and tell)
+    counts_rewards: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,7 @@ class Refresh:
     round: int = 0  # refreshes so far
     time: float = 0.0
     dictionary_size: int = 0
+    rewards: int = 0  # rewards of trials that the strategy has learned in all refreshes
     learned: LearnedModel | None = None  # what the log tells of the model that was fitted
     recommended: Recommendation | None = None  # where values are noisy
     wants_growth: bool = False  # candidates are to be appended before anything more is chosen

@@ -199,10 +199,12 @@ def _learns_nothing(state: CampaignState, event: BatchChosen) -> bool:
 
 def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
     learned = set(event.trials)
+    rewards = sum(result.reward is not None for result in state.observations_of(learned))
     existing = replace(state.results.existing, not_learned=None)
     return replace(
         state,
         refresh=Refresh(
+            rewards=state.refresh.rewards + rewards,
             round=event.round,
             time=event.time,
             dictionary_size=event.dictionary_size,

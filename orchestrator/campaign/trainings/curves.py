@@ -1,7 +1,7 @@
 """The facts about trainings in steps: reported values, stopped trials and forecasts."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
@@ -194,15 +194,16 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
-    def after_removal(self, trials: Sequence[int]) -> "Trainings":
-        """Return a copy after the checkpoints of these stopped trials were removed."""
+    def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
+        """Return a copy after the checkpoints of these stopped trials were removed. The curves of
+        `unlearned` trials are kept for the next refresh."""
         rungs = self.rungs
         for trial in trials:
             rungs = rungs.without(trial)
         return replace(
             self,
             paused=_without(self.paused, trials),
-            curves=_without(self.curves, trials),
+            curves=_without(self.curves, set(trials) - unlearned),
             forecasts=_without(self.forecasts, trials),
             removed=self.removed.union(trials),
             rungs=rungs,

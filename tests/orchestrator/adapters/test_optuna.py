@@ -15,6 +15,7 @@ from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
 from orchestrator.ask_tell.space import Optimizer
 from orchestrator.bandit.curves import TrialCurve
 from tests.argument_sections import missing_arguments
+from tests.orchestrator.ask_tell.searches import curves_of, model_of, view_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
@@ -37,9 +38,7 @@ def optimizer(study: optuna.Study) -> Optimizer:
 
 
 def curves(study: optuna.Study) -> tuple[TrialCurve, ...]:
-    state = optimizer(study)._search.learner.before
-    learned: tuple[TrialCurve, ...] = (state.told or state.curves).trials  # now or with the next result
-    return learned
+    return curves_of(optimizer(study))
 
 
 def test_a_study_moves_to_the_best_parameters() -> None:
@@ -138,7 +137,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     study.add_trials([create_trial(params=point, distributions=SPACE, value=point["x"]) for point in points])
     study.ask(SPACE)
     assert len(optimizer(study).trials) == 300
-    assert optimizer(study)._search.learner.view.round == 1
+    assert view_of(optimizer(study)).round == 1
     looked_at: list[int] = []
     monkeypatch.setattr(type(study.sampler), "_add_pending", lambda self, _, trial: looked_at.append(trial.number))
     for _ in range(3):
@@ -264,7 +263,7 @@ def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.
     study.optimize(evaluate_steps, n_trials=30)
     assert {trial.state for trial in study.trials} == {TrialState.PRUNED, TrialState.COMPLETE}
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.1)
-    assert optimizer(study)._search.learner.state.learns_curves
+    assert model_of(optimizer(study)).learns_curves
 
 
 def test_a_sampler_begins_anew_with_a_second_study() -> None:

@@ -22,6 +22,7 @@ from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.settings.imported import build_existing
 from tests.argument_sections import missing_arguments
+from tests.orchestrator.ask_tell.searches import curves_of
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
@@ -207,9 +208,7 @@ def test_an_argument_section_names_every_parameter() -> None:
 
 def curves(searcher: BBKBSearch) -> tuple[TrialCurve, ...]:
     assert searcher._backlog is not None
-    state = searcher._backlog._optimizer._search.learner.before
-    learned: tuple[TrialCurve, ...] = (state.told or state.curves).trials  # now or with the next result
-    return learned
+    return curves_of(searcher._backlog._optimizer)
 
 
 def test_results_of_running_stopped_and_finished_trials_are_learned() -> None:

@@ -19,6 +19,7 @@ from orchestrator.ask_tell import candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
+from tests.orchestrator.ask_tell.searches import search_of, view_of
 
 X = np.linspace(0, 1, 60)[:, None]
 
@@ -35,7 +36,7 @@ def test_the_example_in_its_documentation_runs() -> None:
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     search = CandidateOptimizer(X, strategy, seed=1)
-    while search._state.pulls.total < 150:
+    while view_of(search).pulls.total < 150:
         arms = search.ask(limit=10)
         search.tell(arms, target(arms))
     best, reward = search.best()
@@ -84,14 +85,14 @@ def test_existing_results_are_welcome() -> None:
 def test_parts_may_be_named() -> None:
     by_name = CandidateOptimizer(X, "gp_ucb", kernel="matern52", warm_start="random")
     by_value = CandidateOptimizer(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})
-    assert by_name._strategy == by_value._strategy
+    assert search_of(by_name).strategy == search_of(by_value).strategy
 
 
 def test_parts_may_be_objects_or_mappings() -> None:
     kernel = {"name": "matern52", "lengthscale": [0.3]}
     by_name = CandidateOptimizer(X, kernel=kernel, warm_start={"name": "uncertainty"})
     by_value = CandidateOptimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
-    assert by_name._strategy == by_value._strategy
+    assert search_of(by_name).strategy == search_of(by_value).strategy
 
 
 Wrong: Any = CandidateOptimizer  # called as its signature forbids
@@ -169,7 +170,7 @@ def test_a_refused_tell_teaches_nothing() -> None:
     with pytest.raises(ValueError, match="finite"):
         search.tell(arms, [np.inf] * len(arms))
     assert search.pending.tolist() == arms.tolist()
-    assert search._state.round == 0
+    assert view_of(search).round == 0
 
 
 def test_importing_it_loads_numpy_and_scipy_only() -> None:
@@ -188,7 +189,7 @@ def test_existing_results_take_the_place_of_the_warm_start(strategy: str) -> Non
     options = {} if strategy == "uniform" else {"kernel": {"name": "rbf", "lengthscale": 0.2}, "regularization": 1e-3}
     search = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
     assert search.best()[0] == 42
-    assert search._state.pulls.total == 30
+    assert view_of(search).pulls.total == 30
     asked = search.ask(1)
     assert strategy == "uniform" or abs(X[asked[0], 0] - 0.7) < 0.1
     again = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
@@ -295,13 +296,13 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
     search.save(tmp_path / "search.json")
     for optimizer in (search, CandidateOptimizer.load(tmp_path / "search.json")):
         optimizer.ask(1)
-        assert optimizer._state.pulls.counts[3] == 3
-        assert not optimizer._state.pulls.looks_deterministic
+        assert view_of(optimizer).pulls.counts[3] == 3
+        assert not view_of(optimizer).pulls.looks_deterministic
         for _ in range(3):
             optimizer.expect([3])
             optimizer.tell([3], [0.5])
         optimizer.ask(1)
-        assert optimizer._state.pulls.looks_deterministic
+        assert view_of(optimizer).pulls.looks_deterministic
 
 
 @pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])

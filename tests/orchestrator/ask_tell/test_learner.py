@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bbkb import CandidateOptimizer
 from orchestrator.bandit.strategy import is_grown
+from tests.orchestrator.ask_tell.searches import model_of, search_of
 
 X = np.random.default_rng(0).random((120, 2))
 
@@ -37,15 +38,16 @@ def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOpt
 
 def test_results_are_learned_together_and_ever_more_of_them() -> None:
     _, optimizer = search()
-    rounds = optimizer._learner.state.round
+    rounds = model_of(optimizer).round
     assert 90 / 3 < rounds < 75
-    assert len(optimizer._learner.open) == len(optimizer._learner.unlearned) + len(optimizer._learner.pending)
+    state = search_of(optimizer).campaign.state
+    assert len(state.pending) == len(state.finished) + len(optimizer.pending)
 
 
 def test_a_share_of_zero_learns_every_result() -> None:
     _, optimizer = search(refresh_growth=0.0)
     optimizer.ask(1)
-    assert optimizer._learner.state.round == 90
+    assert model_of(optimizer).round == 90
 
 
 def test_looking_at_the_model_changes_no_pick() -> None:
@@ -59,8 +61,8 @@ def test_what_is_shown_contains_every_result() -> None:
     optimizer.ask(1)
     new_arm = int(np.setdiff1d(np.arange(len(X)), first)[0])
     optimizer.tell([new_arm], [0.5])
-    assert optimizer._learner.unlearned
-    assert optimizer._learner.state.pulls.total == 20
+    assert search_of(optimizer).campaign.unlearned
+    assert model_of(optimizer).pulls.total == 20
     assert repr(optimizer) == "<CandidateOptimizer of 120 candidates: 21 rewards, 1 pending>"
     assert np.ptp(optimizer.mean) > 0
 
@@ -72,7 +74,7 @@ def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
     optimizer.ask(1)
     optimizer.tell([arms[29]], [None])
     optimizer.ask(1)
-    assert arms[29] in optimizer._learner.state.set_aside
+    assert arms[29] in model_of(optimizer).set_aside
 
 
 @pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
@@ -83,7 +85,7 @@ def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list[tuple[int, int]]) -> None:
     optimizer = CandidateOptimizer(X, seed=1, warm_start="random")
-    learner = optimizer._learner
+    campaign = search_of(optimizer).campaign
     expected: list[int] = []
     for step, (arm, kind) in enumerate(steps):
         if kind == 0:
@@ -95,5 +97,5 @@ def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list
             optimizer.tell([arm, arm][: kind - 1], [0.1 * step, 1.0][: kind - 1])
             for _ in range(min(kind - 1, expected.count(arm))):
                 expected.remove(arm)
-        assert learner.pending == expected
-        assert len(learner.open) == len(learner.unlearned) + len(expected)
+        assert campaign.pending == expected
+        assert len(campaign.state.pending) == len(campaign.unlearned) + len(expected)

@@ -1,4 +1,4 @@
-"""The course of a search: what its log says can be repeated, and gives the same search."""
+"""`orchestrator.ask_tell.search`: the log of a search can be repeated, and gives the same search."""
 
 from typing import Any
 
@@ -7,7 +7,10 @@ import pytest
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
-from orchestrator.ask_tell.search import SearchSetup, SpaceSearch
+from orchestrator.ask_tell.logs import dump_log, repeat_log
+from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.search import Search
+from orchestrator.ask_tell.setup import SearchSetup
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.campaign.goals import CampaignGoals
 
@@ -21,29 +24,37 @@ def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
     )
 
 
-def test_a_search_whose_log_is_repeated_chooses_what_the_first_one_chooses() -> None:
-    first = SpaceSearch(setup())
-    first.expect(first.arms_of([{"x": 0.123, "kind": "a"}]))
+def begun(strategy: str = "bbkb") -> Search:
+    started = setup(strategy)
+    search = started.search()
+    search.enqueue(search.arms_of(started.enqueue))
+    return search
+
+
+def test_repeated_log_chooses_the_same_arms() -> None:
+    first = begun()
+    first.mark_pending(first.arms_of([{"x": 0.123, "kind": "a"}]))
     for _ in range(8):
-        first.tell([(arm, float(arm % 7)) for arm in first.ask(3)])
-    second = SpaceSearch(SearchSetup.build(first.setup.dump()))
-    for entry in first.log:
-        second.repeat(entry)
-    assert second.log == first.log
-    assert second.results == first.results
+        first.tell([ArmResult(arm, float(arm % 7)) for arm in first.ask(3)])
+    second = SearchSetup.build(setup().dump()).search()
+    repeat_log(second, {"format": 2, "log": dump_log(first.campaign.events)})
+    assert second.campaign.state == first.campaign.state
+    assert second.campaign.results == first.campaign.results
     assert second.ask(5) == first.ask(5)
-    assert len(second.candidates) == len(first.candidates) > 1024
+    assert second.candidates is not None
+    assert first.candidates is not None
+    assert len(second.candidates.pool.candidates) == len(first.candidates.pool.candidates) > 1024
 
 
-def test_what_is_enqueued_is_chosen_first() -> None:
-    search = SpaceSearch(setup())
+def test_enqueued_arms_are_chosen_first() -> None:
+    search = begun()
     (arm,) = search.ask(1)
-    assert search.candidates.parameters(arm) == {"x": 0.5, "kind": "b"}
-    assert search.learner.pending == [arm]
+    assert search.arms_of([{"x": 0.5, "kind": "b"}]) == [arm]
+    assert search.campaign.pending == [arm]
 
 
-def test_a_strategy_of_fixed_candidates_takes_no_others() -> None:
-    search = SpaceSearch(setup("regularized_evolution"))
-    with pytest.raises(ObjectiveError, match="is not a candidate, and this strategy supports no others"):
+def test_strategy_of_fixed_candidates_takes_no_others() -> None:
+    search = setup("regularized_evolution").search()
+    with pytest.raises(ObjectiveError, match="is not a candidate, and the strategy supports no others"):
         search.arms_of([{"x": 0.123, "kind": "a"}])
-    assert search.log == []
+    assert search.campaign.events == []

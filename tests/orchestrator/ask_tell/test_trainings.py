@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from bbkb import Optimizer, Range
-from orchestrator.ask_tell.trainings import Trainings
-from orchestrator.bandit.curves import TrialCurve
 
 STEPS = 27
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
@@ -187,29 +185,12 @@ def test_a_report_that_is_none_is_refused_and_changes_nothing(value: Any, step: 
     assert optimizer.reached(configuration) == 0
 
 
-def test_a_paused_trial_keeps_its_number_and_an_ended_one_does_not() -> None:
-    trainings = Trainings(last_step=STEPS)
-    for arm in (7, 8):
-        trainings.report(arm, 1, 0.5)
-    trainings.pause(7)
-    trainings.begin(7)
-    trainings.report(7, 2, 0.75)
-    trainings.end(8, 0.25)
-    trainings.report(8, 1, 0.125)
-    assert trainings.curves == {
-        0: TrialCurve(0, 7, (1, 2), (0.5, 0.75)),
-        1: TrialCurve(1, 8, (1,), (0.25,), is_finished=True),
-        2: TrialCurve(2, 8, (1,), (0.125,)),
-    }
-    trainings.mark_learned()
-    assert set(trainings.curves) == {0, 2}
-
-
-def test_after_sixty_trials_one_in_twenty_goes_on_that_a_rule_would_stop() -> None:
-    trainings = Trainings(last_step=STEPS)
+def test_witnesses_continue_although_a_rule_would_stop_them() -> None:
+    """After sixty trials, one in twenty continues."""
+    optimizer = Optimizer(SPACE, "minimize", steps=STEPS, checkpoints=False, strategy="bbkb")
     stopped = []
-    for arm in range(110):
-        trainings.report(arm, 3, -float(arm))
-        if trainings.cause_of_stop(arm, lambda _: False) is not None:
-            stopped.append(arm)
-    assert stopped == [arm for arm in range(4, 110) if arm not in (79, 99)]
+    for index in range(110):
+        configuration = {"lr": 0.01, "width": index / 110}
+        if not optimizer.report(configuration, float(index), 3):
+            stopped.append(index)
+    assert stopped == [index for index in range(4, 110) if index not in (79, 99)]
