@@ -168,7 +168,7 @@ class NasBench101:
     operations: Annotated[
         Literal["paper", "all"], Doc("Operations of the inner vertices: `all` three, or the `paper`'s two.")
     ] = "paper"
-    encoding: Annotated[Encoding, Doc("What the features of a cell are.")] = Encoding.ADJACENCY
+    encoding: Annotated[Encoding, Doc("The kind of features of a cell.")] = Encoding.ADJACENCY
 
     def default_space(self) -> Space | None:
         """Return None: the table brings its own candidates."""
@@ -200,7 +200,8 @@ class NasBench101:
 
 
 def _grid(source: DataSource, folder: str, column: str, space: Space) -> RecordedGrid:
-    name, levels = f"{folder}/{folder}.npz", tuple(map(len, levels_of(space).values()))
+    name = f"{folder}/{folder}.npz"
+    levels = tuple(map(len, levels_of(space).values()))
 
     def read(arrays: Arrays) -> Floats:
         target = arrays[column].astype(np.float64)
@@ -221,7 +222,7 @@ def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
 def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
     """Return `make` of the arrays in the NumPy archive `name` of the data folder.
 
-    Raises ObjectiveError when there is no such file, or when `make` cannot read it as what it
+    Raises ObjectiveError if the file does not exist, or if `make` cannot read it as the table it
     should be.
     """
     path: Path | None = source.file(name)

@@ -37,19 +37,23 @@ def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np
 def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
     """Return edges and operations, each half scaled so that no cell's norm is above 1, as the paper
     has it; of two operations a single bit says which."""
-    upper, choices = np.triu_indices(cells.vertices, 1), len(cells.names)
+    upper = np.triu_indices(cells.vertices, 1)
+    choices = len(cells.names)
     inner = cells.operations.shape[1]
     edges = cells.adjacency[:, upper[0], upper[1]] / np.sqrt(MOST_EDGES)
     if choices == 2:
-        operations, width = (cells.operations == 0).astype(np.float64), 1
+        operations = (cells.operations == 0).astype(np.float64)
+        width = 1
     else:
-        operations, width = _one_hot(cells).reshape(len(cells), -1), choices
+        operations = _one_hot(cells).reshape(len(cells), -1)
+        width = choices
     places = np.concatenate([np.arange(len(upper[0])), len(upper[0]) + np.repeat(np.arange(inner), width)])
     return np.hstack([edges, operations / np.sqrt(max(1, inner))]), places.astype(np.intp)
 
 
 def _edge_types(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
-    one_hot, last = _one_hot(cells), cells.vertices - 1
+    one_hot = _one_hot(cells)
+    last = cells.vertices - 1
     choices = len(cells.names)
     kinds = np.zeros((len(cells), cells.vertices, choices + 2))
     kinds[:, 0, choices] = kinds[:, last, choices + 1] = 1.0
@@ -67,7 +71,8 @@ def _edge_types(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
         _longest(cells, convolutions),
     ]
     features = np.hstack(columns)
-    low, high = features.min(axis=0), features.max(axis=0)
+    low = features.min(axis=0)
+    high = features.max(axis=0)
     varies = high > low
     scaled: Floats = (features[:, varies] - low[varies]) / (high[varies] - low[varies])
     return scaled, np.arange(scaled.shape[1])

@@ -103,7 +103,8 @@ class CellSet:
         colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
         size = len(self.names) ** self.operations.shape[1]
         best = np.argmin(codes * size + colours, axis=0)
-        adjacency, operations = np.empty_like(self.adjacency), np.empty_like(self.operations)
+        adjacency = np.empty_like(self.adjacency)
+        operations = np.empty_like(self.operations)
         for number, order in enumerate(permutations):
             is_best = best == number
             adjacency[is_best] = _relabel(self.adjacency[is_best], order)
@@ -167,8 +168,9 @@ def _inner(order: tuple[int, ...]) -> list[int]:
 
 
 def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the upper triangle's bits as one number (n,); `_NO_CODE` where an edge goes down."""
-    upper, lower = np.triu_indices(adjacency.shape[1], 1), np.tril_indices(adjacency.shape[1])
+    """Return the upper triangle's bits as one number (n,); `_NO_CODE` if an edge goes down."""
+    upper = np.triu_indices(adjacency.shape[1], 1)
+    lower = np.tril_indices(adjacency.shape[1])
     weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]
     codes = adjacency[:, upper[0], upper[1]] @ weights
     return np.where(adjacency[:, lower[0], lower[1]].any(axis=1), _NO_CODE, codes)

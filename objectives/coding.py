@@ -1,21 +1,22 @@
-"""One parameter's values as numbers, and these as features.
+"""The values of a parameter as codes, and codes as features.
 
-Every parameter has a *code*, one number per configuration, NaN where the parameter does not exist:
+Every parameter has a *code*, one number per configuration. It is NaN if the parameter does not
+exist in the configuration:
 
-* a real `Range`: its position in [0, 1] on its scale, linear or logarithmic, which is also its
+* a real `Range`: the position in [0, 1] on its linear or logarithmic scale, which is also its
   feature;
 * any other kind: the index of the value among the parameter's values, from 0.
 
-Features are what the kernel sees, in [0, 1], so that one prior of lengthscales suits every
+Features are the input of the kernel, in [0, 1], so that one prior of lengthscales suits every
 parameter:
 
-* `Range` is one feature, where the value lies on its scale, integers and steps too;
+* `Range` is one feature, the position on its scale, also for integers and steps;
 * `Ordered` is one feature, equally spaced in [0, 1];
 * `Choice` is one-hot divided by √2, so that two different choices are at distance 1;
-* `Constant`, and a choice of one, is no feature.
+* `Constant`, and a choice of a single value, has no feature.
 
-Where a parameter does not exist its features are half of their largest value: constant, and as far
-from one value as from its opposite.
+The features of a parameter that does not exist are half of their largest value: constant, and
+equally far from opposite values.
 """
 
 import math
@@ -39,7 +40,7 @@ _SAME = 1e-9  # relative difference up to which a given number equals one of the
 
 
 def count(parameter: Parameter) -> float:
-    """Return how many values a parameter can take; infinity for a real range."""
+    """Return the number of values of a parameter; infinity for a real range."""
     match parameter:
         case Range(stride=None):
             return math.inf
@@ -50,12 +51,12 @@ def count(parameter: Parameter) -> float:
 
 
 def is_real(parameter: Parameter) -> bool:
-    """Return whether a parameter takes any real number of a range."""
+    """Return whether a parameter is a range of real numbers."""
     return isinstance(parameter, Range) and parameter.stride is None
 
 
 def width(parameter: Parameter) -> int:
-    """Return how many features a parameter has."""
+    """Return the number of features of a parameter."""
     if count(parameter) == 1:
         return 0
     return len(parameter.choices) if isinstance(parameter, Choice) else 1
@@ -85,7 +86,7 @@ def spread_codes(parameter: Parameter, number: int) -> Codes:
 
 
 def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
-    """Return values (A,) of `codes` (A,), None where a code is NaN."""
+    """Return values (A,) of `codes` (A,), None for NaN."""
     exists = ~np.isnan(codes)
     if exists.all():
         return _values(parameter, codes)

@@ -55,13 +55,13 @@ class CommandFailedError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
     """A command for `/bin/sh` in which `{name}` stands for a parameter's value, as one word; it is
-    left empty where a conditional parameter does not exist.
+    left empty if a conditional parameter does not exist.
 
     A value reaches the shell in an environment variable and is never a part of the command's text,
     so nothing in it is run or split. A placeholder inside quotes is refused: the shell would not
     take it as one word there. `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It
     gets BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may write) and,
-    where trials have folders, BBKB_FOLDER (the trial's own). Its value is that file's number or
+    if trials have folders, BBKB_FOLDER (the trial's folder). Its value is that file's number or
     `value`, other entries being metrics; without the file, the last non-empty line of standard
     output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
 
@@ -146,7 +146,7 @@ class ShellCommand:
             return replace(evaluation, left_out={**evaluation.left_out, **left_out})
 
     def _placeholders(self, machine: Machine | None) -> Mapping[str, object]:
-        """Return the values of the placeholders for the machine, where the command has one."""
+        """Return the values of the placeholders for the machine, if the command has any."""
         if machine is None and not any(name in PLACEHOLDERS for _, name, _ in self._pieces()):
             return {}
         return (machine or single_machine()).placeholders()
@@ -169,7 +169,8 @@ class ShellCommand:
         return [(literal, name, form or "") for literal, name, form, _ in pieces]
 
     def _check_places(self, pieces: list[tuple[str, str | None]]) -> None:
-        literals, names = [""], list[str]()
+        literals = [""]
+        names = list[str]()
         for literal, name in pieces:  # a literal brace divides the text, too
             literals[-1] += literal
             if name is not None:
@@ -184,7 +185,8 @@ class ShellCommand:
 
     def _substitute(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
         """Return the command with environment variables for placeholders, and their values."""
-        text, values = "", dict[str, str]()
+        text = ""
+        values = dict[str, str]()
         for literal, name, form in self._pieces():
             text += literal
             if name is not None and name in parameters:
@@ -207,7 +209,8 @@ class ShellCommand:
         )
         reports = ReportLines(report, process.pid)
         keep = report.write_output if isinstance(report, HasOutput) else None
-        output, errors = _Tail(process.stdout, reports.take, keep), _Tail(process.stderr, keep)
+        output = _Tail(process.stdout, reports.take, keep)
+        errors = _Tail(process.stderr, keep)
         try:
             # not reaped yet, so that the group's number still belongs to it when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -224,7 +227,8 @@ class ShellCommand:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             _close(process.stdin)
-        text_out, text_err = output.text(), errors.text()
+        text_out = output.text()
+        text_err = errors.text()
         reports.finish()
         if process.returncode:
             raise CommandFailedError(_failure(process.returncode, text_err))

@@ -1,7 +1,7 @@
 """Conditions between parameters: when one of them exists, and which combinations are forbidden.
 
-A *clause* maps names of parameters to tests, and holds where all of its tests hold; several clauses
-hold where any of them does. A test is a tuple of values, one of which the parameter must have, or a
+A *clause* maps names of parameters to tests, and holds if all of its tests hold. Several clauses
+hold if any of them does. A test is a tuple of values, one of which the parameter must have, or a
 `Comparison` with a number or with another parameter. A test of a parameter that does not exist in a
 configuration (its own condition does not hold) never holds. Campaign files may write a single value
 for a tuple of one, and one clause for a list of one.
@@ -87,13 +87,13 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 class Operand:
     """One test of a clause: a parameter, an operator and a bound."""
 
-    name: str  # what is compared
-    operator: str  # how it is compared
-    bound: tuple[Scalar, ...] | float | str  # what it is compared with; a tuple of values for `in`
+    name: str  # the compared parameter
+    operator: str  # `in` or one of `OPERATORS`
+    bound: tuple[Scalar, ...] | float | str  # a value, a parameter, or the values for `in`
 
     @property
     def other(self) -> str | None:
-        """The parameter it is compared with, if it is one."""
+        """The parameter in `bound`, if it is one."""
         return self.bound if isinstance(self.bound, str) else None
 
 

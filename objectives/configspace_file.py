@@ -1,8 +1,8 @@
 """Search spaces written by ConfigSpace, JSON or YAML, in the form that campaign files have.
 
 Conditions become `when`, forbidden clauses `forbid` (`objectives.conditions`). A hyperparameter
-with a normal or beta distribution becomes the range it is bounded to, evenly spread; a default
-value is no part of a space here.
+with a normal or beta distribution becomes the range of its bounds, evenly distributed. Default
+values are ignored.
 """
 
 import json
@@ -54,10 +54,10 @@ _RELATIONS: Mapping[type[ForbiddenRelation], str] = {
 
 
 def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
-    """Return the `space` and `forbid` of a campaign file out of a ConfigSpace file.
+    """Return the sections `space` and `forbid` of a campaign file from a ConfigSpace file.
 
-    Raises ObjectiveError when it cannot be read, is not a ConfigSpace file, or contains something
-    that has no counterpart here.
+    Raises ObjectiveError if it cannot be read, is not a ConfigSpace file, or contains an element
+    without a counterpart here.
     """
     if path.suffix not in ENDINGS:
         raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
@@ -104,28 +104,30 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
-    """Return the clauses of which one must hold."""
+    """Return alternative clauses: one of them must hold."""
     if isinstance(condition, ConfigSpace.OrConjunction):
         return [clause for part in condition.components for clause in _any_of(part)]
     if isinstance(condition, ConfigSpace.AndConjunction):
         return _all_of(_any_of(part) for part in condition.components)
     if isinstance(condition, Conjunction):
         raise ObjectiveError(f"a {type(condition).__name__} of conditions is not known here")
-    parent = condition.parent
+    return [{condition.parent.name: _test(condition)}]
+
+
+def _test(condition: Condition) -> Plain | list[object]:
+    """Return the test that a condition makes of its parent."""
     match condition:
         case ConfigSpace.InCondition():
-            test: Plain | list[object] = [_scalar(value) for value in condition.values]
+            return [_scalar(value) for value in condition.values]
         case ConfigSpace.EqualsCondition():
-            test = [_scalar(condition.value)]
+            return [_scalar(condition.value)]
         case ConfigSpace.NotEqualsCondition():
-            test = [value for value in _levels(parent) if value != condition.value]
-        case _:
-            test = _comparison(parent, _CONDITIONS[type(condition)], condition.value)
-    return [{parent.name: test}]
+            return [value for value in _levels(condition.parent) if value != condition.value]
+    return _comparison(condition.parent, _CONDITIONS[type(condition)], condition.value)
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
-    """Return the clauses of which none may hold."""
+    """Return the clauses that must not hold."""
     match forbidden:
         case ConfigSpace.ForbiddenOrConjunction():
             return [clause for part in forbidden.components for clause in _forbidden(part)]
@@ -138,13 +140,14 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
         case ForbiddenRelation():
             return [{forbidden.left.name: {_RELATIONS[type(forbidden)]: forbidden.right.name}}]
         case ForbiddenClause():
-            parameter, operator = forbidden.hyperparameter, _CLAUSES[type(forbidden)]
+            parameter = forbidden.hyperparameter
+            operator = _CLAUSES[type(forbidden)]
             return [{parameter.name: _comparison(parameter, operator, getattr(forbidden, "value", None))}]
     raise ObjectiveError(f"a {type(forbidden).__name__} is not known here")
 
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
-    """Return clauses that hold where one clause of each part holds."""
+    """Return alternative clauses for the conjunction of `parts`, which are alternatives each."""
     return [_merge(combination) for combination in product(*parts)]
 
 
@@ -165,16 +168,16 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
 
 
 def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """Return a comparison; of ordered values, which ConfigSpace ranks, those that pass."""
+    """Return a comparison, or for ordered values, which ConfigSpace ranks, the values that pass."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
     levels = _levels(parameter)
-    place = levels.index(_scalar(value))
+    index = levels.index(_scalar(value))
     sliced = {
-        "above": slice(place + 1, None),
-        "at_least": slice(place, None),
-        "below": slice(place),
-        "at_most": slice(place + 1),
+        "above": slice(index + 1, None),
+        "at_least": slice(index, None),
+        "below": slice(index),
+        "at_most": slice(index + 1),
     }
     return levels[sliced[operator]]
 

@@ -33,15 +33,14 @@ _COMPARE: Mapping[str, Callable[[Codes, Codes], Mask]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake in a space: `keys` is its place (below `space` or `forbid`), `rule` a predicate or
-    sentence."""
+    """A mistake in a space."""
 
-    keys: tuple[str | int, ...]
-    rule: str
+    keys: tuple[str | int, ...]  # the path in the campaign file, from `space` or `forbid`
+    rule: str  # a predicate or sentence
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
-    """Return all mistakes in `space` and in `forbid`; keys begin with either word."""
+    """Return all mistakes in `space` and in `forbid`."""
     problems = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()
@@ -108,14 +107,13 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """Return the parameters, each after those that its conditions mention, else in their order;
-    those in a cycle are left out.
+    """Return the parameters, each after those that its conditions mention, else in their order.
 
-    Args:
-        space: parameters whose conditions name parameters of the space only.
+    Parameters in a cycle are left out. All conditions must name parameters of the space.
     """
-    names, place = list(space), {name: index for index, name in enumerate(space)}
-    needs = [{place[needed] for needed in names_in(conditions(parameter))} for parameter in space.values()]
+    names = list(space)
+    index_of = {name: index for index, name in enumerate(space)}
+    needs = [{index_of[needed] for needed in names_in(conditions(parameter))} for parameter in space.values()]
     needed_by: dict[int, list[int]] = defaultdict(list)
     for index, needs_of_parameter in enumerate(needs):
         for needed in needs_of_parameter:
@@ -124,7 +122,7 @@ def order_parameters(space: Space) -> list[str]:
     ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
     ordered: list[str] = []
     while ready:
-        first = heapq.heappop(ready)  # one at a time, so that the space's own order is kept wherever it can be
+        first = heapq.heappop(ready)  # the smallest index, to keep the space's own order where possible
         ordered.append(names[first])
         for index in needed_by[first]:
             missing[index] -= 1
@@ -158,7 +156,7 @@ def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, i
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:
-    """Return values as floats, NaN where there is none."""
+    """Return the values as floats, NaN for NaN."""
     exists = ~np.isnan(codes)
     numbers = np.full(len(codes), np.nan)
     numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)
@@ -166,7 +164,7 @@ def _numbers(parameter: Parameter, codes: Codes) -> Codes:
 
 
 def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
-    """Return `codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+    """Return `codes` (A, P) with NaN for parameters whose conditions do not hold."""
     column = {name: index for index, name in enumerate(space)}
     pruned = codes.copy()
     for name in order:

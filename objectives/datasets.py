@@ -3,7 +3,7 @@ explicit download.
 
 The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8),
 `abalone/abalone.csv` and `cadata/cal_housing.csv.gz` (a header line and the target last). Nothing
-is downloaded unless the user allowed it. scikit-learn is imported where it is used: it costs a
+is downloaded unless the user allowed it. scikit-learn is imported only when it is used: it costs a
 second, and a worker that gets its data needs none of it.
 """
 
@@ -83,7 +83,8 @@ def load_mnist(source: DataSource) -> LabelledImages:
         pixels, labels = _read(path, _read_images)
         return LabelledImages(pixels, labels, 255, f"MNIST's training images from {path}")
     bunch = _download(source, "MNIST", name, _fetch_mnist)
-    pixels, labels = np.asarray(bunch.data)[:60000], np.asarray(bunch.target)[:60000]  # the test images come after
+    pixels = np.asarray(bunch.data)[:60000]  # the test images come after
+    labels = np.asarray(bunch.target)[:60000]
     return LabelledImages(pixels.astype(np.uint8), labels.astype(np.intp), 255, "MNIST's training images from OpenML")
 
 
@@ -92,7 +93,8 @@ def load_digits() -> LabelledImages:
     from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
-    pixels, labels = digits.data.astype(np.uint8), digits.target.astype(np.intp)
+    pixels = digits.data.astype(np.uint8)
+    labels = digits.target.astype(np.intp)
     return LabelledImages(pixels, labels, 16, "scikit-learn's bundled digits")
 
 
@@ -152,7 +154,8 @@ def check_archive(path: Path) -> None:
 def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
     check_archive(path)
     with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
-        images, labels = arrays["x_train"], arrays["y_train"]
+        images = arrays["x_train"]
+        labels = arrays["y_train"]
     return images.reshape(len(images), -1).astype(np.uint8, copy=False), labels.astype(np.intp)
 
 
@@ -168,7 +171,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 
 def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
-    """Return what `fetch` brings if the user allowed it; else raise ObjectiveError."""
+    """Return the result of `fetch` if the user allowed it; else raise ObjectiveError."""
     looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
     remedy = (
         f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "

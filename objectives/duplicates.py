@@ -37,7 +37,7 @@ class Groups:
         )
 
     def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the `values` (rows,) as (A, most in a group), NaN where a group has fewer."""
+        """Return the `values` (rows,) as (A, most in a group), NaN for missing ones."""
         order = np.argsort(self.of, kind="stable")
         counts = np.bincount(self.of, minlength=len(self.first))
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -6,7 +6,7 @@ set that scikit-learn bundles.
 
 Columns are prepared inside each fold, so that nothing is learned from the rows that score:
 
-* numbers: a missing one becomes the median of its column, a column of 0 and 1 says where one was
+* numbers: a missing one becomes the median of its column, a column of 0 and 1 marks rows in which one was
   missing, and all are scaled to mean 0 and variance 1;
 * text: one column of 0 and 1 for each of the 64 most frequent values, of which a missing cell is
   one, and one for all others.
@@ -43,7 +43,7 @@ class SklearnEstimator:
     """An estimator of scikit-learn, whose parameters are its hyper-parameters, under
     cross-validation.
 
-    Raises ValueError when names or numbers cannot be right; what is imported or read is checked by
+    Raises ValueError if names or numbers cannot be right; imports and files are checked by
     `load`.
     """
 
@@ -87,10 +87,11 @@ class SklearnEstimator:
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return what is wrong with parameters of these `names`, by name. Raises ObjectiveError
+        """Return the mistakes in parameters of these `names`, by name. Raises ObjectiveError
         when the estimator cannot be had."""
         settable = sorted(_make(self.estimator).get_params())
-        rule, listed = f"is not a parameter of {self.estimator}", f"; there are {', '.join(settable)}"
+        rule = f"is not a parameter of {self.estimator}"
+        listed = f"; there are {', '.join(settable)}"
         return {name: rule + (did_you_mean(name, settable) or listed) for name in names if name not in settable}
 
     def load(self, source: DataSource) -> "CrossValidation":
@@ -111,8 +112,8 @@ class SklearnEstimator:
 class LabelledTable:
     """Rows of features, and for each row the label or number to be predicted."""
 
-    numbers: NDArray[np.float64]  # (n, p), NaN where one is missing
-    texts: NDArray[np.object_]  # (n, q), None where one is missing
+    numbers: NDArray[np.float64]  # (n, p), NaN if missing
+    texts: NDArray[np.object_]  # (n, q), None if missing
     target: Column  # (n,)
 
     @property
@@ -140,7 +141,8 @@ class CrossValidation:
 
     def check_folds(self) -> None:
         """Raise ObjectiveError when a fold lacks rows, or a regression has a target of text."""
-        target, folds = self.table.target, self.options.folds
+        target = self.table.target
+        folds = self.options.folds
         if not self.is_classifier and target.dtype.kind not in "iufb":
             raise ObjectiveError(
                 f"objective.options.target of the regressor {self.options.estimator} must be numbers, "
@@ -155,13 +157,15 @@ class CrossValidation:
         """Return mean score over the folds; metrics `mean` (the same), `std` over the folds and
         `fit_seconds` of all fits. The mean of the folds so far is reported after each fold.
 
-        `seed` becomes the estimator's `random_state`, where it has one that the space does not
-        give. Raises what the estimator raises.
+        `seed` becomes the estimator's `random_state`, if it has one that the space does not
+        give. Raises the errors of the estimator.
         """
         from sklearn.metrics import check_scoring
 
-        features, target = self.table.features, self.table.target
-        scores, seconds = list[float](), 0.0
+        features = self.table.features
+        target = self.table.target
+        scores = list[float]()
+        seconds = 0.0
         for fold, (train, test) in enumerate(self._folds(), start=1):
             pipeline = self._pipeline(parameters, seed)
             began = time.process_time()
@@ -220,7 +224,8 @@ def _make(name: str) -> Any:
         return cls()
     except TypeError as error:
         raise ObjectiveError(
-            f"objective.options.estimator must be a class that can be made without arguments, {name} cannot: {error}"
+            "objective.options.estimator must be a class that can be instantiated without arguments, "
+            f"{name} cannot: {error}"
         ) from error
 
 

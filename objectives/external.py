@@ -31,7 +31,7 @@ SUPPLIED = (
 
 @dataclass(frozen=True, slots=True)
 class PythonCallable:
-    """A function that is imported where it runs.
+    """A function that is imported in the process that runs it.
 
     It is called with the parameters as keywords, and with `seed`, `report`, `folder` (the trial's
     own, a Path) and `machine` (a `Machine`) when its signature names them and no parameter is
@@ -43,11 +43,11 @@ class PythonCallable:
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError without a number."""
+        """Call the function. Raises its errors, and InvalidValueError without a number."""
         return call_with(_import_function(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
-        """Import the function; raises what its module raises."""
+        """Import the function. Raises the errors of its module."""
         _import_function(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
@@ -56,7 +56,7 @@ class PythonCallable:
         check_signature(self.function(), parameters, f"objective.callable {self.path!r}", conditional)
 
     def function(self) -> Callable[..., object]:
-        """Return what `path` names. Raises ObjectiveError when it cannot be imported, or called."""
+        """Return the object at `path`. Raises ObjectiveError if it cannot be imported or called."""
         try:
             imported = import_reference(self.path, self.search_paths)
         except ObjectiveError as error:
@@ -79,7 +79,7 @@ def call_with(
     """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its
     signature names.
 
-    `origin` names the function in messages. Raises what the function raises, and InvalidValueError
+    `origin` names the function in messages. Raises the function's errors, and InvalidValueError
     when it returns no number.
     """
     folder = report.folder if isinstance(report, HasFolder) else None
@@ -129,7 +129,7 @@ def check_signature(
     for name, argument in named.items():
         if name in conditional and argument.default is argument.empty:
             raise ObjectiveError(
-                f"{origin} must give {name!r} a default: it is left out where its condition does not hold"
+                f"{origin} must give {name!r} a default: it is left out if its condition does not hold"
             )
         if argument.default is argument.empty and name not in required and name not in SUPPLIED:
             similar = did_you_mean(name, required - named.keys())
@@ -143,7 +143,7 @@ def _check_returns_at_once(function: Callable[..., object], origin: str) -> None
     called = function if inspect.isroutine(function) else type(function).__call__
     if inspect.iscoroutinefunction(called):
         remedy = "wrap it: def objective(**parameters): return asyncio.run(train(**parameters))"
-        raise ObjectiveError(f"{origin} must be an ordinary function, it is an async one; {remedy}")
+        raise ObjectiveError(f"{origin} must be an ordinary function, not an async one; {remedy}")
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         remedy = "return the value, and give intermediate values to report(value, step)"
         raise ObjectiveError(f"{origin} must return its value, it has a yield; {remedy}")

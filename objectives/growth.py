@@ -4,7 +4,7 @@ Half of the new configurations are Gaussian steps from one of the best, a quarte
 best with one parameter drawn again, a quarter cross two of them. A step has the standard deviation
 c · min(ℓ, 1) in units of features, with the parameter's lengthscale ℓ and c log-uniform in
 [`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves every real number and every
-number of many values; of the other parameters it moves one or two (none to two where there are such
+number of many values; of the other parameters it moves one or two (none to two if there are such
 numbers too), an ordered one by at least one value, a choice to any other.
 
 Parameters that the parent does not have are drawn, because their conditions may hold now. Forbidden
@@ -91,7 +91,10 @@ class _Children:
     """Draws configurations from `parents` (n, P), codes; `steps` (P,) scale Gaussian steps."""
 
     def __init__(self, space: SearchSpace, parents: Codes, steps: Codes, rng: np.random.Generator) -> None:
-        self._space, self._parents, self._steps, self._rng = space, parents, steps, rng
+        self._space = space
+        self._parents = parents
+        self._steps = steps
+        self._rng = rng
         self._kinds = list(space.parameters.values())
         self._varying = np.array([coding.count(kind) > 1 for kind in self._kinds])
         self._fine = np.array([isinstance(kind, Range) and coding.count(kind) >= FINE for kind in self._kinds])
@@ -108,12 +111,13 @@ class _Children:
         return allowed
 
     def _mix(self, count: int) -> Codes:
-        stepped, redrawn = -(-count // 2), count // 4
+        stepped = -(-count // 2)
+        redrawn = count // 4
         parts = (self._step(stepped), self._redraw(redrawn), self._cross(count - stepped - redrawn))
         return np.concatenate(parts)
 
     def _choose(self, count: int) -> tuple[Codes, Mask]:
-        """Return parents (count, P), what they lack drawn, and which of their codes they have."""
+        """Return parents (count, P) with drawn values for missing codes, and a mask of the others."""
         codes = self._parents[self._rng.integers(len(self._parents), size=count)]
         has: Mask = ~np.isnan(codes)
         return np.where(has, codes, self._fresh(count)), has
@@ -143,7 +147,7 @@ class _Children:
         return moved
 
     def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
-        """Return `codes` (n,) after `steps` (n,), by at least one value where `is_coarse`."""
+        """Return `codes` (n,) after `steps` (n,), by at least one value if `is_coarse`."""
         if coding.is_real(kind):
             return np.clip(codes + steps, 0.0, 1.0)
         largest = coding.count(kind) - 1.0
@@ -159,10 +163,12 @@ class _Children:
     def _redraw(self, count: int) -> Codes:
         codes, has = self._choose(count)
         order = np.where(has & self._varying, self._rng.random(has.shape), -1.0)
-        rows, columns = np.arange(count), order.argmax(axis=1)
+        rows = np.arange(count)
+        columns = order.argmax(axis=1)
         codes[rows, columns] = self._fresh(count)[rows, columns]
         return codes
 
     def _cross(self, count: int) -> Codes:
-        (first, _), (second, _) = self._choose(count), self._choose(count)
+        (first, _) = self._choose(count)
+        (second, _) = self._choose(count)
         return np.where(self._rng.random(first.shape) < 0.5, first, second)

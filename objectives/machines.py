@@ -1,4 +1,4 @@
-"""The machines of one evaluation that takes several: what an objective needs to connect the
+"""The machines of one evaluation that takes several: the data for an objective to connect the
 processes on them."""
 
 import socket
@@ -30,7 +30,7 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Return `tcp://address:port` of rank 0, where processes meet, for `torch.distributed`."""
+        """Return `tcp://address:port` of rank 0, the rendezvous for `torch.distributed`."""
         address = self.addresses[0]
         return f"tcp://[{address}]:{self.port}" if ":" in address else f"tcp://{address}:{self.port}"
 
@@ -57,14 +57,14 @@ class Machine:
         """Write the addresses into a file, one on each line, and return its path.
 
         Args:
-            folder: where the file is made.
+            folder: the folder of the file.
         """
         path = folder / "hostfile"
         path.write_text("".join(f"{address}\n" for address in self.addresses), encoding="ascii")
         return path
 
 
-PLACEHOLDERS = ("machine", "machines", "address", "port")  # of a command, where no parameter has the name
+PLACEHOLDERS = ("machine", "machines", "address", "port")  # of a command, unless a parameter has the name
 
 
 @runtime_checkable
@@ -73,11 +73,11 @@ class HasMachine(Protocol):
 
     @property
     def machine(self) -> Machine | None:
-        """The machine that this process is on; None where an evaluation takes one machine."""
+        """The machine that this process is on; None if an evaluation takes one machine."""
 
 
 def machine_of(report: object) -> Machine | None:
-    """Return the machine of the evaluation with this `report`; None where it takes one machine."""
+    """Return the machine of the evaluation with this `report`; None if it takes one machine."""
     return report.machine if isinstance(report, HasMachine) else None
 
 

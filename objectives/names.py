@@ -40,10 +40,10 @@ class ObjectiveOptions(Protocol):
         """Return the objective with its data.
 
         Args:
-            source: where data sets are, and whether they may be downloaded.
+            source: the folder of data sets, and whether they may be downloaded.
 
         Raises:
-            ObjectiveError: when the data cannot be had.
+            ObjectiveError: the data are not available.
         """
 
     def default_space(self) -> Space | None:
@@ -58,7 +58,7 @@ class ReadsFiles(Protocol):
         """Return the same options with absolute paths.
 
         Args:
-            folder: what relative paths are below: that of the campaign file.
+            folder: the folder that relative paths refer to, that of the campaign file.
         """
 
 
@@ -67,7 +67,7 @@ class KnowsParameters(Protocol):
     """Options of an objective that knows which parameters a space may have."""
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return what is wrong with parameters, by name: a rule such as `is not a parameter of …`.
+        """Return the mistakes in parameters, by name: a rule such as `is not a parameter of …`.
 
         Args:
             names: the parameters of a space.

@@ -32,7 +32,7 @@ class InvalidValueError(ValueError):
 class EvaluationStopped(BaseException):
     """Raised by `report` when the campaign stops a trial early.
 
-    An objective may catch it to clean up; what it returns afterwards is not used. Not an
+    An objective may catch it to clean up; its result is not used afterwards. Not an
     `Exception`, so that `except Exception` around a training loop does not swallow it.
     """
 
@@ -71,21 +71,20 @@ class HasOutput(Protocol):
 
     @property
     def write_output(self) -> Callable[[bytes], None] | None:
-        """A function that appends bytes, from any thread, to the attempt's output; None where no
+        """A function that appends bytes, from any thread, to the attempt's output; None if no
         output is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation returned.
+    """The result of one evaluation.
 
     Args:
         value: the result on the user's scale; the campaign's `direction` says whether high is good.
         metrics: further named numbers. Two names have a meaning: `noise_free`, the value without
-            its noise, where the objective knows it (regret curves are drawn from it), and
-            `seconds`, how long the evaluation takes in the world that a table recorded (simulated
-            time is drawn from it).
-        left_out: metrics that are no numbers, and why.
+            noise, for the figures of regret; and `seconds`, the recorded duration of the evaluation
+            in a table, for simulated time.
+        left_out: metrics that are not numbers, with the reason.
     """
 
     value: float
@@ -99,21 +98,20 @@ class Candidates:
 
     Args:
         features: (A, d) float64, kept read-only: a row is an arm's feature vector.
-        columns: by each parameter's name an array (A,) of its values, so that a million candidates
-            cost no Python objects; None stands where a parameter of `conditional` does not exist.
-        parameter_of: (d,) the number of each feature's parameter, from 0: the one-hot columns of a
-            choice share theirs. Without it every feature is a parameter of its own.
-        repeats: whether an arm may be worth a second evaluation, which on a continuous space a
-            neighbour gives as well.
+        columns: by the name of each parameter an array (A,) of its values, so that a million
+            candidates need no Python objects. None if a parameter of `conditional` does not exist.
+        parameter_of: (d,) the index of each feature's parameter, from 0; the one-hot columns of a
+            choice have the same index. Without it, every feature is a parameter of its own.
+        repeats: whether a second evaluation of an arm can be useful. On a continuous space, a
+            neighbor gives the same information.
         conditional: names of the parameters that do not exist for every arm.
-        is_sequence: whether the first arms cover the space, as those of a low-discrepancy sequence
-            do.
-        remark: what a person should know of how they were made; empty when there is nothing.
-        log_prior: (A,), how good each is expected to be, relative to the best: 0 or below; None
-            where nothing is expected.
+        is_sequence: whether the first arms cover the space like a low-discrepancy sequence.
+        remark: a note on the candidates for a person; may be empty.
+        log_prior: (A,) the logarithm of the expected quality relative to the best arm, ≤ 0; None
+            without priors.
 
     Raises:
-        ObjectiveError: when a shape does not fit, or a feature is not finite.
+        ObjectiveError: a shape is wrong, or a feature is not finite.
     """
 
     features: NDArray[np.float64]
@@ -168,21 +166,19 @@ def _plain(value: object) -> object:
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is optimised. Pickled once per campaign and shipped to the workers, so it holds its data
-    as arrays.
+    """The objective of a campaign.
 
-    `evaluate` may raise anything: the worker turns that into a failure. It must not change the
-    objective.
+    It is pickled once per campaign and sent to the workers, so it holds its data as arrays.
+    `evaluate` may raise any exception, which becomes a failure. It must not modify the objective.
     """
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Evaluate once; the same parameters and seed give the same evaluation where that is
-        possible.
+        """Evaluate a configuration. Equal parameters and seeds should give equal evaluations.
 
         Args:
             parameters: the configuration, by name.
-            seed: of what the evaluation draws; all attempts of a trial have the same.
-            report: call it with an intermediate value, `report(value, step)`.
+            seed: for random numbers; all attempts of a trial have the same seed.
+            report: call `report(value, step)` with an intermediate value.
         """
 
 
@@ -214,7 +210,7 @@ class HasDescription(Protocol):
 @runtime_checkable
 class TrainsInSteps(Protocol):
     """An objective that trains in steps: it reports after each one, and continues from a checkpoint
-    in the trial's folder where there is one."""
+    in the trial's folder if there is one."""
 
     @property
     def last_step(self) -> int:
@@ -223,7 +219,7 @@ class TrainsInSteps(Protocol):
     @property
     def remark_on_reports(self) -> str:
         """How the value that is reported at the last step differs from the one that is returned,
-        with the remedy, for a search that learns from both. Empty where they are the same."""
+        with the remedy, for a search that learns from both. Empty if they are the same."""
 
 
 @runtime_checkable

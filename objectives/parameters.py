@@ -1,6 +1,6 @@
 """The kinds of parameters a search space is made of.
 
-Plain frozen dataclasses, so that they cost nothing to import where evaluations run. They follow
+Plain frozen dataclasses, so that they cost nothing to import in the workers. They follow
 pydantic's conventions for standard dataclasses (a campaign file's mapping becomes one of them,
 unknown keys are refused) without importing it. Each kind has `when`: the conditions under which the
 parameter exists (`objectives.conditions`), None for always; its `levels`, the values that it lists;
@@ -26,7 +26,7 @@ PriorOption = Annotated[
     Scalar, Doc("The value that you expect to be good: the search begins near it; None: no value is expected.")
 ]
 ConfidenceOption = Annotated[
-    Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, where there is a prior.")
+    Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
 ]
 _SHOWN = 8  # values of a parameter that its wording lists
 _WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
@@ -57,22 +57,24 @@ class Range:
         for name in ("log", "integer"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise ValueError(f"low and high must be finite, got low={self.low}, high={self.high}")
-        if self.low >= self.high:
-            raise ValueError(
-                f"low must be < high, got low={self.low}, high={self.high}; write a fixed value as {{constant: value}}"
-            )
-        if not math.isfinite(self.high - self.low):
-            raise ValueError(f"high - low must be a finite number, got low={self.low}, high={self.high}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
-        if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
-            raise ValueError(f"low and high of integers must be whole, got low={self.low}, high={self.high}")
+        self._check_bounds()
         if self.step is not None:
             self._check_step(self.step)
         _set_when(self)
         _set_prior(self)
+
+    def _check_bounds(self) -> None:
+        bounds = f"low={self.low}, high={self.high}"
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise ValueError(f"low and high must be finite, got {bounds}")
+        if self.low >= self.high:
+            raise ValueError(f"low must be < high, got {bounds}; write a fixed value as {{constant: value}}")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"high - low must be a finite number, got {bounds}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
+        if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
+            raise ValueError(f"low and high of integers must be whole, got {bounds}")
 
     def _check_step(self, step: float) -> None:
         if not (math.isfinite(step) and step > 0):

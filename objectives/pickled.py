@@ -43,12 +43,12 @@ class PickledFunction:
     ] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises what it raises, and InvalidValueError without a number."""
+        """Call the function. Raises its errors, and InvalidValueError without a number."""
         function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
     def prepare(self) -> None:
-        """Load the function; raises what its modules raise."""
+        """Load the function. Raises the errors of its modules."""
         _load_once(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
@@ -109,7 +109,7 @@ def _code_of(function: Callable[..., object]) -> CodeType | None:
 
 
 def _essence(value: object) -> object:
-    """Return code without its place in a file, and what is not code as it is written."""
+    """Return code without its position in a file, and other values by their representation."""
     if not isinstance(value, CodeType):
         return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)  # 1 is not True here
     return (value.co_code, value.co_names, value.co_varnames, *map(_essence, value.co_consts))
@@ -159,7 +159,7 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
 
 
 def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:
-    """Return what is pickled with a function, by name: variables around it, arguments of a partial,
+    """Return the values that are pickled with a function, by name: variables around it, arguments of a partial,
     an object's attributes."""
     if isinstance(function, functools.partial):
         arguments = {f"argument {number}": value for number, value in enumerate(function.args, 1)}
@@ -177,7 +177,7 @@ def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:
 
 
 def _size_of(value: object) -> int:
-    """Return the bytes of a value's pickle; 0 where it cannot be pickled by itself."""
+    """Return the bytes of a value's pickle; 0 if it cannot be pickled by itself."""
     try:
         return len(cloudpickle.dumps(value))
     except Exception:
@@ -190,7 +190,7 @@ def _megabytes(size: int) -> str:
 
 def _remove_unneeded(folder: Path) -> None:
     """Remove large pickles that no run beside `folder` names and that are a week old: a program may
-    be about to begin a run with a newer one. Nothing is removed where a run cannot be read."""
+    be about to begin a run with a newer one. Nothing is removed if a run cannot be read."""
     try:
         old = [
             path
@@ -208,7 +208,7 @@ def _remove_unneeded(folder: Path) -> None:
 
 
 def _folders() -> list[str]:
-    """Return the folder of the caller's script, where its modules are; empty without one."""
+    """Return the folder of the caller's script and its modules; empty without a script."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return [str(Path(file).resolve().parent)] if file else []

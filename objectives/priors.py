@@ -32,8 +32,10 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
         return np.minimum(np.searchsorted(ends, positions, side="right"), len(weights) - 1).astype(np.float64)
     from scipy.special import ndtr, ndtri  # imported here: few searches have priors
 
-    centre, deviation = coding.places(parameter, np.array([code]))[0], DEVIATIONS[parameter.confidence]
-    low, high = ndtr(-centre / deviation), ndtr((1.0 - centre) / deviation)
+    centre = coding.places(parameter, np.array([code]))[0]
+    deviation = DEVIATIONS[parameter.confidence]
+    low = ndtr(-centre / deviation)
+    high = ndtr((1.0 - centre) / deviation)
     places = centre + deviation * ndtri(low + (high - low) * positions)
     return coding.nearest(parameter, np.clip(places, 0.0, 1.0))
 
@@ -61,10 +63,12 @@ def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
 
 
 def _log_density(parameter: Range | Choice | Ordered, codes: Codes) -> NDArray[np.float64]:
-    code, exists = coding.code_of(parameter, parameter.prior), ~np.isnan(codes)
+    code = coding.code_of(parameter, parameter.prior)
+    exists = ~np.isnan(codes)
     confidence = parameter.confidence or "medium"
     if isinstance(parameter, Choice):
-        ratio, further = RATIOS[confidence], len(parameter.choices) - 1.0
+        ratio = RATIOS[confidence]
+        further = len(parameter.choices) - 1.0
         less = -math.log(ratio)
         density = np.full(len(codes), less * further / (further + ratio))
         density[exists] = np.where(codes[exists] == code, 0.0, less)

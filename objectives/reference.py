@@ -72,7 +72,7 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
 
 
 def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> ModuleType:
-    """Return the file as a module of its own; its folder is searched for what it imports, as if it
+    """Return the file as a module of its own; its folder is searched for its imports, as if it
     were run as a script."""
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in search_paths)) or [Path.cwd()]
     file = next((folder / place for folder in folders if (folder / place).is_file()), None)
@@ -89,7 +89,8 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
         sys.path.insert(0, str(file.parent))
     loader = _FileLoader(name, str(file))
     module = ModuleType(name)
-    module.__file__, module.__loader__ = str(file), loader
+    module.__file__ = str(file)
+    module.__loader__ = loader
     sys.modules[name] = module
     try:
         loader.exec_module(module)
@@ -160,7 +161,7 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 def _line_of(error: BaseException) -> str:
     """` at FILE:LINE`, the last line of the user's code on the way to the error, or of the imported
-    package where all of it is installed; nothing before a SyntaxError, which names its line."""
+    package if all of it is installed; nothing before a SyntaxError, which names its line."""
     frames = traceback.extract_tb(error.__traceback__)
     importing = ("<frozen", importlib.__file__, __file__)
     imported = [frame for frame in frames if not frame.filename.startswith(importing)]

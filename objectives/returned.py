@@ -30,7 +30,7 @@ def check_bounds(name: str, count: int) -> None:
 
 
 def as_evaluation(returned: object, origin: str) -> Evaluation:
-    """Return what an objective called `origin` returned, as an evaluation: a number, or a mapping
+    """Convert the result of an objective called `origin` to an evaluation: a number, or a mapping
     with `value` in it.
 
     NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named
@@ -60,7 +60,7 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
 
 
 def as_number(value: object, origin: str) -> float:
-    """Convert what `origin` returned to a float; raises InvalidValueError when it is no number."""
+    """Convert the result of `origin` to a float. Raises InvalidValueError if it is not a number."""
     number = number_of(value)
     if number is None:
         shown_value = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
@@ -85,7 +85,7 @@ def number_of(value: object) -> float | None:
 
 
 def remedy_for(value: object) -> str:
-    """Say what to write instead of `value`, to end a message; empty where that is not known."""
+    """Return a remedy for `value`, the end of a message; empty if there is none."""
     if value is None:
         return "; does a return statement lack?"
     if isinstance(value, bool | np.bool_ | str):

@@ -1,6 +1,6 @@
 """Sets of candidates of a search space: the whole set, a grid, or configurations that are drawn.
 
-How many arms come out, `size` being what was asked for:
+The number of arms depends on the requested `size`:
 
 * a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at
   most `LARGEST_WHOLE_SET` arms;
@@ -29,13 +29,14 @@ from objectives.space import (
     SearchSpace,
     check_cells,
     draw_codes,
+    enumerate_space,
     first_occurrences,
 )
 
 Sampler = Literal["sobol", "random", "grid"]
 
 DEFAULT_SIZE = 4096
-GROWING_SIZE = 1024  # points drawn where more are appended later
+GROWING_SIZE = 1024  # points drawn if more are appended later
 DRAWN = 2**16  # points drawn at a time, so that little memory is used beside the candidates themselves
 FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
 _MOST_DRAWS = 64  # draws, in multiples of `size`, after which nearly all configurations count as forbidden
@@ -49,46 +50,55 @@ def make_candidates(
     first: Sequence[Mapping[str, object]] = (),
     points: int = DEFAULT_SIZE,
 ) -> Candidates:
-    """Return candidates of `space`: features (A, d) in the unit cube, parameters in the space's
-    order.
+    """Return candidates of `space` with features (A, d) in the unit cube.
 
     Args:
         space: parameters by name, or these with forbidden clauses.
-        size: number of arms asked for (see the module's text for how many come out).
+        size: the requested number of arms; the module's docstring explains the actual number.
         sampler: how arms are drawn.
         seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the
             same candidates.
-        first: configurations that become the first arms, in their order, whatever else is drawn.
-        points: number of arms drawn where no size is given and the space is not taken whole.
+        first: configurations that become the first arms, in this order.
+        points: the number of sampled arms if no size is given and the space is not enumerated.
 
-    Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is
-    unknown, no configuration is allowed or one of `first` is not.
+    Raises:
+        ObjectiveError: no parameter varies, the size is too small or too large, the sampler is
+            unknown, no configuration is allowed, or one of `first` is not allowed.
     """
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
     _check_size(size, sampler)
-    first_codes = np.concatenate(
-        [np.empty((0, len(full.parameters))), *(full.code_of(configuration) for configuration in first)]
-    )
-    most = LARGEST_WHOLE_SET if size is None else size
-    whole = full.enumerate(dict.fromkeys(full.parameters, math.inf), most)
-    if whole is not None:
-        sampled = np.concatenate((_draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
-    elif sampler == "grid":
-        sampled = _largest_grid(full, size or points)
-    else:
-        check_cells((size or points) * full.width)
-        sampled = _draw_existing(full, size or points, sampler, seed)
-    if not len(sampled):
-        raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
-    codes = np.concatenate((first_codes, sampled)) if len(first_codes) else sampled
+    given = [full.code_of(configuration) for configuration in first]
+    sampled, is_sequence = _sample(full, size, sampler, seed, points)
+    codes = np.concatenate((*given, sampled)) if given else sampled
     unique = first_occurrences(codes)
-    codes = codes if len(unique) == len(codes) else codes[unique]
+    if len(unique) < len(codes):
+        codes = codes[unique]
     check_cells(len(codes) * full.width)
     columns = full.columns_of(codes)
     del codes, sampled  # as large as the candidates
-    for row, place in enumerate(unique[unique < len(first)]):
-        full.put(columns, row, first[place])
-    return replace(full.candidates_of(columns), is_sequence=whole is not None or sampler != "grid")
+    for row, index in enumerate(unique[unique < len(first)]):
+        full.put(columns, row, first[index])
+    return replace(full.candidates_of(columns), is_sequence=is_sequence)
+
+
+def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, points: int) -> tuple[Codes, bool]:
+    """Return sampled configurations (A, P), and whether they are in the order of a sequence.
+
+    All configurations of a small finite space follow a few sampled ones.
+    """
+    most = LARGEST_WHOLE_SET if size is None else size
+    whole = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), most)
+    if whole is not None:
+        front = _draw_existing(space, min(FIRST_ARMS, max(1, len(whole))), sampler, seed)
+        sampled = np.concatenate((front, whole))
+    elif sampler == "grid":
+        sampled = _largest_grid(space, size or points)
+    else:
+        check_cells((size or points) * space.width)
+        sampled = _draw_existing(space, size or points, sampler, seed)
+    if not len(sampled):
+        raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
+    return sampled, whole is not None or sampler != "grid"
 
 
 def _check_size(size: int | None, sampler: str) -> None:
@@ -100,10 +110,13 @@ def _check_size(size: int | None, sampler: str) -> None:
 
 
 def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
-    """Return the first `size` allowed configurations (≤ size, P) that the sampler draws; fewer
-    where hardly any is allowed."""
+    """Return the first `size` allowed configurations (≤ size, P) of the sampler, or fewer if hardly
+    any is allowed."""
     varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
-    most, codes, filled, is_informed = size, np.empty((size, len(space.parameters))), 0, has_prior(space.parameters)
+    codes = np.empty((size, len(space.parameters)))
+    filled = 0
+    is_informed = has_prior(space.parameters)
+    most = size
     while most < max(_MOST_DRAWS * size, LEAST_DRAWS):
         most *= 2
     for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
@@ -159,17 +172,21 @@ def _largest_grid(space: SearchSpace, size: int) -> Codes:
             name: levels if isinstance(parameter, Range) else math.inf for name, parameter in space.parameters.items()
         }
 
-    best = space.enumerate(levels_of(2), size)
+    best = enumerate_space(space, levels_of(2), size)
     if best is None:
-        least = space.enumerate(levels_of(2), LARGEST_WHOLE_SET)
+        least = enumerate_space(space, levels_of(2), LARGEST_WHOLE_SET)
         rule = "larger" if least is None else f">= {len(least)}"
         raise ObjectiveError(
             f"candidates.size must be {rule} for a grid of this space, got {size}; raise it or use sampler: sobol"
         )
-    low, high = 2, size + 1  # at(low) fits; at(high) does not, because the whole space does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        codes = space.enumerate(levels_of(middle), size)
-        low, high = (middle, high) if codes is not None else (low, middle)
-        best = best if codes is None else codes
+    fitting = 2
+    too_many = size + 1  # because the whole space does not fit
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        codes = enumerate_space(space, levels_of(middle), size)
+        if codes is None:
+            too_many = middle
+        else:
+            fitting = middle
+            best = codes
     return best

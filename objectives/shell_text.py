@@ -1,4 +1,4 @@
-"""Finds out where in a shell command a placeholder is: a plain word, or a place where the shell
+"""Finds the context of a placeholder in a shell command: a plain word, or one in which the shell
 would not read it as one.
 
 A small reader of POSIX shell syntax: quotes, backslashes, comments, command substitution,
@@ -24,7 +24,7 @@ _PLAIN = ("plain", "parenthesis")
 
 
 def places(literals: Sequence[str]) -> list[str]:
-    """Return what surrounds each placeholder of a command, which stand between these pieces of its
+    """Return the context of each placeholder of a command, which are between these pieces of its
     text; "" for a plain word.
 
     A command of n placeholders has n + 1 pieces.
@@ -52,7 +52,7 @@ class _QuoteReader:
         """Return the construct around the present position; "" for a plain word."""
         if self._is_escaped:
             return _NAMES["backslash"]
-        if "back" in self.stack:  # what quotes mean inside differs from shell to shell
+        if "back" in self.stack:  # the meaning of quotes inside differs between shells
             return _NAMES["back"]
         return "" if self.stack[-1] in _PLAIN else _NAMES[self.stack[-1]]
 
@@ -68,7 +68,8 @@ class _QuoteReader:
 
     def _step(self, text: str, at: int) -> int:
         """Read the construct that begins at `at`; returns its number of characters."""
-        mode, character = self.stack[-1], text[at]
+        mode = self.stack[-1]
+        character = text[at]
         if self._is_escaped:
             self._is_escaped = self._is_word_start = False
             return 1
@@ -101,7 +102,8 @@ class _QuoteReader:
         return 1
 
     def _end_line(self) -> None:
-        self._is_word_start, self._line = True, ""
+        self._is_word_start = True
+        self._line = ""
         if self._delimiters:
             self.stack.append("here-document")
 

@@ -1,14 +1,15 @@
-"""A search space: parameters, their conditions, and combinations that are forbidden.
+"""A search space: parameters, their conditions, and forbidden combinations.
 
-A sampler draws positions in the unit interval, one for each parameter; positions become codes,
+A sampler draws a position in the unit interval for each parameter. Positions become codes, and
 codes become values and features (`objectives.coding`). Parameters whose conditions do not hold are
-taken out, forbidden configurations and repeats dropped (`objectives.constraints`).
+removed, and so are forbidden and repeated configurations (`objectives.constraints`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,15 @@ __all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "SearchSpace",
 
 Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
 
-LARGEST_WHOLE_SET = 100_000  # configurations up to which all of a finite space become arms when no size is given
+# A finite space with at most so many configurations becomes arms completely if no size is given
+LARGEST_WHOLE_SET = 100_000
 LARGEST_SIZE = 10_000_000
-LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
+LARGEST_CELLS = 500_000_000  # numbers in the matrix of features, 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
 
 LEAST_DRAWS = 4096
-_SLACK = 4  # intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
+# Intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
+_SLACK = 4
 
 
 class _MissingError(ObjectiveError):
@@ -39,11 +42,10 @@ class _MissingError(ObjectiveError):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Parameters by name, and clauses (`objectives.conditions`) of which none may hold in a
-    configuration.
+    """Parameters by name, and forbidden clauses (`objectives.conditions`).
 
-    Raises ObjectiveError when conditions or forbidden clauses do not fit the parameters, or nothing
-    varies.
+    Raises ObjectiveError if conditions or forbidden clauses do not match the parameters, or if no
+    parameter varies.
     """
 
     parameters: Space
@@ -61,12 +63,12 @@ class SearchSpace:
 
     @cached_property
     def order(self) -> list[str]:
-        """The parameters, each after those that its conditions mention."""
+        """The parameters, each after the parameters in its conditions."""
         return order_parameters(self.parameters)
 
     @cached_property
     def is_finite(self) -> bool:
-        """Whether no parameter takes any real number of a range."""
+        """Whether no parameter is a range of real numbers."""
         return not any(map(coding.is_real, self.parameters.values()))
 
     @cached_property
@@ -80,85 +82,49 @@ class SearchSpace:
         return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
 
     def is_allowed(self, codes: Codes) -> Mask:
-        """Return which (A,) of the configurations `codes` (A, P) no clause forbids."""
+        """Return a mask (A,) of the configurations `codes` (A, P) that no clause forbids."""
         return ~holds(self.parameters, self.forbid, codes)
 
     def existing(self, codes: Codes) -> Codes:
-        """Return `codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+        """Return `codes` (A, P) with NaN for parameters whose conditions do not hold."""
         return without_inactive(self.parameters, self.order, codes)
 
     def count(self, most: int) -> int | None:
-        """Return the number of configurations; None for more than `most`, or if not countable."""
-        codes = self.enumerate(dict.fromkeys(self.parameters, math.inf), most)
+        """Return the number of configurations; None if it is above `most` or infinite."""
+        codes = enumerate_space(self, dict.fromkeys(self.parameters, math.inf), most)
         return None if codes is None else len(codes)
 
-    def enumerate(self, levels: Mapping[str, float], most: int) -> Codes | None:
-        """List the allowed configurations (A, P) with at most `levels` values per parameter; None
-        above about `most`.
-
-        The last parameter of `order` runs fastest. Nothing much larger than the answer is made on
-        the way.
-        """
-        due = {clause: set(names_in([self.forbid[clause]])) for clause in range(len(self.forbid))}
-        rows, defined = np.full((1, len(self.parameters)), np.nan), set[str]()
-        for name in self.order:
-            exists = self._exists(name, rows)
-            # a parameter that exists nowhere adds no row, whatever its number of values
-            number = min(coding.count(self.parameters[name]), levels[name]) if exists.any() else 1
-            count = len(rows) + exists.sum() * (number - 1.0)
-            if count > _SLACK * most:
-                return None  # checked before they are computed
-            check_cells(int(count) * rows.shape[1])
-            rows = self._expand(name, exists, int(number), rows)
-            defined.add(name)
-            complete = [clause for clause, names in due.items() if names <= defined]
-            rows = rows[~holds(self.parameters, [self.forbid[clause] for clause in complete], rows)]
-            due = {clause: names for clause, names in due.items() if clause not in complete}
-        return rows if len(rows) <= most else None
-
-    def _exists(self, name: str, codes: Codes) -> Mask:
-        """Return a mask (A,) of the rows of `codes` in which parameter `name` exists."""
-        clauses = conditions(self.parameters[name])
-        return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
-
-    def _expand(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
-        """Return `rows` (A, P), each repeated for all levels of `name` where it `exists` (A,)."""
-        codes = coding.spread_codes(self.parameters[name], number)
-        times = np.where(exists, len(codes), 1)
-        larger = np.repeat(rows, times, axis=0)
-        within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
-        has = np.repeat(exists, times)
-        larger[has, list(self.parameters).index(name)] = codes[within[has]]
-        return larger
-
     def candidates(self, codes: Codes) -> Candidates:
-        """Return arms of these configurations (A, P): allowed ones, each once."""
+        """Return arms of these configurations (A, P), which are allowed and distinct."""
         return self.candidates_of(self.columns_of(codes))
 
     def candidate(self, configuration: Mapping[str, object]) -> Candidates:
-        """Return the one arm of a configuration that a person gives, with the very numbers given;
-        raises as `code_of` does."""
+        """Return the single arm of a user's configuration with exactly the given numbers.
+
+        Raises as `code_of` does.
+        """
         columns = self.columns_of(self.code_of(configuration))
         self.put(columns, 0, configuration)
         return self.candidates_of(columns)
 
     def columns_of(self, codes: Codes) -> dict[str, Column]:
-        """Return values (A,) of each parameter in these configurations (A, P)."""
+        """Return the values (A,) of each parameter in these configurations (A, P)."""
         return {
             name: coding.values(parameter, codes[:, index])
             for index, (name, parameter) in enumerate(self.parameters.items())
         }
 
     def put(self, columns: Mapping[str, Column], row: int, configuration: Mapping[str, object]) -> None:
-        """Real numbers as they were given: a code reproduces them with a rounding error."""
+        """Write the real numbers of a configuration, because codes have rounding errors."""
         for name, parameter in self.parameters.items():
             value = configuration.get(name)
             if coding.is_real(parameter) and isinstance(value, int | float):
                 columns[name][row] = float(value)
 
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
-        """Return arms of these values (A,), None if inactive: equal values have equal bits."""
-        widths, codes = [coding.width(parameter) for parameter in self.parameters.values()], self.encode(columns)
+        """Return arms of these values (A,), None if inactive. Equal values give equal bits."""
+        widths = [coding.width(parameter) for parameter in self.parameters.values()]
+        codes = self.encode(columns)
         features = np.empty((len(codes), self.width))
         for column, parameter, end, width in zip(
             codes.T, self.parameters.values(), np.cumsum(widths), widths, strict=True
@@ -169,7 +135,7 @@ class SearchSpace:
         return Candidates(features, columns, numbers, self.is_finite, self.conditional, log_prior=density)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
-        """Make the arms again, bit for bit, from each parameter's values as JSON lists them."""
+        """Rebuild the arms, bit for bit, from the values of each parameter in JSON."""
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
     def _column(self, name: str, values: Sequence[Scalar]) -> Column:
@@ -180,17 +146,16 @@ class SearchSpace:
         return column if coding.is_real(parameter) and None in values else coding.restore_values(parameter, column)
 
     def encode(self, columns: Mapping[str, Column]) -> Codes:
-        """Return codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""
+        """Return the codes (A, P) of the values (A,) of each parameter."""
         return np.stack(
             [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
         )
 
     def code_of(self, configuration: object) -> Codes:
-        """Return codes (1, P) of one configuration as a person gives it, constants and inactive
-        parameters left out or not.
+        """Return the codes (1, P) of a user's configuration.
 
-        Raises ObjectiveError when a parameter is unknown, missing or has a value that it cannot
-        take, or the configuration is forbidden.
+        It may omit constants and inactive parameters. Raises ObjectiveError if a parameter is
+        unknown, missing or has an invalid value, or if the configuration is forbidden.
         """
         if not isinstance(configuration, Mapping):
             names = ", ".join(self.parameters)
@@ -201,29 +166,33 @@ class SearchSpace:
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:
-            parameter = self.parameters[name]
-            clauses = conditions(parameter)
-            if clauses and not holds(self.parameters, clauses, codes)[0]:
-                if configuration.get(name) is not None:
-                    raise ObjectiveError(
-                        f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
-                    )
-            elif name in configuration:
-                codes[0, column[name]] = self._code(name, configuration[name])
-            elif isinstance(parameter, Constant):
-                codes[0, column[name]] = 0.0
-            else:
-                raise _MissingError(f"{name} is missing")
+            codes[0, column[name]] = self._given_code(name, configuration, codes)
         if not self.is_allowed(codes)[0]:
-            raise ObjectiveError("the configuration is forbidden")
+            broken = next(clause for clause in self.forbid if holds(self.parameters, [clause], codes)[0])
+            raise ObjectiveError(f"the configuration is forbidden by the clause: {wording([broken])}")
         return codes
 
-    def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
-        """Return the configuration with every parameter that it leaves out drawn, so that it is
-        allowed; as it is when none is missing. Values are drawn as those of candidates are.
+    def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float:
+        """Return the code of a parameter; `codes` (1, P) has those that its conditions mention."""
+        parameter = self.parameters[name]
+        clauses = conditions(parameter)
+        if clauses and not holds(self.parameters, clauses, codes)[0]:
+            if configuration.get(name) is not None:
+                raise ObjectiveError(
+                    f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
+                )
+            return math.nan
+        if name in configuration:
+            return self._code(name, configuration[name])
+        if isinstance(parameter, Constant):
+            return 0.0
+        raise _MissingError(f"{name} is missing")
 
-        Raises ObjectiveError as `code_of` does, and when no allowed configuration with these values
-        was found.
+    def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
+        """Draw the missing parameters of a configuration so that it is allowed.
+
+        They are drawn as those of candidates. Raises ObjectiveError as `code_of` does, and if no
+        allowed configuration with the given values was found.
         """
         try:
             self.code_of(configuration)
@@ -255,8 +224,54 @@ class SearchSpace:
             raise ObjectiveError(f"{name} {error}") from error
 
 
+def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) -> Codes | None:
+    """Return all allowed configurations (A, P), the last parameter of `space.order` fastest.
+
+    The memory is at most a few times that of the result. None if there are more than about `most`.
+
+    Args:
+        space: the space.
+        levels: the largest number of values of each parameter.
+        most: the largest number of configurations.
+    """
+    due = {clause: set(names_in([space.forbid[clause]])) for clause in range(len(space.forbid))}
+    rows = np.full((1, len(space.parameters)), np.nan)
+    defined = set[str]()
+    for name in space.order:
+        exists = _exists(space, name, rows)
+        # a parameter that exists nowhere adds no row, whatever its number of values
+        number = min(coding.count(space.parameters[name]), levels[name]) if exists.any() else 1
+        count = len(rows) + exists.sum() * (number - 1.0)
+        if count > _SLACK * most:
+            return None  # before the rows are computed
+        check_cells(int(count) * rows.shape[1])
+        rows = _expand(space, name, exists, int(number), rows)
+        defined.add(name)
+        complete = [clause for clause, names in due.items() if names <= defined]
+        rows = rows[~holds(space.parameters, [space.forbid[clause] for clause in complete], rows)]
+        due = {clause: names for clause, names in due.items() if clause not in complete}
+    return rows if len(rows) <= most else None
+
+
+def _exists(space: SearchSpace, name: str, codes: Codes) -> Mask:
+    """Return a mask (A,) of the rows of `codes` in which parameter `name` exists."""
+    clauses = conditions(space.parameters[name])
+    return holds(space.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
+
+
+def _expand(space: SearchSpace, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
+    """Repeat each of `rows` (A, P) in which `name` `exists` (A,) for all levels of `name`."""
+    codes = coding.spread_codes(space.parameters[name], number)
+    times = np.where(exists, len(codes), 1)
+    larger = np.repeat(rows, times, axis=0)
+    within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
+    has = np.repeat(exists, times)
+    larger[has, list(space.parameters).index(name)] = codes[within[has]]
+    return larger
+
+
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return indices, ascending, of the `rows` (A, d) that equal no earlier row; NaN equals NaN."""
+    """Return the ascending indices of `rows` (A, d) that equal no earlier row; NaN equals NaN."""
     first = np.zeros(min(1, len(rows)), dtype=np.intp)
     group = np.zeros(len(rows), dtype=np.intp)
     for column in rows.T:
@@ -271,8 +286,8 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, whether
-    they exist or not."""
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, including
+    inactive ones."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
 
@@ -290,7 +305,7 @@ def _check_varies(space: Space) -> None:
 
 
 def check_cells(cells: int) -> None:
-    """Raise ObjectiveError where a matrix of features would have more than `LARGEST_CELLS` numbers."""
+    """Raise ObjectiveError if a matrix of features would have more than `LARGEST_CELLS` numbers."""
     if cells > LARGEST_CELLS:
         raise ObjectiveError(
             f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "

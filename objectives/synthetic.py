@@ -81,7 +81,7 @@ class Branin(_Formula):
         return self._evaluation(branin(*_coordinates(parameters, "x", "y")), seed)
 
     def optimum(self, maximize: bool) -> float:
-        """Return the extreme value over [0, 1]²: where the square is 0 (u = π), or at x = y = 0."""
+        """Return the extreme value over [0, 1]²: at u = π, the zero of the square, or at x = y = 0."""
         return branin((math.pi + 5) / 15, 2.275 / 15) if maximize else branin(0.0, 0.0)
 
 
@@ -92,7 +92,8 @@ def sine(x: float) -> float:
 
 def branin(x: float, y: float) -> float:
     """Return the scaled Branin function at (x, y) in [0, 1]² (Salgia et al. 2021, supplement)."""
-    u, v = 15 * x - 5, 15 * y
+    u = 15 * x - 5
+    v = 15 * y
     square = (v - 5.1 * u**2 / (4 * math.pi**2) + 5 * u / math.pi - 6) ** 2
     return -(square + (10 - 10 / (8 * math.pi)) * math.cos(u) - 44.81) / 51.95
 
@@ -105,7 +106,7 @@ def _coordinates(parameters: Parameters, *names: str) -> list[float]:
 
 
 def _stationary_points() -> list[float]:
-    """Return where f' = cos x − sin x + 0.1 = √2 cos(x + π/4) + 0.1 vanishes on [0, 10]."""
+    """Return the zeros of f' = cos x − sin x + 0.1 = √2 cos(x + π/4) + 0.1 on [0, 10]."""
     angle = math.acos(-0.1 / math.sqrt(2))
     points = [sign * angle - math.pi / 4 + 2 * math.pi * turn for sign in (-1, 1) for turn in range(3)]
     return [x for x in points if 0 <= x <= 10]

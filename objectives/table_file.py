@@ -24,7 +24,7 @@ from objectives.objective import ObjectiveError
 MOST_ROWS = 10_000_000  # a small compressed file may hold billions
 MISSING = frozenset(
     ("", "?", "NA", "N/A", "NaN", "nan", "null")
-)  # cells that stand for no value, where that is allowed
+)  # cells without a value, if missing values are allowed
 
 Needed = Callable[[Sequence[str]], Sequence[str]]
 Column = NDArray[Any]  # numbers or text
@@ -35,7 +35,7 @@ def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, 
     """Return columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and
     `.parquet` are known.
 
-    `needed` picks the columns out of all names; what the others hold does not matter.
+    `needed` selects the columns from all names; the contents of the others do not matter.
 
     Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name
     that is missing or given twice, a ragged line, an empty cell, a number that is not finite and a
@@ -157,7 +157,7 @@ def _number(cell: object) -> int | float | None:
         return cell
     try:
         whole = int(cell)
-        return whole if abs(whole) < 2**63 else float(cell)  # infinite where no float is as large
+        return whole if abs(whole) < 2**63 else float(cell)  # infinite if it exceeds the largest float
     except ValueError:
         pass
     try:
@@ -183,7 +183,8 @@ def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.
 def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.float64]:
     if column.dtype.kind in "if":
         numbers = column.astype(np.float64)
-        low, high = float(numbers.min()), float(numbers.max())
+        low = float(numbers.min())
+        high = float(numbers.max())
         if low == high:
             return np.empty((len(column), 0))
         unit = 0.5 if math.isinf(high - low) else 1.0  # halved when it spans all of float64

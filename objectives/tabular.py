@@ -34,12 +34,12 @@ class Table:
     Attributes:
         features: (A, d), the arms.
         columns: (A,) each, the arms' values for display.
-        target: (A,), or (A, repeats) where evaluations were repeated (NaN where one is missing):
-            the seed then picks the repeat.
-        noise_std: N(0, noise_std²) drawn from the seed is added.
-        seconds: (A,), how long the evaluation took when the table was recorded.
+        target: (A,), or (A, repeats) for repeated evaluations (NaN for missing ones), one of which
+            the seed selects.
+        noise_std: the standard deviation of Gaussian noise, which is drawn from the seed.
+        seconds: (A,), the recorded duration of each evaluation.
         description: of the table, for display.
-        parameter_of: for each feature the number of the parameter that it belongs to.
+        parameter_of: the index of each feature's parameter.
         remark: a note on how the table was read, for display.
 
     Raises ObjectiveError when shapes differ, a row has no finite target or a column is called
@@ -147,7 +147,8 @@ class Cadata(_RegressionData):
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
     """Return every row of a user's table as an arm whose parameters are all its columns; of equal
     rows the first, unless `duplicates` are kept. Raises ObjectiveError."""
-    columns, remark = read_columns(path), ""
+    columns = read_columns(path)
+    remark = ""
     if duplicates == "merge":
         groups = group(columns)
         columns = {name: column[groups.first] for name, column in columns.items()}
@@ -172,11 +173,13 @@ def table_objective(
     columns = read_columns(path)
     values = _numeric(path, columns, "target", target)
     durations = None if seconds is None else _numeric(path, columns, "seconds", seconds)
-    arms, remark = {name: column for name, column in columns.items() if name not in (target, seconds)}, ""
+    arms = {name: column for name, column in columns.items() if name not in (target, seconds)}
+    remark = ""
     if duplicates == "merge" and arms:
         groups = group(arms)
         arms = {name: column[groups.first] for name, column in arms.items()}
-        values, remark = groups.repeats(values), groups.remark(path, has_values=True)
+        values = groups.repeats(values)
+        remark = groups.remark(path, has_values=True)
         durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
     return Table(
         encode(arms),
@@ -207,7 +210,8 @@ def _check_noise(noise_std: float) -> None:
 
 def _standardise(regression: Regression, noise_std: float) -> Table:
     features = regression.features
-    low, high = regression.target.min(), regression.target.max()
+    low = regression.target.min()
+    high = regression.target.max()
     columns = {name: features[:, index] for index, name in enumerate(regression.names)}
     return Table(
         (features - features.mean(axis=0)) / features.std(axis=0),

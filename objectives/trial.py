@@ -1,6 +1,8 @@
-"""What a training needs of its trial: reporting, and checkpoints in its folder. The callbacks of
-libraries and the trainings in `objectives.training` use it; `bbkb.integrations.trial` has it for
-other training loops."""
+"""The trial of a training: reports, and checkpoints in the trial's folder.
+
+The callbacks of libraries and the trainings in `objectives.training` use it, and
+`bbkb.integrations.trial` exports it for other training loops.
+"""
 
 import itertools
 import os
@@ -17,40 +19,36 @@ from objectives.returned import number_of
 class Trial:
     """The trial in which a training runs.
 
-    `folder` is the trial's folder for checkpoints, None where it has none. `checkpoint` is the
-    newest complete checkpoint in it, and `step` the step after which it was saved; None and 0 when
-    there is none. `is_first`: whether this process is the first one of the training, which alone
-    reports and keeps checkpoints; by the machine of `report` and the variables of torchrun and
-    mpirun, until a library knows.
+    Attributes:
+        folder: the trial's folder for checkpoints, or None.
+        checkpoint: the newest complete checkpoint in it, or None.
+        step: the step after which that checkpoint was saved; 0 without one.
+        is_first: whether this process is the first one of the training. Only the first one reports
+            and saves checkpoints. It is known from the machine of `report` and from the variables
+            of torchrun and mpirun, unless a library sets it.
     """
 
     def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
         """Find the trial's folder and its newest checkpoint.
 
         Args:
-            report: the argument `report` of a function; None: print lines `BBKB_REPORT step value
-                name=number …`, as a command does.
-            folder: for checkpoints; None: that of `report`, if it knows the trial's folder (it may
-                have none), else the one that BBKB_FOLDER names, else none.
+            report: the argument `report` of a function. By default, reports are printed as lines
+                `BBKB_REPORT step value name=number …`, as by a command.
+            folder: for checkpoints. By default, the folder of `report` (it may have none), or else
+                that of the variable BBKB_FOLDER.
         """
         if folder is None:
-            folder = report.folder if isinstance(report, HasFolder) else os.environ.get("BBKB_FOLDER") or None
+            folder = _folder_of(report)
         self._report = report or _print_report
-        ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]
-        self.is_first = gives_value(report) and not any(rank.isdecimal() and int(rank) for rank in ranks)
+        self.is_first = gives_value(report) and not _has_higher_rank()
         self.folder = None if folder is None else Path(folder)
-        self.checkpoint: Path | None = None
-        self.step = 0
-        for path in [] if self.folder is None else self.folder.glob("step-*"):
-            step = path.name.removeprefix("step-").partition(".")[0]
-            if step.isdecimal() and int(step) > self.step:
-                self.checkpoint, self.step = path, int(step)
+        self.checkpoint, self.step = _newest_checkpoint(self.folder)
 
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
-        """Report the metric `name`, counting steps from 1, with the other numbers among `metrics`.
-        True: the campaign stops the trial; always False in another process than the first one.
+        """Report the metric `name` at `step`, from 1, with the other numbers among `metrics`.
 
-        Raises KeyError when there is no such metric.
+        Returns whether the campaign stops the trial, which is False in all but the first process.
+        Raises KeyError if the metric does not exist.
         """
         if not self.is_first:
             return False
@@ -63,15 +61,13 @@ class Trial:
         return False
 
     def save(self, write: Callable[[str], object], step: int, suffix: str = "", all_write: bool = False) -> None:
-        """Let `write` save a checkpoint at a path, rename it when it is complete, and remove the
-        one before.
+        """Save a checkpoint by `write`, rename it when it is complete, and remove the previous one.
 
         Args:
-            write: is called with a path that ends with `suffix`; nothing happens where the trial
-                has no folder.
+            write: is called with a path that ends with `suffix`, unless the trial has no folder.
             step: the step after which the checkpoint is saved.
-            suffix: by which the library chooses a format.
-            all_write: whether all processes of a training call `write`, not only the first one.
+            suffix: of the file, by which a library chooses the format.
+            all_write: whether all processes of a training call `write`.
         """
         if self.folder is None or not (self.is_first or all_write):
             return
@@ -81,24 +77,48 @@ class Trial:
         self.keep(draft, step, suffix)
 
     def keep(self, draft: Path, step: int, suffix: str = "") -> None:
-        """Move a complete checkpoint, a file or a folder on the same disk, and remove the one
-        before, with drafts of attempts that ended while they saved."""
+        """Move a complete checkpoint, a file or a folder on the same disk, to its final path.
+
+        The previous checkpoint and drafts of attempts that ended while saving are removed.
+        """
         if self.folder is None or not self.is_first:
             return
-        before, complete = self.checkpoint, self.folder / f"step-{step}{suffix}"
-        if complete.is_dir():  # left by an attempt that ended before it removed what it had replaced
+        before = self.checkpoint
+        complete = self.folder / f"step-{step}{suffix}"
+        if complete.is_dir():  # of an attempt that ended before it removed the previous one
             shutil.rmtree(complete)
         self.folder.mkdir(parents=True, exist_ok=True)
         draft.rename(complete)
-        self.checkpoint, self.step = complete, step
+        self.checkpoint = complete
+        self.step = step
         replaced = [before] if before is not None and before != complete else []
         for path in [*replaced, *self.folder.glob("draft-*")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
+def _folder_of(report: Report | None) -> str | os.PathLike[str] | None:
+    return report.folder if isinstance(report, HasFolder) else os.environ.get("BBKB_FOLDER") or None
+
+
+def _has_higher_rank() -> bool:
+    """Return whether torchrun or mpirun gave this process a rank above 0."""
+    ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]
+    return any(rank.isdecimal() and int(rank) for rank in ranks)
+
+
+def _newest_checkpoint(folder: Path | None) -> tuple[Path | None, int]:
+    """Return the checkpoint with the largest step, and this step; None and 0 without one."""
+    newest: tuple[Path | None, int] = (None, 0)
+    for path in [] if folder is None else folder.glob("step-*"):
+        step = path.name.removeprefix("step-").partition(".")[0]
+        if step.isdecimal() and int(step) > newest[1]:
+            newest = (path, int(step))
+    return newest
+
+
 def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
-    """Return the numbers beside the metric `name` that a report can take, without spaces in their
-    names, which separate the words of a printed report."""
+    """Return the other numbers that a report can contain, with underscores for spaces in their
+    names."""
     numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
     further = {
         key: number
@@ -109,6 +129,6 @@ def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
 
 
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
-    """Print a report in a line of its own, also after a progress bar."""
+    """Print a report on a line of its own, even after a progress bar."""
     named = "".join(f" {name}={number!r}" for name, number in metrics.items())
     print(f"\nBBKB_REPORT {step} {value!r}{named}", flush=True)

@@ -8,23 +8,21 @@ from objectives.machines import gives_value
 from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError
 
-VALUE = "value"  # names what an objective returns as its value
+VALUE = "value"  # the metric's name of an objective's own value
 _NAMED = 8  # metrics that a message lists
 
 
 @dataclass(frozen=True)
 class WithMetrics:
-    """`inner`, the value of whose evaluations is its metric `first`, and that must have all
-    `needed` ones.
+    """An objective whose value is one of the metrics of `inner`.
 
-    `needed`: pairs of a metric's name and where in the campaign file it is named. Those come first
-    among the metrics, so that they are kept when there are too many. What `inner` returned as its
-    value stays a metric, `value`, where it is not the first one.
+    The needed metrics come first, so that they are kept if there are too many. The value of `inner`
+    becomes the metric `value`.
     """
 
     inner: Objective
-    first: str
-    needed: tuple[tuple[str, str], ...]
+    first: str  # the metric that is the value
+    needed: tuple[tuple[str, str], ...]  # required metrics, each with its key in the campaign file
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """See `Objective`. Raises InvalidValueError when a metric is missing or not finite."""
@@ -34,7 +32,8 @@ class WithMetrics:
             evaluation = self.inner.evaluate(parameters, seed, report)
             returned = {**evaluation.metrics, VALUE: evaluation.value}
         except MissingValueError as error:  # a mapping of metrics alone is enough
-            evaluation, returned = error.evaluation, dict(error.evaluation.metrics)
+            evaluation = error.evaluation
+            returned = dict(evaluation.metrics)
         for name, place in self.needed:
             self._check(evaluation, returned, name, place)
         value = returned.pop(self.first)

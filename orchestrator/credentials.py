@@ -124,7 +124,8 @@ def _split(address: str) -> tuple[str, str, str]:
     password, at, address = address.partition("@")
     while at and "@" in (host := re.split(r"[/?]", address, maxsplit=1)[0]):
         password_end, _, _ = host.partition("@")
-        password, address = f"{password}@{password_end}", address[len(password_end) + 1 :]
+        password = f"{password}@{password_end}"
+        address = address[len(password_end) + 1 :]
     return password, at, address
 
 

@@ -44,7 +44,8 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     Raises:
         RunError: when the file cannot be written.
     """
-    logger, handler = logging.getLogger(ROOT), _handler(folder)
+    logger = logging.getLogger(ROOT)
+    handler = _handler(folder)
     handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
     before = logger.level
     logger.setLevel(level.upper())

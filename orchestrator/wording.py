@@ -23,7 +23,9 @@ def duration(seconds: float) -> str:
     if round(seconds) < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    minutes = whole // 60
+    hours = whole // 3600
+    days = whole // 86400
     if days:
         return f"{days:,} d {hours % 24} h"
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {whole % 60} s"

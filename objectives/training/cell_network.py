@@ -1,14 +1,14 @@
 """A network of stacked cells, as NAS-Bench-101 builds it (Ying et al. 2019, section 2), at a size
 for digits.
 
-A stem (3×3 convolution, stride 2 where the image is larger than 16×16), then `stacks` of `cells`;
+A stem (3×3 convolution, stride 2 if the image is larger than 16×16), then `stacks` of `cells`;
 before every stack but the first a 2×2 max pooling halves the image and the channels double. Global
 average pooling and a dense layer end it.
 
 Within a cell the channels of the output are divided evenly among the vertices with an edge into it;
 any other vertex has as many channels as the widest vertex that it feeds. A vertex applies its
-operation to the sum of what comes in: from other vertices cut to its channels, from the cell's
-input through a 1×1 convolution. The output is the concatenation of what comes in; an edge from
+operation to the sum of its inputs: from other vertices cut to its channels, from the cell's
+input through a 1×1 convolution. The output is the concatenation of its inputs; an edge from
 input to output adds the input, through a 1×1 convolution.
 
 Importing this module imports PyTorch.

@@ -23,16 +23,17 @@ class Checkpoints:
             suffix: with which the files' names end.
         """
         has_folder = isinstance(report, HasFolder) and report.folder is not None
-        self._trial, self._suffix = Trial(report) if has_folder else None, suffix
+        self._trial = Trial(report) if has_folder else None
+        self._suffix = suffix
         if self._trial is not None:
-            # the training runs in this one process: ranks in its environment are those of what began the worker
+            # the training runs in this process only; ranks in its environment come from the worker's launcher
             self._trial.is_first = gives_value(report)
 
     def restore(self, read: Callable[[Path], State]) -> State | None:
-        """Return what `read` makes of the newest checkpoint; None without one, and for a damaged
+        """Return the result of `read` for the newest checkpoint; None without one, and for a damaged
         one, for which `read` raises: then with a warning, because the training begins anew.
 
-        Raises what `read` does where memory or the disk is at fault: the checkpoint may be good, and
+        Raises the error of `read` if memory or the disk is at fault: the checkpoint may be good, and
         a training that begins anew would replace it.
         """
         if self._trial is None or self._trial.checkpoint is None:

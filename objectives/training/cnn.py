@@ -7,11 +7,11 @@ class. It is trained by SGD with momentum on 10 000 of MNIST's training images; 
 accuracy on its 10 000 test images. Five parameters are tuned, 8 × 4 × 4 × 31 × 6 = 23 808 settings
 in all.
 
-What is reported after each epoch is the accuracy on rows of their own, which validate. A search
+The accuracy on separate validation rows is reported after each epoch. A search
 that learns from reported values should maximise that accuracy, too (`returns: validation`), and not
 choose by the test images.
 
-What the paper does not print is chosen here: momentum 0.9, a constant learning rate, PyTorch's
+These choices are not in the paper: momentum 0.9, a constant learning rate, PyTorch's
 default initial weights and batch normalisation, and padding of half the kernel, so that a
 convolution keeps the size of the image. Every kernel then suits every image, also 9×9 on the 4×4
 that is left of scikit-learn's 8×8 digits after the first pooling.
@@ -125,7 +125,7 @@ class ConvolutionalNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalParameters:
-    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels
+    """The parameters. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels
     odd and ≥ 1."""
 
     learning_rate: float = 0.01
@@ -165,7 +165,7 @@ class ConvolutionalTraining:
 
     @property
     def remark_on_reports(self) -> str:
-        """What is returned besides the validation accuracy, which is reported; empty for nothing."""
+        """The further metrics besides the validation accuracy, which is reported; may be empty."""
         if self.options.returns == "validation":
             return ""
         return (
@@ -178,7 +178,7 @@ class ConvolutionalTraining:
         `training_loss`, the last epoch's mean. With `returns: validation` the value is the
         validation accuracy, and `test_accuracy` a further metric. The validation accuracy after
         each epoch is reported. A training that diverges returns NaN. It continues from a checkpoint
-        in the trial's folder, where there is one.
+        in the trial's folder, if there is one.
 
         Parameters left out take the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ −
         1, draws weights and shuffles. Raises ValueError on a wrong parameter, ObjectiveError when

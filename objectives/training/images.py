@@ -23,7 +23,8 @@ def split_rows(
     """
     rng = np.random.default_rng(SPLIT_SEED)
     classes = int(images.labels.max()) + 1
-    train, validation = train_size // classes, validation_size // classes
+    train = train_size // classes
+    validation = validation_size // classes
     rows = [rng.permutation(np.flatnonzero(images.labels == label)) for label in range(classes)]
     rarest = min(map(len, rows))
     if train + validation >= rarest:
@@ -47,7 +48,8 @@ def mnist_test_rows(path: Path) -> Rows:
     """Return MNIST's 10000 test images in the original order. Raises ObjectiveError without any."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
-            images, labels = arrays["x_test"], arrays["y_test"]
+            images = arrays["x_test"]
+            labels = arrays["y_test"]
         return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
     except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error

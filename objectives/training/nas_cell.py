@@ -48,7 +48,7 @@ class CellNetwork:
 
     vertices: Annotated[int, Doc("Vertices of a cell, 3 to 7.")] = 6
     operations: Annotated[tuple[str, ...], Doc("The operations that inner vertices may have.")] = (CONVOLUTION, POOLING)
-    encoding: Annotated[Encoding, Doc("What the features of a cell are.")] = Encoding.ADJACENCY
+    encoding: Annotated[Encoding, Doc("The kind of features of a cell.")] = Encoding.ADJACENCY
     epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
     dataset: ImageSet = "auto"
     train_size: Annotated[int, Doc("Training rows, in every class alike, a multiple of 10.")] = 1000
@@ -149,7 +149,7 @@ class CellTraining:
         Metrics: `accuracy` (the same), `parameters` (trained numbers of the network),
         `training_loss` (mean of the last epoch) and `seconds` (processor time of the training). A
         training that diverges returns NaN. It continues from a checkpoint in the trial's folder,
-        where there is one.
+        if there is one.
 
         `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no
         cell, ObjectiveError when PyTorch is missing.
@@ -162,7 +162,8 @@ class CellTraining:
     def _network(self, cell: Cell) -> "Sequential":
         from objectives.training.cell_network import build_cell_network
 
-        side, classes = int(self.train.pixels.shape[1] ** 0.5), int(self.train.labels.max()) + 1
+        side = int(self.train.pixels.shape[1] ** 0.5)
+        classes = int(self.train.labels.max()) + 1
         options = self.options
         return build_cell_network(
             cell, side, classes, channels=options.channels, stacks=options.stacks, cells=options.cells
@@ -180,7 +181,8 @@ class CellTraining:
             optimizer = Adam(network.parameters(), options.learning_rate)
             return Training(network, optimizer, CosineAnnealingLR(optimizer, options.epochs * batches))
 
-        rows, validation = tensors(self.train), tensors(self.validation)
+        rows = tensors(self.train)
+        validation = tensors(self.validation)
         trained = train(begin, rows, validation, options.batch_size, options.epochs, report)
         metrics = {
             "accuracy": trained.accuracy,

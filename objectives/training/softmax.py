@@ -128,7 +128,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxParameters:
-    """What is tuned: learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1, l2 ≥ 0 (ValueError)."""
+    """The parameters: learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1, l2 ≥ 0 (ValueError)."""
 
     learning_rate: float = 0.1
     batch_size: int = 128
@@ -172,7 +172,7 @@ class SoftmaxTraining:
         """Return validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and
         `training_loss`, without the penalty. Accuracies after each epoch are reported. A training
         that diverges returns NaN at once. It continues from a checkpoint in the trial's folder,
-        where there is one.
+        if there is one.
 
         Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong
         one.
@@ -240,7 +240,8 @@ def _parameters(parameters: Parameters) -> SoftmaxParameters:
 
 def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.random.Generator) -> Weights:
     """Return weights after one pass of mini-batch SGD over `rows` in an order drawn from `rng`."""
-    matrix, intercepts = weights.matrix.copy(), weights.intercepts.copy()
+    matrix = weights.matrix.copy()
+    intercepts = weights.intercepts.copy()
     rate = np.float32(hyper.learning_rate)
     for batch in _batches(rng.permutation(len(rows.labels)), hyper.batch_size):
         inputs = rows.inputs(batch)
@@ -279,7 +280,8 @@ def loss_and_gradient(
 
 def measure(weights: Weights, rows: Rows) -> tuple[float, float]:
     """Return accuracy in [0, 1] and mean loss without penalty or dropout over all rows."""
-    right, loss = 0, 0.0
+    right = 0
+    loss = 0.0
     for start in range(0, len(rows.labels), BLOCK):
         block = slice(start, start + BLOCK)
         log_probabilities = _log_softmax(rows.inputs(block) @ weights.matrix + weights.intercepts)

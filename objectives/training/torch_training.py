@@ -1,4 +1,4 @@
-"""What the objectives that train with PyTorch share: its generator at a seed, tensors, a training
+"""The common parts of the objectives that train with PyTorch: its generator at a seed, tensors, a training
 that continues from a checkpoint, one epoch, the accuracy.
 
 PyTorch is an extra and is imported when an evaluation needs it.
@@ -31,7 +31,7 @@ BLOCK = 1000  # rows that pass the network at a time when accuracy is measured
 
 
 def require_torch(objective: str) -> None:
-    """Raise ObjectiveError, which names the `objective`, where PyTorch is not installed."""
+    """Raise ObjectiveError, which names the `objective`, if PyTorch is not installed."""
     if find_spec("torch") is None:
         raise ObjectiveError(
             f"objective {objective} needs PyTorch, which is not installed here: "
@@ -138,7 +138,8 @@ def train(
     """
     import torch
 
-    checkpoints, random = Checkpoints(report, SUFFIX), torch.random.get_rng_state()
+    checkpoints = Checkpoints(report, SUFFIX)
+    random = torch.random.get_rng_state()
     training = checkpoints.restore(lambda path: begin().load(path))
     if training is None:
         torch.random.set_rng_state(random)  # a damaged checkpoint may have cost draws
@@ -163,7 +164,7 @@ def train_epoch(
     network: "Module", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int, schedule: Any = None
 ) -> float:
     """Return one pass of mini-batch SGD in a shuffled order; the mean loss on the way. `schedule`
-    of the learning rate, where there is one, continues with every batch."""
+    of the learning rate, if there is one, continues with every batch."""
     import torch
 
     images, labels = rows

@@ -100,7 +100,8 @@ class _Unpickler(pickle.Unpickler):
 
     def __init__(self, query: bytes, recent: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
-        self._recent, self._fits = recent, fits
+        self._recent = recent
+        self._fits = fits
 
     def persistent_load(self, name: str) -> Fit:
         """See `pickle.Unpickler.persistent_load`."""
@@ -120,7 +121,8 @@ class ShardBlocks:
     """`Blocks` on actors: all shards work at the same time. `model`: kernel and λ, pickled."""
 
     def __init__(self, parts: Sequence[Part], model: bytes) -> None:
-        self._parts, self._model = tuple(parts), model
+        self._parts = tuple(parts)
+        self._model = model
         self.starts: NDArray[np.intp] = np.cumsum([0, *(part.count for part in parts)])
         self._stored: WeakKeyDictionary[Fit, ray.ObjectRef[Fit]] = WeakKeyDictionary()
 

@@ -66,7 +66,9 @@ def reason(history: History, row: TrialRow) -> str:
     batch = history.batches[row.batch - 1]
     together = f", number {row.place} of {len(batch.picks)}" if len(batch.picks) > 1 else ""
     where = f"in batch {row.batch}{together}"
-    mean, width, variance = row.pick.mean, row.pick.width, row.pick.variance
+    mean = row.pick.mean
+    width = row.pick.width
+    variance = row.pick.variance
     if mean is None or not math.isfinite(mean):
         return f"Chosen {where} ({batch.reason}), without a prediction by the strategy."
     if row.pick.reason == "coverage":

@@ -37,8 +37,10 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     rule = history.campaign.rules.training
     count = training.continuations
     is_stopped = row.status == "stopped"
-    if count:
-        yield f"continued {'once' if count == 1 else plural(count, 'time')}"
+    if count == 1:
+        yield "continued once"
+    elif count:
+        yield f"continued {plural(count, 'time')}"
     if training.has_restarted and rule is not None and rule.has_checkpoints:
         yield "it restarted at the first step when it was continued"
     if is_stopped:
@@ -46,5 +48,10 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
         yield f"{'then ' if count else ''}{word} at step {training.stopped_at}{cause}"
     if training.has_no_checkpoint:
         yield "its checkpoint was removed"
-    if training.reports and not is_stopped and rule is not None and rule.is_witness(row.trial):
+    if training.reports and not is_stopped and _is_witness(history, row):
         yield "a witness: no comparison and no forecast stops it"
+
+
+def _is_witness(history: History, row: TrialRow) -> bool:
+    rule = history.campaign.rules.training
+    return rule is not None and rule.is_witness(row.trial)

@@ -59,7 +59,7 @@ class Pods:
             raise UserError(f"--image must be an image such as registry.example/bbkb:1, got {self.image!r}")
         for name, quantity in (("memory", self.memory), ("storage", self.storage)):
             if not _QUANTITY.fullmatch(quantity) or not re.search("[1-9]", quantity):
-                raise UserError(f"--{name} must be a quantity of Kubernetes above 0 such as 4Gi, got {quantity!r}")
+                raise UserError(f"--{name} must be a positive Kubernetes quantity such as 4Gi, got {quantity!r}")
 
     @property
     def resources(self) -> Manifest:

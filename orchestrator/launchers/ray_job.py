@@ -20,7 +20,8 @@ def command_for(
     Raises UserError when it is inside the uploaded folder, whose copy on the cluster is deleted
     with the job.
     """
-    folder, results = campaign.resolve().parent, Path(settings.runs) if runs is None else runs
+    folder = campaign.resolve().parent
+    results = Path(settings.runs) if runs is None else runs
     if not results.is_absolute() or results.is_relative_to(folder):
         raise UserError(
             f"--runs must be an absolute path on the cluster and outside {folder}, which is uploaded and removed with "

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,26 +159,35 @@ class _Column(NamedTuple):
 
 
 def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
-    starts = [math.nan if row.started is None else row.started for row in rows]
     remarks = [remark(history, row) for row in rows]
     return [
-        _Column("trial", "number", [row.trial for row in rows]),
-        _Column("status", "status", [row.status for row in rows]),
-        _Column("value", "number", [row.value for row in rows]),
-        *(
-            _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
-            for name in history.goals.further_metrics
-        ),
+        _attribute(rows, "trial"),
+        _attribute(rows, "status", "status"),
+        _attribute(rows, "value"),
+        *(_metric_column(rows, name) for name in history.goals.further_metrics),
         *(_parameter_column(rows, name) for name in parameter_names(rows)),
         *_amount_columns(history, rows),
-        _Column("batch", "number", [row.batch for row in rows]),
-        _Column("attempts", "number", [row.attempts for row in rows]),
-        _Column("started (s)", "number", CampaignClock.of(history)(starts).round(3).tolist()),
-        _Column("seconds", "number", [row.seconds for row in rows]),
-        _Column("worker", "text", [row.worker for row in rows]),
+        _attribute(rows, "batch"),
+        _attribute(rows, "attempts"),
+        _start_column(history, rows),
+        _attribute(rows, "seconds"),
+        _attribute(rows, "worker", "text"),
         *([_Column("remark", "text", remarks)] if any(remarks) else []),
-        _Column("error", "message", [row.error for row in rows]),
+        _attribute(rows, "error", "message"),
     ]
+
+
+def _attribute(rows: list[TrialRow], name: str, kind: str = "number") -> _Column:
+    return _Column(name, kind, list(map(attrgetter(name), rows)))
+
+
+def _metric_column(rows: list[TrialRow], name: str) -> _Column:
+    return _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
+
+
+def _start_column(history: History, rows: list[TrialRow]) -> _Column:
+    starts = [math.nan if row.started is None else row.started for row in rows]
+    return _Column("started (s)", "number", CampaignClock.of(history)(starts).round(3).tolist())
 
 
 def _parameter_column(rows: list[TrialRow], name: str) -> _Column:

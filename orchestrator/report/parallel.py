@@ -68,14 +68,14 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
 
     If no result is feasible, the values alone give the colors.
     """
-    feasible = [row.value or 0.0 for row in rows if row.is_feasible is not False]
-    values = feasible or [row.value or 0.0 for row in rows]
-    low, high = quantiles(values, *((0.02, 1.0) if is_maximized else (0.0, 0.98)))
+    values = np.array([row.value or 0.0 for row in rows])
+    is_feasible = np.array([row.is_feasible is not False for row in rows])
+    if not is_feasible.any():
+        is_feasible[:] = True
+    low, high = quantiles(values[is_feasible], *((0.02, 1.0) if is_maximized else (0.0, 0.98)))
     if low == high:  # a single value has the color of the best one
         low, high = (low - 1, high) if is_maximized else (low, high + 1)
-    worst = low if is_maximized else high
-    is_worst = [bool(feasible) and row.is_feasible is False for row in rows]
-    colors = [worst if bad else row.value or 0.0 for row, bad in zip(rows, is_worst, strict=True)]
+    colors = np.where(is_feasible, values, low if is_maximized else high)
     return {
         "color": round_values(colors),
         "colorscale": _SCALE,

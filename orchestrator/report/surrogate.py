@@ -209,7 +209,9 @@ def _fit_process(
     counts = np.bincount(groups.ravel())
     means = np.bincount(groups.ravel(), weights=scores) / counts
     chosen = chosen_for_fit(sign * means)
-    features, means, counts = features[chosen], means[chosen], counts[chosen]
+    features = features[chosen]
+    means = means[chosen]
+    counts = counts[chosen]
     layout = _feature_layout(dimensions)
     evidence = Evidence(features, means, counts, len(scores))
     fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)

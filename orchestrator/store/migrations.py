@@ -159,7 +159,8 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
     budget: Section = settings["budget"]
     workers: Section = settings.get("workers", {})
     stopping: Section | None = settings.get("early_stopping")
-    hours, stop_when = budget.get("hours"), budget.get("stop_when")
+    hours = budget.get("hours")
+    stop_when = budget.get("stop_when")
     return Rules(
         evaluations=budget["evaluations"],
         steps=budget.get("steps"),

@@ -114,7 +114,7 @@ def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], messa
         ({"estimator": "sklearn.svm.SVCC"}, "'sklearn.svm' has no 'SVCC'; did you mean 'SVC'"),
         ({"estimator": "sklearn.smv.SVC"}, "no module named 'sklearn.smv'"),
         ({"estimator": "pathlib.Path"}, "must name a class with fit, get_params and set_params"),
-        ({"estimator": "sklearn.ensemble.VotingClassifier"}, "can be made without arguments"),
+        ({"estimator": "sklearn.ensemble.VotingClassifier"}, "can be instantiated without arguments"),
         ({"scoring": "acuracy"}, "got 'acuracy'; did you mean 'accuracy'"),
         ({"folds": 51}, "folds must be at most the rows of every class of iris, 50"),
     ],

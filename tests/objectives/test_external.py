@@ -153,7 +153,7 @@ class _AsynchronousCall:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (_returns_a_coroutine, r"f must be an ordinary function, it is an async one; .* asyncio\.run"),
+        (_returns_a_coroutine, r"f must be an ordinary function, not an async one; .* asyncio\.run"),
         (functools.partial(_returns_a_coroutine), "must be an ordinary function"),
         (_AsynchronousCall(), "must be an ordinary function"),
         (_AsynchronousCall().__call__, "must be an ordinary function"),

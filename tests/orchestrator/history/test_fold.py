@@ -211,7 +211,7 @@ def test_fold_does_not_report_bad_settings_or_full_memory_as_damage(
         raise error
 
     created, opened = SyntheticLog(trials=0).events()[:2]
-    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.fold.read_recorded"):
+    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.updates.read_recorded"):
         with monkeypatch.context() as patched:
             history = begin(cast(CampaignCreated, created))
             patched.setattr(place, fail)

@@ -189,7 +189,7 @@ def test_a_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
         ({"pods": 0}, "--pods"),
         ({"memory": "4 GB"}, "--memory"),
         ({"storage": "x"}, "--storage"),
-        ({"memory": "0Gi"}, "--memory must be a quantity of Kubernetes above 0"),
+        ({"memory": "0Gi"}, "--memory must be a positive Kubernetes quantity"),
         ({"image": ""}, "--image must be an image"),
         ({"image": "a b"}, "--image must be an image"),
         ({"image": "Registry/Upper"}, "--image must be an image"),

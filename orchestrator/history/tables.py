@@ -1,0 +1,133 @@
+"""The tables and totals of a campaign at a position of its log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.endings import RunState
+from orchestrator.campaign.events import (
+    BatchChosen,
+    CampaignCreated,
+    ExistingTaken,
+    ModelRefreshed,
+)
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import Status, status_of
+from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow
+from orchestrator.history.trace import Trace
+from orchestrator.settings.from_log import RecordedSettings
+from orchestrator.store.notes import Note
+
+
+@dataclass(slots=True)
+class History:
+    """Tables and totals after `position` events. Built by `fold`, or by `begin` and `advance`."""
+
+    created: CampaignCreated
+    settings: RecordedSettings  # of the newest session
+    campaign: CampaignState  # all totals, as the run itself counts them
+    position: int = 1
+    existing: ExistingTaken | None = None  # results from before the campaign; they are not trials
+    trials: list[TrialRow] = field(default_factory=list)
+    succeeded: list[TrialRow] = field(default_factory=list)  # in the order of their results
+    trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
+    reporting: dict[int, TrialRow] = field(default_factory=dict)  # trials with intermediate values
+    batches: list[BatchChosen] = field(default_factory=list)
+    refreshes: list[ModelRefreshed] = field(default_factory=list)
+    attempts: list[AttemptRow] = field(default_factory=list)
+    appended: int = 0  # the number of candidates that were added during the campaign
+    sessions: list[SessionRow] = field(default_factory=list)
+    notes: tuple[Note, ...] = ()  # in the order of writing; the log does not contain them
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the campaign file and of the campaign's notes, without duplicates."""
+        added = (tag for note in self.notes if note.trial is None for tag in note.tags)
+        return tuple(dict.fromkeys([*self.settings.tags, *added]))
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the strategy receives results one by one instead of batch by batch."""
+        return self.campaign.rules.strategy.is_asynchronous
+
+    @property
+    def is_maximized(self) -> bool:
+        """Whether the first objective is maximized."""
+        return self.campaign.rules.is_maximized
+
+    @property
+    def sign(self) -> float:
+        """The factor (1 or -1) from a value to its reward, which is maximized."""
+        return self.campaign.rules.sign
+
+    @property
+    def goals(self) -> CampaignGoals:
+        """The objectives and constraints."""
+        return self.campaign.rules.goals
+
+    @property
+    def front(self) -> list[TrialRow]:
+        """The trials on the Pareto front, sorted from the best value of the first objective.
+
+        With a single objective, only the best trial.
+        """
+        if len(self.goals.objectives) == 1:
+            return [] if self.best is None else [self.best]
+        return [self.trials[member.trial] for member in self.campaign.results.front.ordered]
+
+    def worth(self, row: TrialRow) -> tuple[bool, float]:
+        """Return a sort key for trials, the best last: feasible ones after infeasible ones, then
+        by reward."""
+        return row.is_feasible is not False, self.sign * (row.value or 0.0)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the executor's clock counts virtual seconds."""
+        return bool(self.sessions) and self.sessions[-1].executor == "simulated"
+
+    @property
+    def best(self) -> TrialRow | None:
+        """The trial with the best value of the first objective that satisfies all constraints.
+
+        The earliest result among equal values. None if no trial qualifies.
+        """
+        best = self.campaign.results.best
+        return None if best is None or best.trial is None else self.trials[best.trial]
+
+    @property
+    def best_known(self) -> Best | None:
+        """The best value among all results, including existing data."""
+        return self.campaign.best_known
+
+    @property
+    def recommended(self) -> Mapping[str, object] | None:
+        """The recommended parameters; None if no trial succeeded.
+
+        They come from the strategy if the values are noisy, else from the best value.
+        """
+        recommendation = self.campaign.refresh.recommended or self.best_known
+        return None if recommendation is None else recommendation.parameters
+
+    def copy(self) -> "History":
+        """Return a copy that later events do not change, except in the rows of open trials."""
+        return replace(
+            self,
+            trials=self.trials[:],
+            succeeded=self.succeeded[:],
+            trace=self.trace.copy(),
+            reporting=self.reporting.copy(),
+            batches=self.batches[:],
+            refreshes=self.refreshes[:],
+            attempts=self.attempts[:],
+            sessions=[replace(session) for session in self.sessions],
+        )
+
+    @property
+    def state(self) -> RunState:
+        """The state of the last session, which is the state of the run."""
+        return self.sessions[-1].state if self.sessions else RunState.NOT_STARTED
+
+    def status(self, now: float | None = None, activity: str = "") -> Status:
+        """Return the status of the campaign, from `campaign.status.status_of`."""
+        return status_of(self.created.name, self.campaign, now, activity)
