@@ -52,7 +52,9 @@ def check_files(repository: Path) -> None:
 def main() -> None:
     repository = Path(sys.argv[1])
     os.environ.pop("PYTHONPATH", None)
-    check(Path.cwd() not in repository.parents and repository not in Path.cwd().parents, "run it outside the repository")
+    check(
+        Path.cwd() not in repository.parents and repository not in Path.cwd().parents, "run it outside the repository"
+    )
     check_files(repository)
     bbkb = str(BIN / "bbkb")
     version = distribution("bbkb-orchestrator").version
