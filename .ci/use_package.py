@@ -23,6 +23,7 @@ def run(*command: str) -> str:
 
 
 def check(condition: object, message: str) -> None:
+    """Exit with `message` unless the condition holds."""
     if not condition:
         sys.exit(message)
 
@@ -50,6 +51,7 @@ def check_files(repository: Path) -> None:
 
 
 def main() -> None:
+    """Check the wheel that is installed in this environment."""
     repository = Path(sys.argv[1])
     os.environ.pop("PYTHONPATH", None)
     check(
