@@ -23,8 +23,9 @@ from objectives.parameters import Space
 from orchestrator.campaign.events import ModelRefreshed, SessionOpened, TrialStopped
 from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.errors import CampaignError
-from orchestrator.session.assemble import build, create_run
+from orchestrator.session.build import build
 from orchestrator.session.driver import Driver
+from orchestrator.session.open import create_run
 from orchestrator.session.problem import replay
 from orchestrator.session.rules import rules_of
 from orchestrator.session.training import with_training

@@ -23,7 +23,8 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.errors import CampaignError, RunError
 from orchestrator.running.launch import launch
-from orchestrator.session.assemble import build, create_run, existing
+from orchestrator.session.build import build, existing
+from orchestrator.session.open import create_run
 from orchestrator.settings.changes import differences
 from orchestrator.settings.file import read
 from orchestrator.settings.loading import from_mapping

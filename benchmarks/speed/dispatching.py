@@ -17,8 +17,9 @@ from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.launch import launch
-from orchestrator.session.assemble import build, open_session
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
+from orchestrator.session.open import open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs

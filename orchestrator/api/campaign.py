@@ -32,8 +32,9 @@ from orchestrator.errors import RunError, UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
-from orchestrator.session.assemble import Parts, build_new, create_run, existing
+from orchestrator.session.build import Parts, build_new, existing
 from orchestrator.session.earlier import with_earlier
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings

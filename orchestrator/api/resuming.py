@@ -12,7 +12,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
 from orchestrator.errors import RunError, UserError
 from orchestrator.running.resume import prepare
-from orchestrator.session.assemble import Parts
+from orchestrator.session.build import Parts
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, find, open_run

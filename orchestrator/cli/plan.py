@@ -14,7 +14,7 @@ from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.credentials import has_password, redact
 from orchestrator.display.live import assignments
 from orchestrator.display.terminal import say
-from orchestrator.session.assemble import Parts
+from orchestrator.session.build import Parts
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import missing_program, unenforced_limits

@@ -13,7 +13,8 @@ from rich.console import Console
 from orchestrator import logs
 from orchestrator.campaign.status import Status
 from orchestrator.display.live import View, view
-from orchestrator.session.assemble import Parts, open_session
+from orchestrator.session.build import Parts
+from orchestrator.session.open import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 from workers.limits import HostInterruptError

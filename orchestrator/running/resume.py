@@ -12,7 +12,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError, UserError
-from orchestrator.session.assemble import Parts, build
+from orchestrator.session.build import Parts, build
 from orchestrator.session.retrying import reopen
 from orchestrator.session.rules import rules_of
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change

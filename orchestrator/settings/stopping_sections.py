@@ -1,9 +1,9 @@
 """The campaign file's section `early_stopping`: one model for each rule."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves
@@ -70,13 +70,6 @@ class ModelStoppingSettings(Section):
         "others are not continued. null: of all.",
     )
 
-    @model_validator(mode="after")
-    def _check_checkpoints(self) -> Self:
-        if self.keep_checkpoints is not None and self.keep_checkpoints < self.finish:
-            rule = f"must be >= finish, {self.finish}, got {self.keep_checkpoints}"
-            raise failure([Refusal(("keep_checkpoints",), rule)])
-        return self
-
 
 def _refuse_text(section: object) -> object:
     if isinstance(section, str):
@@ -95,8 +88,12 @@ StoppingSettings = Annotated[
 
 
 def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refusal]:
-    """Yield a mistake if the strategy cannot stop trials by a model of their curves."""
-    learns_curves = isinstance(strategy, LearnsCurves) and model_of(strategy) is not None
-    if isinstance(early_stopping, ModelStoppingSettings) and not learns_curves:
+    """Yield mistakes in the early stopping by the model."""
+    if not isinstance(early_stopping, ModelStoppingSettings):
+        return
+    if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
         rule = "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
         yield Refusal(("early_stopping", "rule"), f"{rule}with its default preset")
+    kept, finish = early_stopping.keep_checkpoints, early_stopping.finish
+    if kept is not None and kept < finish:
+        yield Refusal(("early_stopping", "keep_checkpoints"), f"must be >= finish, {finish}, got {kept}")

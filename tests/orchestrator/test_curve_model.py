@@ -28,7 +28,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import stop_cause
 from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.errors import ConfigError
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.problem import Problem
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping

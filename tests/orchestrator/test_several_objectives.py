@@ -27,7 +27,7 @@ from orchestrator.report.summary import best_parameters, summary_cards
 from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import Sources
 from orchestrator.serve.views import pictures, trials, update
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run

@@ -19,7 +19,7 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator.fitting import check_room
-from orchestrator.session.assemble import build_new, existing
+from orchestrator.session.build import build_new, existing
 from orchestrator.session.earlier import with_earlier
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.mistakes import suggestion

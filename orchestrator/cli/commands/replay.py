@@ -9,7 +9,7 @@ from orchestrator.cli.replay_view import show_replay
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import FAILED
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import load
 from orchestrator.store import runs

@@ -34,8 +34,9 @@ from orchestrator.errors import UserError
 from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import check_address, find_begun, prepare
-from orchestrator.session.assemble import Parts, build_new, create_run, existing
+from orchestrator.session.build import Parts, build_new, existing
 from orchestrator.session.earlier import with_earlier
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs

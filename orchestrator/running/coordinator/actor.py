@@ -22,7 +22,8 @@ from workers.on_ray.allocation import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
     from orchestrator.campaign.status import Status
-    from orchestrator.session.assemble import OpenSession, Parts
+    from orchestrator.session.build import Parts
+    from orchestrator.session.open import OpenSession
 
 NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask how the session ended

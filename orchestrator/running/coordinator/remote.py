@@ -14,7 +14,7 @@ from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
 from orchestrator.running.coordinator.starting import ending_since
-from orchestrator.session.assemble import Parts
+from orchestrator.session.build import Parts
 from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run

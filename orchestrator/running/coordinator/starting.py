@@ -13,7 +13,8 @@ from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, Ses
 from orchestrator.errors import CampaignError
 from orchestrator.running.coordinator.handover import with_store
 from orchestrator.running.coordinator.metrics import Metrics
-from orchestrator.session.assemble import OpenSession, Parts, open_session
+from orchestrator.session.build import Parts
+from orchestrator.session.open import OpenSession, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation

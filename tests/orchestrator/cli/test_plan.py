@@ -14,7 +14,7 @@ from orchestrator.api import Campaign
 from orchestrator.cli.main import app
 from orchestrator.cli.plan import first_arms, say_warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
-from orchestrator.session.assemble import build, existing
+from orchestrator.session.build import build, existing
 from orchestrator.settings.loading import from_mapping
 from tests.histories import history_of
 

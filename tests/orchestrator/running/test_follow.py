@@ -19,7 +19,7 @@ from orchestrator.display.live import PlainView, View
 from orchestrator.errors import BbkbError
 from orchestrator.running import follow as following
 from orchestrator.running.follow import SessionEnd, follow
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.lease import Identity, take

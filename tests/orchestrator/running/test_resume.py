@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from orchestrator.running.resume import end_of
-from orchestrator.session.assemble import build, create_run
+from orchestrator.session.build import build
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import snapshots
 

@@ -16,8 +16,9 @@ from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.fold import fold
-from orchestrator.session.assemble import build, open_session
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
+from orchestrator.session.open import open_session
 from orchestrator.session.problem import Problem, Progress, advance, begin_progress
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping, load

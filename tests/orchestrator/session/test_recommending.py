@@ -22,7 +22,7 @@ from orchestrator.display.live import render
 from orchestrator.history.comparing import side_by_side
 from orchestrator.report.page import render as page
 from orchestrator.report.summary import model_facts, recommended_parameters
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.problem import advance, begin_progress
 from orchestrator.settings.loading import load
 from orchestrator.store.runs import open_run

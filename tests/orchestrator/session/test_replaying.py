@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ModelRefreshed
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, open_session
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
+from orchestrator.session.open import open_session
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run, create

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, build_new
+from orchestrator.session.build import build, build_new
 from orchestrator.session.resources import Resources, missing_program, unenforced_limits
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings

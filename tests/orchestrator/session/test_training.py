@@ -14,7 +14,7 @@ from objectives.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
 from objectives.training.softmax import Rows
 from orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, build_new
+from orchestrator.session.build import build, build_new
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.resumed import with_recorded
@@ -71,7 +71,7 @@ def test_a_parameter_called_report_hides_the_function_of_that_name(tmp_path: Pat
     "objective",
     [
         {"callable": "{}/functions.py:reporting", "direction": "maximize"},
-        {"command": "train {{x}}", "direction": "maximize"},
+        {"command": "echo {{x}}", "direction": "maximize"},
     ],
 )
 def test_a_function_that_reports_and_a_command_are_accepted(tmp_path: Path, objective: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from objectives.objective import Candidates
 from orchestrator.errors import RunError
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings

@@ -12,8 +12,8 @@ from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
-from orchestrator.session.assemble import open_session
 from orchestrator.session.first_events import first_events
+from orchestrator.session.open import open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs, snapshots
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -101,7 +101,7 @@ def test_session_writes_a_snapshot_at_its_end(tmp_path: Path) -> None:
             "runs": str(tmp_path),
         }
     )
-    from orchestrator.session.assemble import build
+    from orchestrator.session.build import build
 
     parts = build(settings)
     new_run = runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "test")

@@ -28,8 +28,9 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.session.assemble import build, open_session
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
+from orchestrator.session.open import open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 from orchestrator.store.runs import Run

@@ -28,7 +28,7 @@ from orchestrator.running.coordinator.starting import (
     ending_since,
     has_stop_request,
 )
-from orchestrator.session.assemble import build
+from orchestrator.session.build import build
 from orchestrator.session.first_events import first_events
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings

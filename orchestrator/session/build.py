@@ -1,0 +1,192 @@
+"""Builds the objective, the candidates and the strategy that a campaign file names."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from objectives.command import ShellCommand
+from objectives.external import PythonCallable
+from objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
+from objectives.pickled import PickledFunction
+from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
+from objectives.space import LARGEST_WHOLE_SET, SearchSpace
+from objectives.tabular import table_candidates, table_objective
+from objectives.with_metrics import VALUE, WithMetrics
+from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of, with_warm_start
+from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.campaign.events import ExistingTaken
+from orchestrator.candidates.matching import find_arm
+from orchestrator.errors import CampaignError, UserError
+from orchestrator.session import existing_data
+from orchestrator.session.problem import Problem
+from orchestrator.session.resources import check_program, check_timeout, resources_of
+from orchestrator.session.rules import goals_of
+from orchestrator.session.training import check_reports
+from orchestrator.settings.model import Settings
+
+if TYPE_CHECKING:
+    pass  # campaigns without Ray do not import it
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A campaign's objective, candidates and strategy."""
+
+    problem: Problem
+    objective: Objective
+    enqueued: tuple[int, ...] = ()  # the arms that the user wants evaluated first
+
+    @property
+    def description(self) -> str:
+        """The objective's description of itself and its data; empty when it has none."""
+        inner = self.training_objective
+        return inner.description if isinstance(inner, HasDescription) else ""
+
+    def optimum(self, is_maximized: bool) -> float | None:
+        """Return the best noise-free value; None if the objective does not know it, or there are
+        other goals."""
+        return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
+
+    @property
+    def training_objective(self) -> Objective:
+        """The objective itself, without the check of its metrics."""
+        return self.objective.inner if isinstance(self.objective, WithMetrics) else self.objective
+
+
+def build(settings: Settings) -> Parts:
+    """Load the objective and its candidates.
+
+    Raises ObjectiveError if data, module or columns are missing, UserError if the settings cannot
+    be satisfied on this machine.
+    """
+    check_timeout(settings)
+    objective, candidates = _objective_and_candidates(settings)
+    if isinstance(objective, PythonCallable | PickledFunction):
+        objective.check(candidates.columns, candidates.conditional)
+    if isinstance(objective, ShellCommand):
+        objective.check(candidates.columns)
+    if settings.computing.shards > len(candidates):
+        rule = f"at most the number of candidates, {len(candidates)}"
+        raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
+    strategy = _with_existing(_for_workers(settings.strategy, settings.workers.count), settings)
+    problem = Problem(
+        settings.name,
+        settings.seed,
+        candidates,
+        strategy,
+        is_deterministic=settings.objective.deterministic,
+        space=growing_space(settings),
+        limit=settings.candidates.limit,
+        goals=goals_of(settings).for_strategy,
+        resources=resources_of(settings, candidates),
+    )
+    return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
+
+
+def build_new(settings: Settings) -> Parts:
+    """Return `build` for a campaign that has not begun. A resume is not checked as strictly, since
+    an older version may have begun it.
+
+    Raises UserError also if trials are to be stopped early that report no values, or this machine,
+    which is to run a command, lacks its program.
+    """
+    parts = build(settings)
+    check_program(settings)
+    check_reports(settings, parts.training_objective)
+    return parts
+
+
+def _with_metrics(objective: Objective, settings: Settings) -> Objective:
+    """Return the objective; its evaluations fail without the metrics of goals and constraints."""
+    if not settings.objectives and not settings.constraints:
+        return objective
+    sections = {"objectives": settings.objectives, "constraints": settings.constraints}
+    needed = tuple(
+        (goal.metric, f"{section}.{number}") for section, named in sections.items() for number, goal in enumerate(named)
+    )
+    return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
+
+
+def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
+    """Return the existing data of a new campaign, or None; a resume finds them in its log.
+
+    Raises UserError when they cannot be read, or match no candidate at all.
+    """
+    if settings.existing_data is not None:
+        data, direction = settings.existing_data, settings.objective.direction
+        return existing_data.match(data, parts.problem.candidates, direction, time.time())
+    start = warm_start_of(settings.strategy)
+    if not isinstance(start, DataStart):
+        return None
+    return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
+
+
+def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
+    """Return the arms to be evaluated first. Raises UserError when one is no candidate."""
+    arms = [find_arm(candidates, configuration) for configuration in settings.first]
+    for number, arm in enumerate(arms):
+        if arm is None:
+            names = ", ".join(candidates.columns)
+            raise UserError(
+                f"enqueue.{number} must be one of the candidates, got {dict(settings.first[number])}; "
+                f"their parameters are {names}"
+            )
+    return tuple(arm for arm in arms if arm is not None)
+
+
+def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
+    """Return the strategy, its uncertainty sampling aiming at this many workers by default."""
+    start = warm_start_of(strategy)
+    if isinstance(start, UncertaintyStart) and start.workers is None:
+        return with_warm_start(strategy, replace(start, workers=workers))
+    return strategy
+
+
+def _with_existing(strategy: AnyStrategy, settings: Settings) -> AnyStrategy:
+    """Return the strategy, beginning with existing data, if any, instead of own pulls."""
+    begins_warm = isinstance(strategy, StartsWarm)
+    if settings.existing_data is None or not begins_warm:
+        return strategy
+    return with_warm_start(strategy, DataStart("existing data"))
+
+
+def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
+    table = settings.candidates.table
+    if table is not None and settings.candidates.target is not None:
+        looked_up = table_objective(Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates)
+        return looked_up, looked_up.candidates()
+    objective = settings.objective.load(settings.data.source())
+    if objective is None:  # after the checks of the campaign file, only a table with a target has no objective
+        raise CampaignError("the campaign has no objective")
+    if table is not None:
+        return objective, table_candidates(Path(table), settings.candidates.duplicates)
+    if isinstance(objective, HasCandidates):
+        return objective, objective.candidates()
+    section, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
+    space = SearchSpace(settings.space, settings.forbid)
+    first = [*settings.first, *existing_data.configurations(settings.existing_data, space)]
+    return objective, make_candidates(
+        space, size=section.size, sampler=section.sampler, seed=settings.seed, first=first, points=points
+    )
+
+
+def growing_space(settings: Settings) -> SearchSpace | None:
+    """Return the space from which further candidates are drawn while the campaign runs; None if
+    candidates are never appended.
+
+    Raises UserError if they are requested and impossible.
+    """
+    section, strategy = settings.candidates, settings.strategy
+    can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
+    if section.grow and not can_grow:
+        raise UserError(
+            "candidates.grow needs a space and a strategy that can use more candidates: bbkb with its own model"
+        )
+    grows = section.size is None if section.grow is None else section.grow
+    if not (grows and can_grow):
+        return None
+    space = SearchSpace(settings.space, settings.forbid)
+    most = max(LARGEST_WHOLE_SET, section.size or 0)
+    return None if space.is_finite and space.count(most) is not None else space
