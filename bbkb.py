@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StoreError,
         UserError,
     )
-    from orchestrator.public import adapters, integrations, strategy
+    from orchestrator.public import adapters, integrations, strategy, types
     from orchestrator.version import __version__
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "main",
     "strategy",
     "tune",
+    "types",
 ]
 
 _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs numpy and scipy only
@@ -99,7 +100,7 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "load": "orchestrator.api",
     "tune": "orchestrator.api",
 }
-_MODULES = ("adapters", "integrations", "strategy")
+_MODULES = ("adapters", "integrations", "strategy", "types")
 _FOLDER = Path(__file__).resolve().parent
 __path__ = [str(_FOLDER / "orchestrator" / "public")]  # where `import bbkb.strategy` finds its module
 

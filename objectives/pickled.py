@@ -27,7 +27,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 LARGE_BYTES = 50_000_000  # of a pickle, above which the caller is warned
 _NAMED = 3  # objects that the warning names
-_CALLS_TO_USER = 6  # from the warning to the line that calls `tune`
+_CALLS_TO_USER = 7  # from the warning to the line that calls `tune`
 _KEPT_SECONDS = 7 * 86_400
 
 
@@ -115,11 +115,38 @@ def _essence(value: object) -> object:
     return (value.co_code, value.co_names, value.co_varnames, *map(_essence, value.co_consts))
 
 
-def pickle_function(function: Callable[..., object], folder: Path) -> PickledFunction:
-    """Write `function` into `folder` under a name made of its content.
+@dataclass(frozen=True, slots=True)
+class FunctionDraft:
+    """A pickled function that is not written to its file yet."""
 
-    Raises ObjectiveError when it cannot be pickled (it holds a lock, an open file, a connection …),
-    OSError when it cannot be written.
+    options: PickledFunction
+    content: bytes
+    function: Callable[..., object]
+
+    def write(self) -> PickledFunction:
+        """Write the file, unless it exists, and return the function in it. Raises OSError."""
+        path = Path(self.options.path)
+        folder = path.parent
+        if len(self.content) > LARGE_BYTES:
+            _warn_of_size(self.function, len(self.content), folder)
+        if path.exists():
+            with suppress(OSError):  # it may be another user's
+                os.utime(path)  # needed from now on: see `_remove_unneeded`
+            return self.options
+        _remove_unneeded(folder)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+        unfinished.touch(0o600)
+        unfinished.write_bytes(self.content)
+        unfinished.replace(path)
+        return self.options
+
+
+def draft_function(function: Callable[..., object], folder: Path) -> FunctionDraft:
+    """Pickle `function` for a file in `folder` that is named after its content.
+
+    Raises ObjectiveError if the function cannot be pickled (it holds a lock, an open file, a
+    connection …).
     """
     try:
         content = cloudpickle.dumps(function)
@@ -128,21 +155,10 @@ def pickle_function(function: Callable[..., object], folder: Path) -> PickledFun
             f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
             f"{type(error).__name__}: {error}; create what cannot be pickled inside the function"
         ) from error
-    if len(content) > LARGE_BYTES:
-        _warn_of_size(function, len(content), folder)
     sha256 = hashlib.sha256(content).hexdigest()
-    path = folder / f"{sha256[:16]}.pkl"
-    if path.exists():
-        with suppress(OSError):  # it may be another user's
-            os.utime(path)  # needed from now on: see `_remove_unneeded`
-    else:
-        _remove_unneeded(folder)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.touch(0o600)
-        draft.write_bytes(content)
-        draft.replace(path)
-    return PickledFunction(str(path.resolve()), sha256, tuple(dict.fromkeys([str(Path.cwd()), *_folders()])))
+    path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
+    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *_folders()]))
+    return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
 
 
 def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:

@@ -23,6 +23,7 @@ from orchestrator.running import launch
 from tests.argument_sections import is_protocol, missing_arguments
 
 REPOSITORY = Path(__file__).parents[1]
+MODULES = ("adapters", "integrations", "strategy", "types")
 
 
 def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -113,9 +114,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of
     classes the public methods too."""
     exported = [
-        getattr(bbkb, name)
-        for name in bbkb.__all__
-        if not is_error(getattr(bbkb, name)) and name not in ("adapters", "integrations", "strategy")
+        getattr(bbkb, name) for name in bbkb.__all__ if not is_error(getattr(bbkb, name)) and name not in MODULES
     ]
     faces: list[Callable[..., Any]] = [
         *public_names(objective),

@@ -6,47 +6,40 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from objectives.goals import Constraint, Direction, Objective
-from objectives.parameters import Parameter
-from objectives.pickled import pickle_function
+from objectives.goals import Direction
+from orchestrator.api.arguments import (
+    Constraints,
+    EarlyStopping,
+    Executor,
+    Function,
+    FurtherSettings,
+    Objectives,
+    Space,
+    Strategy,
+    settings_of,
+)
 from orchestrator.api.following import ResultDelivery
 from orchestrator.api.result import Result, result_of
 from orchestrator.api.resuming import Resume, find_run, prepare_resume
-from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
-from orchestrator.ask_tell.checks import (
-    check_direction,
-    check_goals,
-    check_list,
-    check_mapping,
-    check_objective,
-    check_space,
-)
-from orchestrator.ask_tell.strategy import StrategyChoice
+from orchestrator.ask_tell.checks import check_list
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
-from orchestrator.errors import RunError, UserError
+from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.session.build import Parts, build_new, existing
 from orchestrator.session.earlier import with_earlier
 from orchestrator.session.open import create_run
-from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import name_from
 from orchestrator.store.runs import Run, make_folder
 
-Function = Callable[..., object]
-Space = Mapping[str, Parameter | Mapping[str, object]]
 OnResult = Callable[[TrialResult], None]
-Goals = Sequence[Objective | Constraint | Mapping[str, object]]
-
-_NOT_YET_PICKLED = {"function": "function.pkl", "options": {"sha256": "0" * 64}}  # the section `objective`
 
 
 class Campaign:
@@ -55,10 +48,10 @@ class Campaign:
     Arguments: see `tune`, which makes a campaign and runs it.
 
     Raises:
-        ValueError: when an argument has a wrong type, or a function is given without a direction.
-        ConfigError: when a setting is wrong.
-        ObjectiveError: when the function cannot be pickled or called so.
-        RunError: when the function cannot be written into the folder `runs`.
+        ValueError: if an argument has a wrong type, or a function is given without a direction.
+        ConfigError: if a setting is wrong.
+        ObjectiveError: if the function cannot be pickled or called so.
+        RunError: if the function cannot be written into the folder `runs`.
     """
 
     def __init__(
@@ -66,43 +59,23 @@ class Campaign:
         objective: Function | Mapping[str, object],
         space: Space,
         *,
-        evaluations: int,
+        evaluations: int | None = None,
         direction: Direction | None = None,
+        executor: Executor | None = None,
         workers: int | None = None,
-        strategy: StrategyChoice | Mapping[str, object] | None = None,
+        hours: float | None = None,
+        steps: int | None = None,
+        early_stopping: EarlyStopping | None = None,
+        strategy: Strategy | None = None,
         seed: int | None = None,
-        objectives: Goals = (),
-        constraints: Goals = (),
+        objectives: Objectives = (),
+        constraints: Constraints = (),
         name: str | None = None,
-        settings: Mapping[str, object] | None = None,
+        run: str | None = None,
+        settings: FurtherSettings | None = None,
     ) -> None:
-        check_objective(objective)
-        sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
-        check_space(space, "give {} and settings={'candidates': {'table': 'candidates.csv'}}")
-        goals = {
-            "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
-            "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
-        }
-        has_goals = bool(goals["objectives"]) or "objectives" in sections
-        _check_direction(direction, is_needed=callable(objective) and not has_goals)
-        arguments = {
-            "strategy": None if strategy is None else strategy_section(strategy),
-            "seed": seed,
-            **{key: [dict(goal) for goal in listed] or None for key, listed in goals.items()},
-        }
-        tree = {
-            **sections,
-            "name": name or _name_of(objective),
-            "space": dict(space),
-            "budget": {**_section(sections, "budget"), "evaluations": evaluations},
-            "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
-            **{key: value for key, value in arguments.items() if value is not None},
-        }
-        _check_once(arguments, sections)
-        sense = {} if direction is None else {"direction": direction}
-        section = objective if isinstance(objective, Mapping) else _NOT_YET_PICKLED
-        checked = from_mapping({**tree, "objective": {**section, **sense}}, origin="Campaign")
-        self.settings: Settings = checked if isinstance(objective, Mapping) else _with_function(checked, objective)
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "objective", "settings")}
+        self.settings: Settings = settings_of(objective, settings, **arguments)
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
@@ -201,15 +174,20 @@ def tune(
     objective: Function | Mapping[str, object],
     space: Space,
     *,
-    evaluations: int,
+    evaluations: int | None = None,
     direction: Direction | None = None,
+    executor: Executor | None = None,
     workers: int | None = None,
-    strategy: StrategyChoice | Mapping[str, object] | None = None,
+    hours: float | None = None,
+    steps: int | None = None,
+    early_stopping: EarlyStopping | None = None,
+    strategy: Strategy | None = None,
     seed: int | None = None,
-    objectives: Goals = (),
-    constraints: Goals = (),
+    objectives: Objectives = (),
+    constraints: Constraints = (),
     name: str | None = None,
-    settings: Mapping[str, object] | None = None,
+    run: str | None = None,
+    settings: FurtherSettings | None = None,
     address: str | None = None,
     progress: bool = True,
     on_result: OnResult | None = None,
@@ -218,56 +196,52 @@ def tune(
     """Run a campaign and return its result: `Campaign(...).run(...)`.
 
     Args:
-        objective: a function called with the parameters as keywords (and `seed` and `report` when
-            its signature has them), which returns a number or a mapping with `value`; a lambda or a
-            closure works. Or the campaign file's `objective:` section as a mapping.
+        objective: a function that is called with the parameters as keyword arguments (and with
+            `seed` and `report` if its signature has them) and returns a number or a mapping with
+            `value`; a lambda or a closure works. Or the campaign file's section `objective` as a
+            mapping.
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        evaluations: number of trials.
+        evaluations: the number of trials; may be left out beside `steps`.
         direction: "maximize" or "minimize". A function needs it, unless `objectives` are given,
             which have their own.
-        workers: evaluations at the same time; this machine's cores when None.
+        executor: "ray" evaluates in parallel on this machine or a cluster; "inline" evaluates in
+            this process, one trial at a time; "simulated" runs in virtual time. None: "ray".
+        workers: the number of evaluations at the same time; this machine's cores if None.
+        hours: no trial starts after this many hours.
+        steps: the number of steps, such as epochs, that all trials together may report.
+        early_stopping: "model", "median" or "asha"; or the section of a campaign file as a
+            mapping. It needs an objective that reports intermediate values.
         strategy: its name, a mapping with its name and options, `module:Name`, or a class or an
-            object of your own; "bbkb" when None.
-        seed: of all random numbers, >= 0; 0 when None.
-        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric":
-            "seconds", "direction": "minimize"}]. The function then returns a mapping with these
-            metrics.
-        constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
-        name: begins the name of the run's folder; the function's name when None.
-        settings: further sections of a campaign file: {"budget": {"hours": 2}, "workers":
-            {"retries": 0}}.
-        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started, which
-            further campaigns of this process use too.
-        progress: whether a terminal or a notebook shows how far it is.
+            object of your own; "bbkb" if None.
+        seed: the seed of all random numbers, >= 0; 0 if None.
+        objectives: several objectives: [Objective("accuracy"), Objective("seconds", "minimize")].
+            The function then returns a mapping with these metrics.
+        constraints: bounds on metrics: [Constraint("memory_gb", at_most=4)].
+        name: begins the name of the run's folder; the function's name if None.
+        run: the name of the run's folder; made of `name` and the time if None.
+        settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":
+            "debug"}}. An editor completes the keys of this mapping.
+        address: the Ray cluster to join; RAY_ADDRESS if None. Without either, a local Ray is
+            started, which further campaigns of this process use too.
+        progress: whether a terminal or a notebook shows the progress.
         on_result: called once for each trial that has ended, in this process, shortly after its
             result is stored.
-        resume: the folder of a run to continue; True: the run that `settings` names, begun when
-            there is none.
+        resume: the folder of a run to continue. True continues the run that `run` names, or starts
+            it if it does not exist.
 
     Raises:
-        ValueError: when an argument has a wrong type, or a function is given without a direction.
-        ConfigError: when a setting is wrong.
-        ObjectiveError: when the function cannot be pickled or called so.
-        RunError: when the function cannot be written into the folder `runs`.
+        ValueError: if an argument has a wrong type, or a function is given without a direction.
+        ConfigError: if a setting is wrong.
+        ObjectiveError: if the function cannot be pickled or called so.
+        RunError: if the function cannot be written into the folder `runs`.
 
     >>> from bbkb import Range, tune
     >>> result = tune(lambda x: (x - 0.3) ** 2, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize",
-    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest: +SKIP
+    ...               executor="inline", progress=False)  # doctest: +SKIP
     """
-    campaign = Campaign(
-        objective,
-        space,
-        evaluations=evaluations,
-        direction=direction,
-        workers=workers,
-        strategy=strategy,
-        seed=seed,
-        objectives=objectives,
-        constraints=constraints,
-        name=name,
-        settings=settings,
-    )
-    return campaign.run(address=address, progress=progress, on_result=on_result, resume=resume)
+    arguments = locals()
+    how_to_run = {name: arguments.pop(name) for name in ("address", "progress", "on_result", "resume")}
+    return Campaign(**arguments).run(**how_to_run)
 
 
 def _session(
@@ -288,44 +262,3 @@ def _session(
         result = Result(run, history)
         write_report(history, run.report_file, run.folder.name)
     return result
-
-
-def _check_direction(direction: object, is_needed: bool) -> None:
-    """Raise ValueError for a wrong direction, and for none where a function needs one."""
-    if direction is None and is_needed:
-        raise ValueError(
-            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
-        )
-    check_direction(direction)
-
-
-def _check_once(arguments: Mapping[str, object], sections: Mapping[str, object]) -> None:
-    """Raise ValueError when an argument is also a section of `settings`."""
-    for key, value in arguments.items():
-        if value is not None and key in sections:
-            raise ValueError(f"{key} must be given once, as an argument or in settings; got both")
-
-
-def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
-    section = sections.get(key, {})
-    return section if isinstance(section, Mapping) else {}
-
-
-def _with_function(checked: Settings, function: Function) -> Settings:
-    """Return the settings with `function` as objective, checked before any file is written."""
-    try:
-        pickled = pickle_function(function, Path(checked.runs) / "functions")
-    except OSError as error:
-        rule = "runs must be a folder that can be made and written"
-        raise RunError(f"{rule}, got {excerpt(checked.runs)}: {error.strerror or error}") from error
-    objective = checked.objective.model_copy(update={"function": pickled.path, "options": pickled})
-    return checked.model_copy(update={"objective": objective})
-
-
-def _name_of(objective: Function | Mapping[str, object]) -> str:
-    """Return a name that a run's folder may have."""
-    if isinstance(objective, Mapping):
-        return "campaign"
-    if isinstance(objective, functools.partial):
-        return _name_of(objective.func)
-    return name_from(getattr(objective, "__name__", type(objective).__name__))

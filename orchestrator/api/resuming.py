@@ -40,7 +40,7 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
         return open_run(Path(resume), runs_it=True)
     if resume and settings.run is None:
         raise UserError(
-            "resume=True must know which run to continue, got no name: give settings={'run': NAME}, or "
+            "resume=True must know which run to continue, got no name: give run=NAME, or "
             "resume=FOLDER for a run that exists"
         )
     begun = find(settings)

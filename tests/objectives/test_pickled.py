@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from objectives import pickled
-from objectives.pickled import has_equal_code, pickle_function
+from objectives.pickled import draft_function, has_equal_code
 
 
 def scaled(factor: float) -> Callable[[float], float]:
@@ -63,12 +63,12 @@ def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, mon
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100_000)
     table, small = np.zeros(50_000), np.zeros(10)
     with pytest.warns(UserWarning, match=r"takes 0 MB .* along, .*: table \(0 MB\); let the function load them"):
-        pickle_function(lambda x: x + table[0] + small[0], tmp_path / "functions")
+        draft_function(lambda x: x + table[0] + small[0], tmp_path / "functions").write()
     with pytest.warns(UserWarning, match=r": argument 1 \(0 MB\);"):
-        pickle_function(functools.partial(max, table), tmp_path / "functions")
+        draft_function(functools.partial(max, table), tmp_path / "functions").write()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pickle_function(lambda x: x + small[0], tmp_path / "functions")
+        draft_function(lambda x: x + small[0], tmp_path / "functions").write()
 
 
 def test_a_large_function_with_a_variable_that_has_no_value_is_pickled(
@@ -82,7 +82,7 @@ def test_a_large_function_with_a_variable_that_has_no_value_is_pickled(
     if not tmp_path.exists():
         later = 1.0
     with pytest.warns(UserWarning, match="takes 0 MB"):
-        assert Path(pickle_function(objective, tmp_path / "functions").path).exists()
+        assert Path(draft_function(objective, tmp_path / "functions").write().path).exists()
 
 
 def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
@@ -99,11 +99,11 @@ def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
     run = tmp_path / "run" / "campaign.yaml"
     run.write_bytes(b"\xff")
     with pytest.warns(UserWarning, match="takes 0 MB"):
-        pickle_function(lambda x: x, folder)
+        draft_function(lambda x: x, folder).write()
     assert len(list(folder.glob("*.pkl"))) == 5, "a run that cannot be read may need any of them"
     run.write_text("objective: {function: /old/place/needed.pkl}")
     with pytest.warns(UserWarning, match="takes 0 MB"):
-        pickle_function(lambda x: x + 1, folder)
+        draft_function(lambda x: x + 1, folder).write()
     assert {"needed.pkl", "new.pkl", "small.pkl"} < {path.name for path in folder.glob("*.pkl")}
     assert not (folder / "unneeded.pkl").exists()
 
@@ -113,8 +113,8 @@ def test_a_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: 
     """No run names it yet when another program removes what is old."""
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
     again = functools.partial(max, 0.0)
-    path = Path(pickle_function(again, tmp_path / "functions").path)
+    path = Path(draft_function(again, tmp_path / "functions").write().path)
     os.utime(path, (1.0, 1.0))
-    pickle_function(again, tmp_path / "functions")
-    pickle_function(lambda x: x + 1, tmp_path / "functions")
+    draft_function(again, tmp_path / "functions").write()
+    draft_function(lambda x: x + 1, tmp_path / "functions").write()
     assert path.exists()

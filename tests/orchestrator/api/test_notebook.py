@@ -12,7 +12,7 @@ CELLS = (
 from bbkb import CandidateOptimizer, Optimizer, Range, tune
 target = 0.3
 result = tune(lambda x: (x - target) ** 2, {"x": Range(0.0, 1.0)}, evaluations=18, direction="minimize",
-              settings={"workers": {"executor": "inline"}})
+              executor="inline")
 """,
     "result",
     "result.plot()",

@@ -16,7 +16,8 @@ import pytest
 
 from objectives.parameters import Range
 from orchestrator.api import Result, TrialResult, load, tune
-from orchestrator.api.campaign import Campaign, Space
+from orchestrator.api.arguments import Space
+from orchestrator.api.campaign import Campaign
 from orchestrator.errors import HeldError, RunError, UserError
 from orchestrator.store.lease import take
 from orchestrator.store.runs import open_run
@@ -161,7 +162,7 @@ def test_a_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: d
 def test_a_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         tune_small(inline, resume=tmp_path)
-    with pytest.raises(UserError, match=r"resume=True must know which run .* settings=\{'run': NAME\}"):
+    with pytest.raises(UserError, match=r"resume=True must know which run .* give run=NAME"):
         tune_small({**inline, "run": None}, resume=True)
     with pytest.raises(ValueError, match="resume must be the path of a run's folder, True or False, got None"):
         tune_small(inline, resume=None)

@@ -13,7 +13,7 @@ from objectives.goals import Direction
 from objectives.objective import Report
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
-from orchestrator.api.campaign import Space
+from orchestrator.api.arguments import Space
 from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.event_json import event_of
 from orchestrator.campaign.events import ModelRefreshed, Recommendation

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
-from orchestrator.api.campaign import Space
+from orchestrator.api.arguments import Space
 from orchestrator.cli.commands.results import BestFormat, _format
 from orchestrator.cli.main import app
 from orchestrator.errors import RunError, UserError

@@ -1,0 +1,154 @@
+"""The arguments of `Campaign` and `tune`: their types, and their keys in a campaign file."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from objectives.goals import Constraint, Objective
+from objectives.parameters import Parameter
+from objectives.pickled import draft_function
+from orchestrator.api.sections import CampaignSections
+from orchestrator.api.strategies import strategy_section
+from orchestrator.ask_tell.checks import (
+    check_direction,
+    check_goals,
+    check_mapping,
+    check_objective,
+    check_space,
+)
+from orchestrator.ask_tell.strategy import StrategyChoice
+from orchestrator.bandit.options import excerpt
+from orchestrator.errors import RunError
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
+from orchestrator.settings.sections import name_from
+
+Function: TypeAlias = Callable[..., object]
+Space: TypeAlias = Mapping[str, Parameter | Mapping[str, object]]
+Strategy: TypeAlias = StrategyChoice | Mapping[str, object]
+Objectives: TypeAlias = Sequence[Objective | Mapping[str, object]]
+Constraints: TypeAlias = Sequence[Constraint | Mapping[str, object]]
+Executor: TypeAlias = Literal["ray", "inline", "simulated"]
+EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, object]
+FurtherSettings: TypeAlias = CampaignSections | Mapping[str, object]
+
+
+class _Key(NamedTuple):
+    """The key of an argument in a campaign file."""
+
+    keys: tuple[str, ...]
+    convert: Callable[[Any], object] = lambda value: value
+
+
+def _direction(direction: object) -> object:
+    check_direction(direction)
+    return direction
+
+
+def _space(space: object) -> object:
+    return dict(check_space(space, "give {} and settings={'candidates': {'table': 'candidates.csv'}}"))
+
+
+def _objectives(goals: object) -> object:
+    return check_goals(goals, "objectives", "[Objective('accuracy')]") or None
+
+
+def _constraints(goals: object) -> object:
+    return check_goals(goals, "constraints", "[Constraint('memory_gb', at_most=4)]") or None
+
+
+def _early_stopping(rule: object) -> object:
+    return {"rule": rule} if isinstance(rule, str) else rule
+
+
+_KEYS: Mapping[str, _Key] = {
+    "space": _Key(("space",), _space),
+    "evaluations": _Key(("budget", "evaluations")),
+    "direction": _Key(("objective", "direction"), _direction),
+    "executor": _Key(("workers", "executor")),
+    "workers": _Key(("workers", "count")),
+    "hours": _Key(("budget", "hours")),
+    "steps": _Key(("budget", "steps")),
+    "early_stopping": _Key(("early_stopping",), _early_stopping),
+    "strategy": _Key(("strategy",), strategy_section),
+    "seed": _Key(("seed",)),
+    "objectives": _Key(("objectives",), _objectives),
+    "constraints": _Key(("constraints",), _constraints),
+    "name": _Key(("name",)),
+    "run": _Key(("run",)),
+}
+
+
+def settings_of(
+    objective: Function | Mapping[str, object], settings: FurtherSettings | None = None, /, **arguments: object
+) -> Settings:
+    """Build the settings of a campaign, and write a function's pickle if they are correct.
+
+    Args:
+        objective: a function, or the section `objective` of a campaign file.
+        settings: further sections.
+        arguments: the other arguments of `Campaign`; None for one that is not given.
+
+    Raises:
+        ValueError: if an argument has a wrong type, is given twice, or a function has no direction.
+        ConfigError: if a setting is wrong.
+        ObjectiveError: if the function cannot be pickled.
+        RunError: if the pickle cannot be written into the folder `runs`.
+    """
+    check_objective(objective)
+    tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
+    if isinstance(objective, Mapping):
+        tree["objective"] = {**tree.get("objective", {}), **objective}
+    for name, value in arguments.items():
+        if value is not None and (converted := _KEYS[name].convert(value)) is not None:
+            _insert(tree, _KEYS[name].keys, converted, name)
+    tree.setdefault("name", _name_of(objective))
+    if "budget" not in tree:
+        raise ValueError("evaluations is missing: write evaluations=20, the number of trials")
+    if isinstance(objective, Mapping):
+        return from_mapping(tree, origin="Campaign")
+    return _with_function(tree, objective)
+
+
+def _insert(tree: dict[str, Any], keys: tuple[str, ...], value: object, argument: str) -> None:
+    """Set a key of one or two parts in `tree`. Raises ValueError if `settings` has it too."""
+    section, key = tree, keys[-1]
+    if len(keys) == 2:
+        given = tree.get(keys[0], {})
+        if not isinstance(given, Mapping):  # the check of all settings names the mistake
+            return
+        section = tree[keys[0]] = dict(given)
+    if key in section:
+        raise ValueError(f"{argument} must be given once, as an argument or in settings; got both")
+    section[key] = value
+
+
+def _with_function(tree: dict[str, Any], function: Function) -> Settings:
+    """Check the settings with `function` as the objective, then write its pickle."""
+    objective = tree.get("objective", {})
+    if "objectives" not in tree and "direction" not in objective:
+        raise ValueError(
+            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
+        )
+    runs = Path.cwd() / Path(str(tree.get("runs", "runs"))).expanduser()
+    draft = draft_function(function, runs / "functions")
+    pickled = draft.options
+    options = {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)}
+    section = {**objective, "function": pickled.path, "options": options}
+    checked = from_mapping({**tree, "objective": section}, origin="Campaign")
+    try:
+        draft.write()
+    except OSError as error:
+        rule = "runs must be a folder that can be made and written"
+        raise RunError(f"{rule}, got {excerpt(checked.runs)}: {error.strerror or error}") from error
+    return checked
+
+
+def _name_of(objective: Function | Mapping[str, object]) -> str:
+    """Return a name that a run's folder may have."""
+    if isinstance(objective, Mapping):
+        return "campaign"
+    if isinstance(objective, functools.partial):
+        return _name_of(objective.func)
+    return name_from(getattr(objective, "__name__", type(objective).__name__))

@@ -1,0 +1,199 @@
+"""The sections of a campaign file as typed dictionaries, so that editors complete `settings=`.
+
+Written by `python -m tests.orchestrator.api.sections_source` from the models in
+`orchestrator.settings`; a test compares the two.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+
+class ObjectiveSection(TypedDict, total=False):
+    """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
+
+    name: str | None
+    callable: str | None
+    command: str | None
+    function: str | None
+    direction: Literal["maximize", "minimize"]
+    deterministic: bool
+    options: Mapping[str, object] | None
+
+
+class ObjectiveMetricSection(TypedDict, total=False):
+    """One of several objectives: a metric and its direction."""
+
+    metric: str
+    direction: Literal["maximize", "minimize"]
+    reference: float | None
+
+
+class ConstraintSection(TypedDict, total=False):
+    """A bound on a metric."""
+
+    metric: str
+    at_most: float | None
+    at_least: float | None
+
+
+class CandidateSection(TypedDict, total=False):
+    """The finite set of arms: drawn from the space, or the rows of a table."""
+
+    size: int | None
+    sampler: Literal["sobol", "random", "grid"]
+    grow: bool | None
+    limit: int
+    table: str | None
+    target: str | None
+    duplicates: Literal["merge", "keep"]
+
+
+StopWhenSection = TypedDict(
+    "StopWhenSection",
+    {
+        "no_gain_of": float | None,
+        "in": int | None,
+        "expected_gain_below": float | Literal["noise"] | None,
+        "patience": int,
+    },
+    total=False,
+)
+
+
+class BudgetSection(TypedDict, total=False):
+    """The bounds of a campaign: it ends at the first of these."""
+
+    evaluations: int
+    steps: int | None
+    hours: float | None
+    target: float | None
+    stop_when: StopWhenSection | None
+
+
+class FromParameterSection(TypedDict, total=False):
+    """A number that a parameter of each trial gives."""
+
+    parameter: str
+
+
+class SimulationSection(TypedDict, total=False):
+    """Virtual time, for the simulated executor."""
+
+    seconds: float
+    sigma: float
+    straggler_share: float
+    straggler_factor: float
+    failure_rate: float
+
+
+class WorkerSection(TypedDict, total=False):
+    """The executor of evaluations and what each of them may use."""
+
+    executor: Literal["ray", "inline", "simulated"]
+    kind: Literal["task", "actor", "auto"]
+    keep_hours: float
+    count: int
+    machines: int
+    machines_from: FromParameterSection | None
+    spread: Literal["strict", "soft"]
+    ray_train: bool
+    cpus: float
+    gpus: float
+    cpus_from: FromParameterSection | None
+    gpus_from: FromParameterSection | None
+    memory_gb: float | None
+    timeout_seconds: float | None
+    timeout_factor: float | None
+    retry_memory_factor: float | None
+    retries: int | None
+    trial_folders: bool
+    simulation: SimulationSection
+
+
+class AshaSection(TypedDict, total=False):
+    """Early stopping by asynchronous successive halving."""
+
+    rule: Literal["asha"]
+    reduction: float
+    first_step: int
+
+
+class MedianSection(TypedDict, total=False):
+    """Early stopping by the median rule."""
+
+    rule: Literal["median"]
+    after: int
+
+
+ModelStoppingSection = TypedDict(
+    "ModelStoppingSection",
+    {
+        "rule": Literal["model"],
+        "last_step": int | None,
+        "after": int,
+        "continue": bool | Literal["anew"] | None,
+        "first_trials": int | None,
+        "first_steps": int | None,
+        "finish": int,
+        "keep_checkpoints": int | None,
+    },
+    total=False,
+)
+
+
+class ComputingSection(TypedDict, total=False):
+    """Resources of the strategy's own computations."""
+
+    threads: int | None
+    shards: int
+
+
+class LogSection(TypedDict, total=False):
+    """What is written into `run.log` in the run's folder."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["text", "json"]
+
+
+class NotifySection(TypedDict, total=False):
+    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation
+    ends."""
+
+    command: str | None
+    webhook: str | None
+    stalled_minutes: float
+
+
+class DataSection(TypedDict, total=False):
+    """The source of data sets."""
+
+    folder: str | None
+    download: bool
+
+
+class CampaignSections(TypedDict, total=False):
+    """All sections of a campaign file but `space`."""
+
+    name: str
+    tags: Sequence[str]
+    note: str
+    seed: int
+    objective: ObjectiveSection
+    objectives: Sequence[ObjectiveMetricSection]
+    constraints: Sequence[ConstraintSection]
+    candidates: CandidateSection
+    forbid: Sequence[Mapping[str, object]]
+    enqueue: Sequence[Mapping[str, object]]
+    existing_data: Mapping[str, object] | None
+    earlier: Sequence[str] | None
+    strategy: Mapping[str, object]
+    budget: BudgetSection
+    workers: WorkerSection
+    early_stopping: AshaSection | MedianSection | ModelStoppingSection | None
+    computing: ComputingSection
+    log: LogSection
+    notify: NotifySection | None
+    store: str
+    data: DataSection
+    runs: str
+    run: str | None

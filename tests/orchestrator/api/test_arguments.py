@@ -1,0 +1,140 @@
+"""`orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
+
+from pathlib import Path
+from typing import Any, cast, get_type_hints
+
+import jedi
+import pytest
+
+from bbkb import Campaign, Constraint, Objective, Range
+from orchestrator.api.arguments import Space
+from orchestrator.api.sections import CampaignSections
+from orchestrator.errors import ConfigError
+from orchestrator.settings.model import Settings
+from tests.orchestrator.api.sections_source import FILE, source
+
+SPACE: Space = {"x": Range(0.0, 1.0)}
+COMMAND = {"command": "train --x {x}"}
+
+
+def resolved(**arguments: Any) -> dict[str, Any]:
+    return Campaign(COMMAND, SPACE, **arguments).settings.resolved()
+
+
+def test_arguments_are_keys_of_the_campaign_file() -> None:
+    settings = resolved(
+        evaluations=7,
+        direction="minimize",
+        executor="inline",
+        workers=2,
+        hours=1.5,
+        steps=40,
+        early_stopping="median",
+        strategy="uniform",
+        seed=3,
+        name="net",
+        run="first",
+    )
+    budget, workers = settings["budget"], settings["workers"]
+    assert (budget["evaluations"], budget["hours"], budget["steps"]) == (7, 1.5, 40)
+    assert (workers["executor"], workers["count"]) == ("inline", 2)
+    assert settings["early_stopping"] == {"rule": "median", "after": 3}
+    assert settings["objective"]["direction"] == "minimize"
+    assert (settings["strategy"]["name"], settings["seed"]) == ("uniform", 3)
+    assert (settings["name"], settings["run"]) == ("net", "first")
+
+
+def test_arguments_join_the_sections_of_settings() -> None:
+    settings: CampaignSections = {
+        "budget": {"target": 0.5},
+        "workers": {"retries": 1},
+        "objective": {"deterministic": True},
+    }
+    joined = resolved(evaluations=5, executor="inline", hours=2.0, direction="maximize", settings=settings)
+    assert (joined["budget"]["target"], joined["budget"]["hours"]) == (0.5, 2.0)
+    assert (joined["workers"]["retries"], joined["workers"]["executor"]) == (1, "inline")
+    assert joined["objective"]["deterministic"] is True
+    assert settings["budget"] == {"target": 0.5}, "the user's mapping is not changed"
+
+
+def test_steps_without_evaluations_allow_as_many_trials_as_steps() -> None:
+    assert resolved(steps=30)["budget"]["evaluations"] == 30
+
+
+def test_early_stopping_takes_a_section_too() -> None:
+    rule = resolved(evaluations=5, early_stopping={"rule": "asha", "reduction": 2.0})["early_stopping"]
+    assert rule == {"rule": "asha", "reduction": 2.0, "first_step": 1}
+
+
+def test_goals_are_objects_or_mappings() -> None:
+    as_objects = resolved(
+        evaluations=5,
+        objectives=[Objective("accuracy"), Objective("seconds", "minimize")],
+        constraints=[Constraint("memory_gb", at_most=4)],
+    )
+    as_mappings = resolved(
+        evaluations=5,
+        objectives=[{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}],
+        constraints=[{"metric": "memory_gb", "at_most": 4}],
+    )
+    assert as_objects == as_mappings
+    assert as_objects["constraints"] == [{"metric": "memory_gb", "at_most": 4.0, "at_least": None}]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "settings"),
+    [
+        ("executor", "inline", {"workers": {"executor": "ray"}}),
+        ("workers", 2, {"workers": {"count": 1}}),
+        ("hours", 1.0, {"budget": {"hours": 2.0}}),
+        ("run", "first", {"run": "second"}),
+        ("seed", 1, {"seed": 2}),
+    ],
+)
+def test_an_argument_that_settings_have_too_is_refused(argument: str, value: object, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{argument} must be given once, as an argument or in settings; got both"):
+        resolved(**{"evaluations": 5, argument: value, "settings": settings})
+
+
+def test_a_campaign_without_a_budget_names_the_argument() -> None:
+    with pytest.raises(ValueError, match="evaluations is missing: write evaluations=20"):
+        resolved(direction="minimize")
+    with pytest.raises(ConfigError, match=r"budget\.evaluations is required"):
+        resolved(hours=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"executor": "inlin"}, r"workers\.executor .*did you mean 'inline'"),
+        ({"hours": -1}, r"budget\.hours must be > 0"),
+        ({"early_stopping": "mode"}, r"early_stopping\.rule"),
+        ({"settings": {"workers": 3}, "executor": "inline"}, r"workers must be a mapping"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_key(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolved(evaluations=5, **arguments)
+
+
+def test_sections_are_those_of_the_settings() -> None:
+    message = "write them again: python -m tests.orchestrator.api.sections_source"
+    assert FILE.read_text(encoding="utf-8") == source(), message
+    assert set(get_type_hints(CampaignSections)) == set(Settings.model_fields) - {"space"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("call", ["tune", "Campaign"])
+def test_an_editor_completes_the_arguments(call: str) -> None:
+    code = f"import bbkb\nbbkb.{call}(abs, {{}}, "
+    completed = {completion.name.rstrip("=") for completion in jedi.Script(code).complete()}
+    assert {"evaluations", "executor", "hours", "steps", "early_stopping", "run", "settings"} <= completed
+
+
+def test_a_pickle_is_written_below_runs(tmp_path: Path) -> None:
+    campaign = Campaign(
+        lambda x: x, SPACE, evaluations=3, direction="minimize", settings={"runs": str(tmp_path / "runs")}
+    )
+    (file,) = (tmp_path / "runs" / "functions").glob("*.pkl")
+    options = cast(Any, campaign.settings.objective.options)
+    assert (campaign.settings.objective.function, options.path) == (str(file), str(file))
