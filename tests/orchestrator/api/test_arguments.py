@@ -18,9 +18,9 @@ COMMAND = {"command": "train --x {x}"}
 
 
 def resolved(**arguments: Any) -> dict[str, Any]:
-    is_directed = "direction" in arguments or "objectives" in arguments
-    direction = {} if is_directed else {"direction": "minimize"}
-    return Campaign(COMMAND, SPACE, **direction, **arguments).settings.resolved()
+    if "objectives" not in arguments:
+        arguments.setdefault("direction", "minimize")
+    return Campaign(COMMAND, SPACE, **arguments).settings.resolved()
 
 
 def test_arguments_are_keys_of_the_campaign_file() -> None:
