@@ -98,8 +98,6 @@ def settings_of(
     """
     check_objective(objective)
     tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
-    if isinstance(objective, Mapping):
-        tree["objective"] = {**tree.get("objective", {}), **objective}
     for name, value in arguments.items():
         if value is not None and (converted := _KEYS[name].convert(value)) is not None:
             _insert(tree, _KEYS[name].keys, converted, name)
@@ -107,7 +105,7 @@ def settings_of(
     if "budget" not in tree:
         raise ValueError("evaluations is missing: write evaluations=20, the number of trials")
     if isinstance(objective, Mapping):
-        return from_mapping(tree, origin="Campaign")
+        return from_mapping({**tree, "objective": {**objective, **tree.get("objective", {})}}, origin="Campaign")
     return _with_function(tree, objective)
 
 
