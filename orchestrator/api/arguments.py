@@ -98,6 +98,7 @@ def settings_of(
     """
     check_objective(objective)
     tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
+    check_mapping(tree.get("objective", {}), "settings['objective']", "{'deterministic': True}")
     for name, value in arguments.items():
         if value is not None and (converted := _KEYS[name].convert(value)) is not None:
             _insert(tree, _KEYS[name].keys, converted, name)
