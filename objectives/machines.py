@@ -16,8 +16,8 @@ class Machine:
     """One of the machines of an evaluation.
 
     Args:
-        rank: the number of this machine, from 0. The value of the evaluation is what rank 0
-            returns.
+        rank: the number of this machine, from 0. The value of the evaluation is the result of
+            rank 0.
         count: the number of machines.
         addresses: the address of each machine, in the order of ranks.
         port: a TCP port that was free on the machine of rank 0 when the evaluation began.

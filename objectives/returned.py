@@ -34,8 +34,8 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
     with `value` in it.
 
     NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named
-    in the evaluation. Raises InvalidValueError when the value is no number, saying what was
-    returned, MissingValueError when the mapping has none.
+    in the evaluation. Raises InvalidValueError when the value is no number, with the returned
+    value, MissingValueError when the mapping has none.
     """
     if not isinstance(returned, Mapping):
         return Evaluation(as_number(returned, origin))

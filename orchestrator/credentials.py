@@ -1,9 +1,9 @@
 """Credentials in the URL of a database: looked up when a connection is made, hidden when the URL is
 written or shown.
 
-A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or
+A password can be in the places of libpq (PGPASSWORD, the password file `~/.pgpass` or
 PGPASSFILE, a service file), in an environment variable that the URL names as `${VAR}`, or in the
-URL itself. What is stored keeps `${VAR}` as it is and has `***` in the place of a password;
+URL itself. The stored URL keeps `${VAR}` unchanged and has `***` in the place of a password;
 `resolve_url` turns it into the URL that the driver needs.
 """
 
@@ -64,7 +64,7 @@ def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL
 
 
 def mistake_in_url(url: str) -> str:
-    """Return what is wrong with a URL, without its passwords; empty for a good one, and where it
+    """Return the mistake in a URL, without its passwords; empty for a valid one, and if it
     names variables, which only the process that connects knows."""
     if "://" not in url or _REFERENCE.search(url):
         return ""

@@ -1,5 +1,4 @@
-"""Every error that a user can get, in one tree. A message states the rule, the value, the place and
-the remedy.
+"""The errors for users, in one tree. A message states the rule, the value, the place and the remedy.
 
     BbkbError
     ├── UserError            exit code 2: something to fix in a file, a flag or the environment
@@ -26,7 +25,7 @@ class UserError(BbkbError):
     """Something that the user can fix. Shown without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows: the message alone, as the terminal does."""
+        """Return the text for a notebook: only the message, as in the terminal."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -43,7 +42,7 @@ class HeldError(RunError):
 
 
 class StoreError(UserError):
-    """The database is unusable as asked. `is_transient`: a retry may help (unreachable, busy)."""
+    """The database cannot be used. `is_transient`: a retry may help (unreachable, busy)."""
 
     def __init__(self, message: str, is_transient: bool = False) -> None:
         super().__init__(message)
@@ -63,11 +62,11 @@ class ActorLostError(CampaignError):
 
 
 def place_of(error: BaseException) -> str:
-    """Name the file, line and function that raised, in brackets; empty without a traceback."""
+    """Return file, line and function of the error in brackets; empty without a traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 
 
 def trace_of(error: BaseException) -> str:
-    """Write the traceback of an error, as Python prints it."""
+    """Return the traceback of an error in Python's format."""
     return "".join(traceback.format_exception(error)).rstrip()

@@ -1,8 +1,8 @@
-"""Files written whole or not at all: a draft beside the target, synced, then renamed onto it.
+"""Writes files atomically: a draft beside the target is synced and then renamed to it.
 
-All files of the project are written by these functions, so after a full disk, a kill or a second
-writer there is the old file or the new one, never a part. Drafts have different names, so two
-writers never use the same one.
+The project writes all files by these functions. So after a full disk, a kill or a second writer, a
+file has either its old or its new content. Each draft has a unique name, so two writers never use
+the same one.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-_ORDINARY_FILE = 0o666  # less the user's umask
+_ORDINARY_FILE = 0o666  # minus the user's umask
 
 
 def write_text(path: Path, text: str, *, is_private: bool = True) -> None:
@@ -24,16 +24,16 @@ def write_text(path: Path, text: str, *, is_private: bool = True) -> None:
 
 
 def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
-    """Replace what `path` holds; see `write_parts`."""
+    """Replace the content of `path`; see `write_parts`."""
     write_parts(path, (content,), is_private=is_private)
 
 
 def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) -> None:
-    """Replace what `path` holds by `parts`, one after the other, durably. `is_private`: only its
-    owner may read it; else as the umask says.
+    """Replace the content of `path` durably by `parts`.
 
-    A symbolic link keeps pointing to its target, which is replaced; a device or a pipe is written
-    to directly. Raises OSError when it cannot be written; the old content stays then, and no draft.
+    The target of a symbolic link is replaced. A device or a pipe is written directly. With
+    `is_private`, only the owner can read the file; otherwise the umask applies. Raises OSError if
+    the file cannot be written; the old content is then unchanged, and no draft remains.
     """
     target = Path(os.path.realpath(path))
     if _is_special(target):
@@ -53,9 +53,12 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
 
 
 def read_small(path: Path, most_bytes: int) -> bytes:
-    """Return the content of a regular file. Raises OSError when it cannot be read, is a pipe or a
-    device, which might never end, or has more than `most_bytes`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not blocking: a pipe without a writer
+    """Return the content of a regular file.
+
+    Raises OSError if it cannot be read, has more than `most_bytes`, or is a pipe or a device, which
+    might never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not block
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -66,7 +69,7 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may read, unless there is one. Raises OSError."""
+    """Create an empty file that only its owner can read, unless it exists. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
@@ -86,7 +89,7 @@ def _write_synced(path: Path, parts: Iterable[bytes], mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where the file system can; the file's content is safe anyway."""
+    """Make a rename durable, if the file system supports it. The content is safe anyway."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The operator's log: one line for each event that matters, with campaign, trial and attempt.
+"""The operator's log: one line for each important event, with campaign, trial and attempt.
 
 Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`.
 Nothing is written unless `log_into` (the `bbkb` command and the coordinator) or the program that
@@ -23,26 +23,25 @@ Format = Literal["text", "json"]
 
 ROOT = "bbkb"
 FILE_NAME = "run.log"
-_FIELDS = ("campaign", "trial", "attempt")  # of a record, where it has them
-_ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # `printable` leaves them; they would let a text forge lines
+_FIELDS = ("campaign", "trial", "attempt")  # optional fields of a record
+_ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # not escaped by `printable`; they would let a text forge lines
 
-logging.getLogger(ROOT).addHandler(logging.NullHandler())  # else warnings would go to a library user's terminal
+logging.getLogger(ROOT).addHandler(logging.NullHandler())  # so that a library does not print warnings
 
 
 @contextmanager
 def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
-    """Append what this process logs to `run.log` in a run's folder.
+    """Append the log of this process to `run.log` in a run's folder.
 
     Args:
-        folder: the run's folder. Where it does not exist (a coordinator on another machine whose
-            store is a database server) the lines go to standard error, which Ray keeps among its
-            logs.
-        campaign: name that is written with each line.
-        level: the least severe level that is written.
+        folder: the run's folder. If it does not exist (for a coordinator on another machine whose
+            store is a database server), the lines go to standard error, which is in Ray's logs.
+        campaign: the campaign's name in each line.
+        level: the least severe level in the log.
         format_: `text`, or `json` for one JSON object a line.
 
     Raises:
-        RunError: when the file cannot be written.
+        RunError: the file cannot be written.
     """
     logger = logging.getLogger(ROOT)
     handler = _handler(folder)
@@ -55,8 +54,7 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        # a disk that is full at the very end must not hide how the session ended: the log is for
-        # people only
+        # a full disk at the end must not hide the outcome of the session
         with suppress(OSError):
             handler.close()
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-# Characters that a terminal executes instead of showing: control characters of ASCII and Latin-1
-# except tab and line feed; marks of the direction of writing; surrogates; and characters without
-# width, which make two names look the same. Joiners are kept: words of some scripts and composed
-# emoji need them.
+# Characters that a terminal executes instead of displaying: control characters of ASCII and Latin-1
+# except tab and line feed, marks of the direction of writing, surrogates, and characters without
+# width, which make two names look the same. Joiners are allowed, because words of some scripts and
+# composed emoji need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
@@ -88,12 +88,12 @@ def size_text(size: float) -> str:
 
 
 def plural(count: int, noun: str, ending: str = "s") -> str:
-    """Return `1 batch`, `2 batches`: the number and the noun that goes with it."""
+    """Return a number with its noun, such as `1 batch` or `2 batches`."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
 def noun_and_numbers(noun: str, numbers: Sequence[int]) -> str:
-    """Return `trial 25`, `trials 0, 7`: the noun and the numbers of what it names."""
+    """Return a noun with numbers, such as `trial 25` or `trials 0, 7`."""
     return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 

@@ -1,5 +1,4 @@
-"""Finds the candidates that have the values of configurations, however a file or a program writes
-these values."""
+"""Finds the candidates with the values of given configurations, in any notation of these values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,10 @@ from objectives.objective import Candidates
 
 
 def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
-    """Return the first arm that has all values of `configuration`, conditional parameters that it
-    leaves out not existing; None when there is none, or it names a parameter that no candidate
-    has."""
+    """Return the first arm that has all values of `configuration`.
+
+    Conditional parameters that it omits must not exist in the arm. None if no arm matches.
+    """
     values = {**dict.fromkeys(candidates.conditional), **configuration}
     if not values.keys() <= candidates.columns.keys():
         return None
@@ -23,7 +23,7 @@ def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int
 
 
 def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
-    """Return the first arm equal to each result in all columns of `results` (n,); −1: none."""
+    """Return for each result the first arm with equal values in all columns, or −1."""
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
     for name, column in results.items():
@@ -37,19 +37,19 @@ def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, ND
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both columns as rounded numbers if they are numbers, else as text."""
+    """Return both columns as rounded numbers if both are numeric, else as text."""
     if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
         return _round(first), _round(second)
     return np.array([_text(value) for value in first.tolist()]), np.array([_text(value) for value in second.tolist()])
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Round to 12 digits, in decimal as printed: a second rounding changes nothing."""
+    """Round to 12 decimal digits, as printed, so that rounding is idempotent."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:
-    """Return one form of values that files write in several: truth values, numbers, texts."""
+    """Return the canonical text of a value: a Boolean, a number or a text."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()
     try:
@@ -60,7 +60,7 @@ def _text(value: Any) -> str:
 
 
 def array_of(values: Sequence[object]) -> NDArray[np.generic]:
-    """Return numbers as floats, anything else as it is."""
+    """Return numbers as floats, and other values unchanged."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values, np.float64)
     array = np.empty(len(values), object)

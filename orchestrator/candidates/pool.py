@@ -1,4 +1,4 @@
-"""Candidates whose number grows during a search: their space, and the candidates that are appended.
+"""A set of candidates that grows during a search: the space and the appended candidates.
 
 `Pool.growth` draws new candidates around the arms that the strategy names; `Pool.append` appends
 them, now or when a log is read again. An `Appended` has values instead of features, so that it can
@@ -23,7 +23,7 @@ GROWTH = 256  # candidates appended at once, at most
 
 
 def arms_of(candidates: Candidates, repeats: bool) -> Arms:
-    """Return the candidates as a strategy's arms; `repeats`: whether one may be pulled again."""
+    """Return the candidates as arms of a strategy. `repeats` allows to pull an arm again."""
     return Arms.of(
         candidates.features,
         candidates.parameter_of,
@@ -35,7 +35,7 @@ def arms_of(candidates: Candidates, repeats: bool) -> Arms:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """One growth: each parameter's values (n,), None where it is inactive; the retired arms."""
+    """One growth: the values (n,) of each parameter, None if inactive, and the retired arms."""
 
     columns: Mapping[str, Sequence[Scalar]]
     retired: tuple[int, ...]
@@ -43,8 +43,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates, and the `space` that new ones are drawn from; None when there are never more of
-    them.
+    """Candidates, and the `space` of new candidates; None if the set does not grow.
 
     At most `limit` candidates are live: not retired, and not set aside.
     """
@@ -54,7 +53,7 @@ class Pool:
     limit: int = 0
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | None:
-        """Return the growth that the strategy requests now; None for none."""
+        """Return the growth that the strategy requests now, or None."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
     def growth(
@@ -65,8 +64,9 @@ class Pool:
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
-        """Return new candidates for `request`, and the ones to retire for them; empty when every
-        configuration that was drawn is a candidate already.
+        """Return new candidates for `request`, and the arms that they replace.
+
+        Empty if every drawn configuration is a candidate already.
 
         `pending` are arms whose results are not in `state` yet; they are not retired.
         """
@@ -81,7 +81,7 @@ class Pool:
         return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
     def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the pool with these candidates, and their features (n, d) and `log_prior` (n,)."""
+        """Append candidates. Return the pool, their features (n, d) and their `log_prior` (n,)."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing, None

@@ -32,7 +32,7 @@ Fits = Mapping[str, "ray.ObjectRef[Fit]"]
 
 
 class Shard:
-    """The actor: parts of the candidates by name, and the blocks made of them."""
+    """The actor: parts of the candidates by name, and their blocks."""
 
     def __init__(self, threads: int | None) -> None:
         self._parts: dict[str, NDArray[np.float64]] = {}
@@ -45,7 +45,7 @@ class Shard:
         self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
-        """Return the answer of the block made of `part`, `model` (a pickled kernel) and λ."""
+        """Return the answer of the block of `part` and `model` (pickled kernel and λ)."""
         return _Unpickler(query, self._fits, fits).load()(self._block(part, model))
 
     def _block(self, part: str, model: bytes) -> Block:
@@ -65,7 +65,7 @@ class _Ask(Protocol):
 
 
 class Handle(Protocol):
-    """A handle of a `Shard`, which Ray does not give a type."""
+    """A handle of a `Shard`. Ray's handles have no type."""
 
     @property
     def add(self) -> _Add:
@@ -77,7 +77,7 @@ class Handle(Protocol):
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles a query; of a posterior in it only its id in the object store."""
+    """Pickles a query. A posterior in it is replaced by its id in the object store."""
 
     def __init__(self, buffer: io.BytesIO, stored: "WeakKeyDictionary[Fit, ray.ObjectRef[Fit]]") -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
@@ -96,7 +96,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what `_Pickler` wrote. A posterior that was fetched before is the same object."""
+    """Reads the output of `_Pickler`. A posterior is fetched only once."""
 
     def __init__(self, query: bytes, recent: Recent[str, Fit], fits: Fits) -> None:
         super().__init__(io.BytesIO(query))
@@ -118,7 +118,7 @@ class Part:
 
 
 class ShardBlocks:
-    """`Blocks` on actors: all shards work at the same time. `model`: kernel and λ, pickled."""
+    """`Blocks` on actors that work in parallel. `model` is the pickled kernel and λ."""
 
     def __init__(self, parts: Sequence[Part], model: bytes) -> None:
         self._parts = tuple(parts)
@@ -139,15 +139,16 @@ class ShardBlocks:
 
 
 class ShardedArms:
-    """Candidates (A, d) that are in actors; a strategy takes it instead of an array."""
+    """Candidates (A, d) in actors, which a strategy accepts instead of an array."""
 
     def __init__(self, actors: Sequence[Handle], parts: Sequence[Part]) -> None:
         self._actors, self._parts = tuple(actors), tuple(parts)
 
     @staticmethod
     def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
-        """Spread `features` (A, d) over `shards` actors with so many BLAS `threads` each. Ray must
-        be running.
+        """Distribute `features` (A, d) over `shards` actors with `threads` BLAS threads each.
+
+        Ray must be running.
 
         Raises ValueError when there are not that many arms, or when a feature is not finite.
         """
@@ -165,11 +166,11 @@ class ShardedArms:
         return sum(part.count for part in self._parts)
 
     def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
-        """Return the blocks that answer for them."""
+        """Return the blocks of these arms."""
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
-        """Return these arms and n more, `features` (n, d), in the actor that holds the fewest."""
+        """Append arms with `features` (n, d) in the actor with the fewest arms."""
         sizes = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(sizes, key=lambda actor: sizes[actor]), features)))
 

@@ -1,6 +1,6 @@
-"""A campaign as a RayJob of KubeRay: what `bbkb launch kuberay` writes.
+"""A campaign as a RayJob of KubeRay, the output of `bbkb launch kuberay`.
 
-Rules of the operator that its schema does not contain are checked here: names as in RFC 1035
+This module checks rules of the operator that its schema does not contain: names as in RFC 1035
 (section 2.3.1), short enough for the names that the operator derives from them.
 """
 
@@ -22,7 +22,7 @@ from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-Manifest = dict[str, Any]  # or a part of one, as Kubernetes reads it
+Manifest = dict[str, Any]  # or a part of one, in Kubernetes' format
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 47  # of a RayJob: the operator appends to it
@@ -41,7 +41,7 @@ class Pods:
     """The requested resources.
 
     Raises:
-        UserError: when a value is not in Kubernetes' format.
+        UserError: a value is not in Kubernetes' format.
     """
 
     image: str  # the container image of all pods
@@ -63,7 +63,7 @@ class Pods:
 
     @property
     def resources(self) -> Manifest:
-        """The resources of a worker; requests equal limits, so use does not evict it."""
+        """The resources of a worker. Requests equal limits, so that it is not evicted."""
         resources = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
@@ -76,10 +76,10 @@ class Pods:
 
 
 def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[Manifest]:
-    """Return secret with `token`, ConfigMap with the text of the campaign file,
-    PersistentVolumeClaim (SQLite) and RayJob.
+    """Return a Secret with `token`, a ConfigMap with the text of the campaign file, a
+    PersistentVolumeClaim (for SQLite) and the RayJob.
 
-    Raises UserError when the run's name cannot be one in Kubernetes, or a pod cannot hold one
+    Raises UserError if the run's name is not valid in Kubernetes, or a pod cannot hold an
     evaluation.
     """
     if not _NAME.fullmatch(run) or len(run) > _LONGEST_NAME:
@@ -100,7 +100,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
 
 
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
-    """Raise UserError when the file holds a secret: in the cluster it is a ConfigMap."""
+    """Raise UserError if the file contains a secret, because it becomes a ConfigMap."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
     webhook = "" if settings.notify is None else settings.notify.webhook or ""
     places = [f"line {number} of the campaign file" for number in lines]
@@ -113,7 +113,7 @@ def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
 
 
 def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
-    """Raise UserError when an option's name looks like a secret, for the same reason."""
+    """Raise UserError if an option's name looks like a secret, for the same reason."""
     for key, value in leaves(resolved["objective"].get("options") or {}):
         if _SECRET_KEY.search(key) and isinstance(value, str) and value:
             raise UserError(
@@ -139,7 +139,7 @@ def new_token() -> str:
 
 
 def workers_on(pods: Pods, settings: Settings) -> int:
-    """Return evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
+    """Return the number of parallel evaluations. Raises UserError if a pod cannot hold one."""
     check_node(settings, cpus=pods.cpus, gpus=pods.gpus, several="pods")
     return places_of(settings, pods.nodes, several="pods")
 
@@ -181,7 +181,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
             "workerGroupSpecs": [
                 {
                     "groupName": "workers",
-                    # without an autoscaler the operator keeps `replicas`, and starts the job when all of them run
+                    # without an autoscaler, the operator starts the job when all replicas run
                     "replicas": pods.pods,
                     "minReplicas": pods.pods,
                     "maxReplicas": pods.pods,
@@ -194,7 +194,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
 
 
 def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
-    """Return Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
+    """Return Ray's head. It runs the coordinator and, without CPUs for Ray, no evaluation."""
     resources = {"cpu": "2", "memory": "4Gi"}
     spec = _pod("ray-head", pods.image, {"requests": resources, "limits": dict(resources)}, grace)
     is_file = settings.store == "sqlite"

@@ -1,4 +1,4 @@
-"""A campaign as a Ray job: the command that `bbkb launch ray-job` prints or runs."""
+"""A campaign as a Ray job, the command of `bbkb launch ray-job`."""
 
 import json
 from collections.abc import Sequence
@@ -13,12 +13,11 @@ from orchestrator.settings.model import Settings
 def command_for(
     settings: Settings, campaign: Path, overrides: Sequence[str], run: str, runs: Path | None, address: str
 ) -> list[str]:
-    """Return `ray job submit …`, which uploads the campaign file's folder and begins or resumes
+    """Return `ray job submit …`, which uploads the campaign file's folder and starts or resumes
     `run` on the cluster.
 
-    `runs`: folder for results as the cluster's nodes see it; None takes that of the settings.
-    Raises UserError when it is inside the uploaded folder, whose copy on the cluster is deleted
-    with the job.
+    `runs` is the folder for results on the cluster's nodes; None: that of the settings. Raises
+    UserError if it is inside the uploaded folder, whose copy is deleted together with the job.
     """
     folder = campaign.resolve().parent
     results = Path(settings.runs) if runs is None else runs

@@ -1,4 +1,4 @@
-"""A Slurm batch script for a campaign, which `bbkb launch slurm` writes, and the reasons for its
+"""A Slurm batch script for a campaign, the output of `bbkb launch slurm`, with the reasons for its
 settings."""
 
 import re
@@ -13,13 +13,13 @@ from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job again
-DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
+END_SECONDS = 35  # after the last evaluation, to stop Ray and requeue the job
+DEFAULT_GRACE_SECONDS = 120  # before the end, if the duration of an evaluation is unbounded
 _LEAST_GRACE_SECONDS = 60
 _LARGEST_GRACE_SECONDS = 65535  # Slurm's limit
-_CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
-_JOIN_SECONDS = 300  # for the nodes that one evaluation needs, before the campaign starts without them
-_EARLY_SECONDS = 60  # by which Slurm's signal may be early
+_CORES_WITH_A_SPARE = 4  # with at least so many cores, the first node has a core for the coordinator
+_JOIN_SECONDS = 300  # the longest wait for the nodes that one evaluation needs
+_EARLY_SECONDS = 60  # Slurm's signal may be early by so much
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 
 
@@ -28,7 +28,7 @@ class JobResources:
     """The requested resources.
 
     Raises:
-        UserError: when a value is not in Slurm's format.
+        UserError: a value is not in Slurm's format.
     """
 
     nodes: int = 1  # the number of nodes
@@ -75,9 +75,16 @@ def script_for(
 ) -> Script:
     """Return the script that runs the campaign with these settings as `run`.
 
-    `arguments` are those of `bbkb run`, the campaign file first; `bin_folder` holds the `bbkb` and
-    the `ray` that nodes use outside a container. Raises UserError when a node cannot hold one
-    evaluation, or the time limit is so short that Slurm's notice of it may come at the start.
+    Args:
+        allocation: the resources of the job.
+        settings: the campaign file.
+        arguments: the arguments of `bbkb run`, the campaign file first.
+        run: the name of the run.
+        bin_folder: the folder of the commands `bbkb` and `ray` outside a container.
+
+    Raises:
+        UserError: a node cannot hold an evaluation, or the time limit is so short that Slurm's
+            notice may come at the start.
     """
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     nodes = _nodes(allocation, settings)
@@ -108,15 +115,17 @@ def script_for(
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
-    """Return the seconds of Slurm's notice: enough for the longest evaluation, if known."""
+    """Return the seconds between Slurm's notice and the end, enough for the longest evaluation."""
     if timeout_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
 
 
 def _nodes(allocation: JobResources, settings: Settings) -> list[dict[str, float]]:
-    """Return what evaluations may take of each node, by Ray's names of resources: of the first one
-    all cores but the coordinator's, unless an evaluation needs all."""
+    """Return the resources for evaluations on each node, by Ray's names.
+
+    One core of the first node is for the coordinator, unless an evaluation needs all cores.
+    """
     spare = (
         allocation.cpus >= _CORES_WITH_A_SPARE
         and settings.workers.largest_share(settings.space).cpus <= allocation.cpus - 1

@@ -1,5 +1,5 @@
-"""Renders the templates of `templates/`, with values quoted for a shell, and checks what all
-launchers check."""
+"""Renders the templates of `templates/` with values quoted for a shell, and has the checks of all
+launchers."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from workers.on_ray.packing import Need, places_on
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value in a generated file, with the reason for it, to be displayed."""
+    """A value in a generated file and its reason, for display."""
 
     name: str
     value: str
@@ -24,8 +24,7 @@ class Setting:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Return the file of this name in `templates/`, filled. A value that the template names and
-    `values` lacks is an error."""
+    """Render the file of this name in `templates/`. A missing value is an error."""
     return _environment().get_template(template).render(values)
 
 
@@ -42,11 +41,15 @@ def _environment() -> jinja2.Environment:
 
 
 def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:
-    """Count the evaluations that run at the same time on nodes with these resources, by Ray's
-    names; at least one.
+    """Return the number of parallel evaluations on these nodes, at least one.
 
-    Raises UserError when an evaluation takes several machines and these nodes cannot hold one;
-    `several`: what the cluster consists of.
+    Args:
+        settings: the campaign file.
+        nodes: the resources of each node, by Ray's names.
+        several: the name of the nodes in messages, such as `pods`.
+
+    Raises:
+        UserError: an evaluation takes several machines, and these nodes cannot hold one.
     """
     largest = settings.workers.largest_share(settings.space)
     if places_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
@@ -58,8 +61,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 
 
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Count how many of these nodes, which hold the largest evaluation, must be there to hold it,
-    in their order."""
+    """Return how many of these nodes, in their order, are necessary for the largest evaluation."""
     need = _need(settings, settings.workers.largest_share(settings.space))
     return next((count for count in range(1, len(nodes)) if places_on(nodes[:count], need) > 0), len(nodes))
 
@@ -69,8 +71,10 @@ def _need(settings: Settings, share: Share) -> Need:
 
 
 def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) -> None:
-    """Raise UserError unless evaluations run on Ray and one node with `cpus` and `gpus` holds one;
-    `several`: what the cluster consists of."""
+    """Raise UserError unless evaluations run on Ray and a node with `cpus` and `gpus` can hold one.
+
+    `several` is the name of the nodes in messages, such as `pods`.
+    """
     workers = settings.workers
     if workers.executor != "ray":
         raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")

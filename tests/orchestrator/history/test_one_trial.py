@@ -86,7 +86,7 @@ def test_trial_status_finds_a_run_by_its_name(run: Result, tmp_path: Path, monke
 
 def test_trial_reason_names_the_priors_of_the_space(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
-    for prior, words in (({"prior": 0.3}, "best, with what the priors of the space add:"), ({}, "best: a predicted")):
+    for prior, words in (({"prior": 0.3}, "best, including the priors of the space:"), ({}, "best: a predicted")):
         space = {"x": {"low": 0.0, "high": 1.0, **prior}}
         result = tune(tent, space, evaluations=12, direction="maximize", progress=False, settings=settings)
         described = describe_trial(history_of(result), 11)
