@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from workers.messages import Attempt
-from workers.on_ray.actors import title_of
+from workers.on_ray.actor_factory import title_of
 from workers.on_ray.durations import Durations
 from workers.on_ray.groups import Turns
 from workers.on_ray.in_flight import InFlight

@@ -35,7 +35,7 @@ class Allocation:
 
     def release(self) -> None:
         """End the workers and give the places back, where no executor does it."""
-        self.pool.end_idle()
+        self.pool.end_idle_workers(0.0)
         self.places.close()
 
 

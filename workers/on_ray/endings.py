@@ -10,6 +10,7 @@
 | an outcome | has this outcome | is free, or ended if it seems damaged |
 """
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from workers.limits import grace_seconds
 from workers.messages import Failure, FailureKind, Limits, Outcome
 from workers.on_ray.failures import describe_error, is_process_death, kind_of
 from workers.on_ray.in_flight import Result, RunningAttempt
+from workers.on_ray.ledger import HeldAttempt, RefusedAttempt
 from workers.on_ray.places import Placement
 from workers.surroundings import Streak
 
@@ -81,33 +83,33 @@ class Endings:
 
     def _of_death(self, attempt: RunningAttempt, error: RayError) -> Ending:
         """Return the consequence of the death of the attempt's process."""
-        if attempt.runner.was_refused(attempt.trial, attempt.attempt):
-            return QueueAgain()
-        written = attempt.runner.written_outcome(attempt.trial, attempt.attempt)
-        if written is not None:
-            return Ended(written, is_worker_healthy=False)
+        match attempt.runner.last_entry(attempt.trial, attempt.attempt):
+            case RefusedAttempt():
+                return QueueAgain()
+            case HeldAttempt(started=started):
+                seconds = time.time() - started
+            case None:  # tasks write an entry only if they begin late
+                seconds = attempt.age_seconds() if attempt.is_task else 0.0
+            case written:
+                return Ended(written, is_worker_healthy=False)
         kind = kind_of(error)
-        if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt):
+        if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
             rule = f"no result within timeout_seconds = {self._timeout:g}"
             message = f"{rule}, nor when asked to stop: its worker was ended"
             return _failed(attempt, FailureKind.TIMEOUT, message)
         return _failed(attempt, kind, describe_error(error))
 
-    def _has_met_hard_deadline(self, attempt: RunningAttempt) -> bool:
+    def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
         """Return whether the hard deadline must have ended the process of this attempt.
 
-        Ray reports only that a process has ended. The ledger is read only if the attempt is old
-        enough.
+        Ray reports only that a process has ended. `seconds` is the time since the evaluation began.
         """
         if self._timeout is None:
             return False
         share = self._placement.share_of(attempt.request)
         has_ranks = share.machines > 1 and not self._placement.is_train
-        seconds = self._timeout + grace_seconds(self._timeout, has_ranks)
-        age = attempt.age_seconds()
-        if age < seconds:
-            return False
-        return attempt.runner.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
+        deadline = self._timeout + grace_seconds(self._timeout, has_ranks)
+        return min(seconds, attempt.age_seconds()) >= deadline
 
     def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         """Return whether the worker may evaluate another attempt."""

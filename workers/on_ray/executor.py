@@ -99,17 +99,16 @@ class RayExecutor:
         if finished or running:
             counts = len(finished), len(running)
             _LOGGER.info("adopted %d finished and %d running evaluations", *counts)
-        oldest_first = sorted(running.items(), key=lambda item: item[1][2].started)
-        for reference, (trial, attempt, entry) in oldest_first:
-            age = max(0.0, time.time() - entry.started)
-            adopted = RunningAttempt(
-                trial=trial,
-                attempt=attempt,
+        for reference, adopted in sorted(running.items(), key=lambda item: item[1].started):
+            age = max(0.0, time.time() - adopted.started)
+            attempt = RunningAttempt(
+                trial=adopted.trial,
+                attempt=adopted.attempt,
                 runner=self._pool,
                 submitted=time.monotonic() - age,
-                started=entry.started,
+                started=adopted.started,
             )
-            self._in_flight.add(reference, adopted)
+            self._in_flight.add(reference, attempt)
         return self._in_flight.trials.union(outcome.trial for outcome in finished)
 
     def listen(self, take: TakeReports) -> None:

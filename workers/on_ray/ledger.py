@@ -9,7 +9,7 @@ is needed to read it. Ray has no public door to that store; its own libraries us
 
 import pickle
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
@@ -34,6 +34,9 @@ class RefusedAttempt:
     there."""
 
 
+Entry: TypeAlias = HeldAttempt | RefusedAttempt | Outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The entries of one campaign. All methods may be called from any process and thread; they
@@ -41,17 +44,22 @@ class Ledger:
 
     campaign: str
 
-    def write(self, trial: int, attempt: int, entry: HeldAttempt | RefusedAttempt | Outcome) -> None:
+    def write(self, trial: int, attempt: int, entry: Entry) -> None:
         """Replace what is written of this attempt."""
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
-    def read(self, trial: int, attempt: int) -> HeldAttempt | RefusedAttempt | Outcome | None:
+    def read(self, trial: int, attempt: int) -> Entry | None:
         """Return what is written of this attempt."""
         stored = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if stored is None:
             return None
-        entry: HeldAttempt | RefusedAttempt | Outcome = pickle.loads(stored)
+        entry: Entry = pickle.loads(stored)
         return entry
+
+    def node_of(self, trial: int, attempt: int) -> str | None:
+        """Return Ray's id of the node that runs this attempt; None if no worker actor runs it."""
+        entry = self.read(trial, attempt)
+        return entry.node if isinstance(entry, HeldAttempt) else None
 
     def forget(self, trial: int, attempt: int) -> None:
         """Remove the entry of this attempt."""

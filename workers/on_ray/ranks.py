@@ -39,7 +39,7 @@ NODE_SECONDS = 60.0  # for Ray to notice that a helper's node has died, when the
 CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank that may be its cause
 # what rank 0 may take before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 class Helper:
@@ -103,7 +103,7 @@ def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] =
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_LOOK_SECONDS):
+        while not ended.wait(_POLL_SECONDS):
             if is_requested():
                 os.kill(os.getpid(), signal.SIGTERM)
                 if not ended.wait(HARD_END_SECONDS):
@@ -229,49 +229,64 @@ class Gang:
             return _failure(attempt, started, kind_of(error), f"the other machines did not start: {error}")
         request = _EndRequest(self._campaign, attempt)
         first = Machine(0, share.machines, tuple(self._addresses), free_port())
-        other_ranks = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
+        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
 
         def has_failed() -> bool:
-            other_ranks.collect(_LOOK_SECONDS)
-            if other_ranks.failures:
-                other_ranks.request_end(request)
-            return bool(other_ranks.failures)
+            others.collect(_POLL_SECONDS)
+            if others.failures:
+                others.request_end(request)
+            return bool(others.failures)
 
         def give_up() -> None:
-            last_words(_cause(other_ranks.failures))
+            last_words(_cause(others.failures))
 
         try:
             with _end_when(has_failed, give_up):
                 outcome = evaluate(
                     get_objective(box), attempt, limits, is_expendable=True, publish=publish, machine=first
                 )
-            return self._conclude(outcome, other_ranks, request)
+            return self._conclude(outcome, others, request)
         finally:
             request.forget()
 
-    def _conclude(self, outcome: Outcome, other_ranks: _Others, request: _EndRequest) -> Outcome:
-        """End the other ranks, and return the outcome of the attempt."""
-        had_failed = bool(other_ranks.failures)
-        if isinstance(outcome, Success) and not had_failed:
-            other_ranks.collect_all(END_SECONDS)  # the others are about to end too
-            other_ranks.failures.clear()  # the value is that of rank 0
-        elif isinstance(outcome, Failure) and not had_failed:
-            other_ranks.collect_all(CAUSE_SECONDS)  # the failure of another rank may be its cause
-        if other_ranks.running:
-            other_ranks.request_end(request)
-            other_ranks.collect_all(HARD_END_SECONDS + 2.0 * _LOOK_SECONDS)
-        if other_ranks.running:
-            self._kill_helpers()
-            other_ranks.collect_all(NODE_SECONDS if isinstance(outcome, Failure) else END_SECONDS)
-            if isinstance(outcome, Failure):
-                other_ranks.note_silent()
-        if isinstance(outcome, Success | Stopped) and not had_failed:
+    def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
+        """End the other ranks, and return the outcome of the attempt.
+
+        The value of rank 0 counts if no other rank has failed before it ended. Otherwise the
+        attempt fails, with the cause of all failures.
+        """
+        if isinstance(outcome, Success | Stopped) and not others.failures:
+            # after a success the others are about to end too
+            patience = END_SECONDS if isinstance(outcome, Success) else 0.0
+            self._end_helpers(others, request, patience, END_SECONDS)
             return outcome
+        patience = 0.0 if others.failures else CAUSE_SECONDS  # another failure may be the cause
+        self._end_helpers(others, request, patience, NODE_SECONDS)
+        others.note_silent()
+        failures = [*others.failures]
         if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
-            other_ranks.failures.append(outcome)
-        if not other_ranks.failures:  # SIGTERM came from outside
-            return _failure(other_ranks.attempt, outcome.started, FailureKind.WORKER_LOST, "its process got SIGTERM")
-        return _cause(other_ranks.failures)
+            failures.append(outcome)
+        if not failures:  # SIGTERM came from outside
+            message = "its process got SIGTERM"
+            return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, message)
+        return _cause(failures)
+
+    def _end_helpers(
+        self,
+        others: _Others,
+        request: _EndRequest,
+        patience: float,
+        last_patience: float,
+    ) -> None:
+        """Wait for the other ranks for `patience` seconds, then request their end, then kill them
+        and wait for `last_patience` seconds."""
+        others.collect_all(patience)
+        if others.running:
+            others.request_end(request)
+            others.collect_all(HARD_END_SECONDS + 2.0 * _POLL_SECONDS)
+        if others.running:
+            self._kill_helpers()
+            others.collect_all(last_patience)
 
     def _start_helpers(self, box: Box, machines: int) -> None:
         """Let a process on each other machine get the objective; start those that there are not

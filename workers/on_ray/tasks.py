@@ -16,7 +16,7 @@ import ray
 from workers.evaluate import evaluate, is_out_of_descriptors
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.ledger import HeldAttempt, Ledger, RefusedAttempt
+from workers.on_ray.ledger import Entry, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
@@ -74,28 +74,16 @@ class RayTasks:
         """Kill the process that evaluates it."""
         ray.cancel(reference, force=True)
 
-    def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
-        """Return how long an attempt whose process has died evaluated: since it began late, else
-        since it was submitted."""
+    def last_entry(self, trial: int, attempt: int) -> Entry | None:
+        """Remove the ledger's entry of an attempt whose process has died, and return it.
+
+        There is one if the attempt began late or was refused.
+        """
         ledger = Ledger(self._placing.campaign)
         entry = ledger.read(trial, attempt)
-        if not isinstance(entry, HeldAttempt):
-            return age_seconds
-        ledger.forget(trial, attempt)
-        return time.time() - entry.started
-
-    def written_outcome(self, trial: int, attempt: int) -> Outcome | None:
-        """Return None: a task returns its outcome and writes none."""
-        return None
-
-    def was_refused(self, trial: int, attempt: int) -> bool:
-        """Return whether an attempt whose process has died came to it too late to be evaluated
-        there."""
-        ledger = Ledger(self._placing.campaign)
-        if not isinstance(ledger.read(trial, attempt), RefusedAttempt):
-            return False
-        ledger.forget(trial, attempt)
-        return True
+        if entry is not None:
+            ledger.forget(trial, attempt)
+        return entry
 
     def close(self) -> None:
         """Release the objective in Ray's object store."""

@@ -14,6 +14,7 @@ from workers.messages import FailureKind, Limits
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.deadlines import Deadlines
 from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
+from workers.on_ray.ledger import Ledger
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import NodeWatch, Placement
 from workers.on_ray.ranks import OTHERS_SECONDS
@@ -34,7 +35,7 @@ class Watch:
         largest_share = placement.largest or placement.share_of(None)
         further_seconds = OTHERS_SECONDS if placement.has_group(largest_share) else 0.0
         self._timeout = limits.timeout_seconds
-        self._pool = pool
+        self._ledger = Ledger(placement.campaign)
         self._nodes = NodeWatch()
         self._deadlines = Deadlines(limits.timeout_seconds, pool, further_seconds)
         self._reports = ReportReceiver(placement.campaign)
@@ -118,7 +119,7 @@ class Watch:
         """
         now = time.monotonic()
         if nodes and not attempt.is_task:
-            if self._pool.node_of(attempt.trial, attempt.attempt) not in nodes:
+            if self._ledger.node_of(attempt.trial, attempt.attempt) not in nodes:
                 return None
             message = "the node that it ran on has died"
             return Loss(reference, FailureKind.NODE_LOST, message)

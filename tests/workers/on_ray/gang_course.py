@@ -25,6 +25,7 @@ from objectives.external import PythonCallable
 from objectives.objective import Objective
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.executor import RayExecutor
+from workers.on_ray.ledger import Ledger
 from workers.on_ray.places import Placement
 
 HERE = Path(__file__).parent
@@ -309,7 +310,7 @@ def trained_on_lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dic
 
     def remove(executor: RayExecutor) -> None:
         wait_for_pids(folder, "lost_trainer")
-        remove_other_node(executor, cluster, nodes)
+        remove_other_node("lost_trainer", cluster, nodes)
 
     return train(folder, "lost_trainer", then=remove, seconds=300.0)
 
@@ -368,9 +369,9 @@ def turns(folder: str) -> dict[str, Any]:
     return {"order": [name for _, name in sorted(order)]}
 
 
-def remove_other_node(executor: RayExecutor, cluster: Cluster, nodes: list[Any]) -> None:
-    """Kill the node on which the worker of the first attempt is not."""
-    first = executor._pool.node_of(0, 1)
+def remove_other_node(campaign: str, cluster: Cluster, nodes: list[Any]) -> None:
+    """Kill the node that does not have the worker of the first attempt."""
+    first = Ledger(campaign).node_of(0, 1)
     cluster.remove_node(next(node for node in nodes if node.node_id != first), allow_graceful=False)
 
 
@@ -379,7 +380,7 @@ def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]
     executor = executor_of(function("wait"), "lost")
     executor.submit(attempts(folder, "lost"))
     wait_for_pids(folder, "lost")
-    remove_other_node(executor, cluster, nodes)
+    remove_other_node("lost", cluster, nodes)
     ending = closed(executor, folder, "lost")
     return {**ending, "slots": executor.slots}
 
