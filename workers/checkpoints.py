@@ -1,7 +1,6 @@
-"""Checkpoints in the folders of trials: those that are not needed any more are removed, and their
-sizes are counted.
+"""Removes unnecessary checkpoints from the folders of trials, and counts their sizes.
 
-A checkpoint is everything in a trial's folder except what its attempts printed.
+A checkpoint is everything in a trial's folder except the output of its attempts.
 """
 
 import logging
@@ -18,26 +17,33 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What the trials of a run keep in their folders."""
+    """The checkpoints of a run.
 
-    trials: int  # how many of them keep anything
-    size: int  # of all files, in bytes
+    trials: the number of trials that have a checkpoint.
+    size: the size of all files, in bytes.
+    """
+
+    trials: int
+    size: int
 
 
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
-    """Remove the checkpoints of these trials; a file that cannot be removed stays, with a warning,
-    and so does all of a folder that a trial has replaced by a link to another place.
+    """Remove the checkpoints of these trials.
+
+    A file that cannot be removed stays, with a warning. So does everything in a folder that a trial
+    has replaced by a symbolic link.
 
     Args:
-        trials: the run's folder of trials; nothing happens where there is none on this machine.
-        numbers: of the trials. It does no harm to repeat one.
+        trials: the run's folder of trials; None if it is not on this machine.
+        numbers: the trials. Repetitions are harmless.
     """
     if trials is None:
         return
     for number in numbers:
         folder = trial_folder(trials, number)
         if folder.is_symlink():
-            _LOGGER.warning("a checkpoint of trial %d is not removed: %s is a link to another place", number, folder)
+            message = "cannot remove a checkpoint of trial %d: %s is a symbolic link"
+            _LOGGER.warning(message, number, folder)
             continue
         try:
             for entry in _checkpoints(_list(folder)) if folder.exists() else []:
@@ -46,11 +52,11 @@ def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
                 else:
                     Path(entry.path).unlink(missing_ok=True)
         except OSError as error:
-            _LOGGER.warning("a checkpoint of trial %d is not removed: %s", number, error)
+            _LOGGER.warning("cannot remove a checkpoint of trial %d: %s", number, error)
 
 
 def checkpoints_in(trials: Path) -> Checkpoints:
-    """Count what the trials keep; nothing where the folder is missing or cannot be read."""
+    """Count the checkpoints of all trials; none if the folder is missing or unreadable."""
     sizes = [_size(folder) for folder in _scan(trials) if folder.name.isdecimal()]
     return Checkpoints(sum(size > 0 for size in sizes), sum(sizes))
 
@@ -78,12 +84,12 @@ def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
-    """Return what is in a trial's folder besides the output of its attempts."""
+    """Return the entries of a trial's folder except the output of its attempts."""
     return [entry for entry in entries if not is_output(entry.name)]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder; nothing where it is missing or cannot be read."""
+    """Return the entries of a folder; none if it is missing or unreadable."""
     try:
         return _list(folder)
     except OSError:

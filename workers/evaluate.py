@@ -35,7 +35,7 @@ from workers.limits import (
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.output import keep_output
 from workers.reporting import Publish, Reports
-from workers.results import CheckedResult, check_result
+from workers.results import CheckedResult, check_result, printable
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -46,7 +46,7 @@ _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 
 def worker_name() -> str:
-    """Return where this process runs: `host:pid`."""
+    """Return the name of this process: `host:pid`."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -62,18 +62,27 @@ def evaluate(
     machine: Machine | None = None,
     kind_of: Callable[[BaseException], FailureKind] = lambda error: FailureKind.ERROR,
 ) -> Outcome:
-    """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome,
-    `worker` (default `host:pid`) is recorded in it. `publish` takes each intermediate value on its
-    way, and says whether the attempt should stop. `machine` is the one that this process is on,
-    where the attempt takes several: SIGTERM then ends the evaluation, and the value of a rank above
-    0 is NaN. `kind_of` says what an exception of the objective means.
+    """Evaluate one attempt, and return its outcome.
 
-    What it prints is kept (`workers.output`) where the attempt has a folder for it.
+    Its output is saved if the attempt has a folder for it (`workers.output`). The time-out needs
+    the main thread, because no alarm can be raised in other threads, or an expendable process. The
+    memory limit needs an expendable process.
 
-    Never raises, except for a `HostInterruptError` in a process that is not expendable: any other
-    exception of the objective, KeyboardInterrupt and SystemExit included, is a failure of this
-    attempt. The time-out needs the main thread (elsewhere no alarm can be raised) or an expendable
-    process; the memory limit needs the latter.
+    Args:
+        objective: evaluates the attempt's parameters.
+        attempt: the attempt.
+        limits: time and memory of the evaluation.
+        now: returns the time for the outcome in seconds; the clock of this machine by default.
+        worker: the name of this worker in the outcome; `host:pid` by default.
+        is_expendable: whether this process may be killed to enforce the limits.
+        publish: takes each intermediate value, and returns whether the attempt should stop.
+        machine: the machine of this process if the attempt takes several. SIGTERM then ends the
+            evaluation, and the value of ranks above 0 is NaN.
+        kind_of: classifies exceptions of the objective.
+
+    Raises:
+        HostInterruptError: if the process is not expendable and its user interrupts it. Any other
+            exception, including KeyboardInterrupt and SystemExit, becomes a failure.
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
@@ -145,10 +154,9 @@ def _result(returned: object, machine: Machine | None) -> CheckedResult:
 
 
 def prepare(objective: HasPreparation, limits: Limits) -> None:
-    """Let the objective prepare in this process, which may die for it, within the limits of an
-    evaluation.
+    """Let the objective prepare in this expendable process, within the limits of an evaluation.
 
-    What it raises is left to the first evaluation, which tries again and records it.
+    Exceptions are ignored: the first evaluation prepares again, and records them.
     """
     with contextlib.suppress(BaseException), confine(limits):
         before_deadline(objective.prepare, limits.timeout_seconds)
@@ -165,10 +173,6 @@ def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker
         worker=worker,
         reports=reports.points(),
     )
-
-
-# --- what went wrong
-# ---------------------------------------------------------------------------------------------
 
 
 def _explain(
@@ -198,7 +202,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> traceback.TracebackException:
-    """Return the traceback from the user's code on; whole where there is none of it."""
+    """Return the traceback from the user's code on, or all of it if no frame is the user's."""
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
@@ -229,11 +233,6 @@ def _text_of(error: BaseException) -> str:
 
 def _shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def printable(text: str) -> str:
-    """Return `text` without lone surrogates and NUL, which databases and JSON writers refuse."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def is_out_of_descriptors(outcome: Outcome) -> bool:

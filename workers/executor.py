@@ -5,20 +5,20 @@ Contract (`tests/workers/test_executor.py` runs it on every executor):
 * `submit` returns at once; every submitted attempt gets exactly one outcome from `next_outcomes`,
   whatever happens to the worker, the objective or the node. Submitting more than `slots` attempts
   is allowed: they queue.
-* `next_outcomes(timeout)` blocks until at least one outcome is there and then returns all that are;
-  an empty list after `timeout` seconds of the caller's life, or at once when nothing is in flight.
-  `None` waits without limit.
-* `cancel` makes the named attempts end soon, as `Failure(CANCELLED)` unless they were already over.
-  Unknown ids are ignored.
-* `listen` comes before the first `submit`. What attempts report while they run is given to `take`,
-  in the caller's thread, from within `next_outcomes`; the trials that it returns are asked to stop,
-  and end as `Stopped` at their next report. Reports may be lost when they come too fast; outcomes
-  never wait for them.
+* `next_outcomes(timeout)` blocks until at least one outcome is available, and returns all available
+  ones: an empty list after `timeout` seconds, or at once if nothing is in flight. `None` waits
+  without limit.
+* `cancel` makes the attempts of these trials end soon, as `Failure(CANCELLED)` unless they have
+  ended already. Unknown trials are ignored.
+* `listen` must precede the first `submit`. Intermediate values are passed to `take` in the caller's
+  thread, from within `next_outcomes`. The trials that it returns are asked to stop, and end as
+  `Stopped` at their next report. Reports may be lost if they come too fast; outcomes never wait for
+  them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
-* `adopt` comes before the first `submit`: attempts of an earlier session continue here, in workers
-  that survived it.
+* `adopt` must precede the first `submit`: attempts of an earlier session continue here, in workers
+  that have survived it.
 * `acknowledge` follows the commit of an outcome: until then the worker may have to report it again.
-* `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called
+* `close` releases all resources; attempts in flight are killed, or left running. It may be called
   twice.
 """
 
@@ -29,7 +29,7 @@ from workers.messages import Attempt, IntermediateValue, Outcome
 
 
 class ExecutorError(RuntimeError):
-    """An executor cannot run as requested: a user's mistake; the message has the remedy."""
+    """The settings of an executor are invalid; the message names the remedy."""
 
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop
@@ -40,34 +40,38 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many evaluations run at the same time."""
+        """The number of concurrent evaluations."""
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Take over evaluations that an earlier session of this campaign left running or finished:
-        returns the trials among these (trial → attempt) that workers still hold. Each gets its
-        outcome from `next_outcomes`, as if it were submitted here."""
+        """Take over attempts that an earlier session of this campaign left running or finished.
+
+        Returns the trials among `attempts` (trial → attempt) that workers still hold. The outcome
+        of each comes from `next_outcomes`, as if it had been submitted here.
+        """
 
     def listen(self, take: TakeReports) -> None:
-        """Pass intermediate values to `take`, which returns the trials that are to be stopped."""
+        """Pass intermediate values to `take`, which returns the trials to stop."""
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Start these attempts, or queue them."""
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return all outcomes that are there, waiting up to `timeout` seconds for the first."""
+        """Return all available outcomes, waiting up to `timeout` seconds for the first."""
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End the current attempts of these trials soon, each as `Failure(CANCELLED)`."""
 
     def pause(self, seconds: float) -> None:
-        """Wait `seconds` on the clock of `now`; nothing is in flight."""
+        """Wait for `seconds` on the clock of `now`, with nothing in flight."""
 
     def now(self) -> float:
-        """Return seconds on the clock that stamps outcomes."""
+        """Return the time of the clock that stamps outcomes, in seconds."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
         """Note that the outcomes of these (trial, attempt) are durable: workers may delete them."""
 
     def close(self, leave_running: bool = False) -> None:
-        """Release workers and data. `leave_running`: leave evaluations that can outlive this
-        process to another session, instead of ending them."""
+        """Release workers and data.
+
+        With `leave_running`, evaluations that can outlive this process are left to another session.
+        """

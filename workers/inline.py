@@ -43,13 +43,14 @@ class InlineExecutor:
         self._take = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts."""
+        """Queue these attempts; `next_outcomes` evaluates them."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return cancelled attempts' outcomes if any, else the next attempt's, evaluated now."""
+        """Return the outcomes of cancelled attempts, else evaluate the next attempt."""
         if self._cancelled:
-            outcomes, self._cancelled = self._cancelled, []
+            outcomes = self._cancelled
+            self._cancelled = []
             return outcomes
         if not self._queue:
             return []
@@ -57,7 +58,7 @@ class InlineExecutor:
         outcome = evaluate(
             self._objective, attempt, self._limits, now=self.now, worker="inline", publish=self._publisher(attempt)
         )
-        del self._queue[attempt.trial]  # only now: an evaluation interrupted from the keyboard stays in the queue
+        del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
         return [outcome]
 
     def _publisher(self, attempt: Attempt) -> Publish | None:
@@ -73,7 +74,7 @@ class InlineExecutor:
         return publish
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """Take these trials out of the queue."""
+        """Remove these trials from the queue."""
         now = self.now()
         for attempt in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
             self._cancelled.append(cancellation(attempt.trial, attempt.attempt, now, now, "inline"))
@@ -87,9 +88,9 @@ class InlineExecutor:
         return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: no outcome is kept beyond this process."""
+        """Do nothing: no outcome survives this process."""
 
     def close(self, leave_running: bool = False) -> None:
-        """Forget what is queued."""
+        """Clear the queue."""
         self._queue.clear()
         self._cancelled.clear()

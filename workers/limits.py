@@ -1,4 +1,4 @@
-"""The limits of one evaluation: time, memory, and what an interrupt does to it."""
+"""The limits of one evaluation: its time, its memory, and the effect of interrupts."""
 
 import contextlib
 import faulthandler
@@ -65,7 +65,7 @@ def _interrupt_host(signum: int, frame: object) -> None:
 
 
 class _Alarm:
-    """Handler of SIGALRM: raises in the evaluation until it is over."""
+    """Handler of SIGALRM: raises in the evaluation until it has ended."""
 
     is_over = False
 
@@ -75,22 +75,23 @@ class _Alarm:
 
 
 def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
-    """Return what `call` returns; raises DeadlineReached in it after `seconds`, and again every
-    `again_seconds` if it continues.
+    """Call `call`, and return its result; raise DeadlineReached in it after `seconds`.
 
-    Again, because what is raised inside a destructor or a callback of C code is printed and lost.
+    The exception is raised again every `again_seconds` if the call continues, because Python prints
+    and drops exceptions that are raised inside a destructor or a callback of C code.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return call()
     alarm = _Alarm()
-    host_handler, host_timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    host_handler = signal.getsignal(signal.SIGALRM)
+    host_timer = signal.getitimer(signal.ITIMER_REAL)
     began = time.monotonic()
     try:
         signal.signal(signal.SIGALRM, alarm)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), again_seconds)
         return call()
     finally:
-        alarm.is_over = True  # a plain store: no signal can be handled before it, so none is raised after it
+        alarm.is_over = True  # atomic, so no alarm is raised after it
         _restore_alarm(host_handler, host_timer, time.monotonic() - began)
 
 
@@ -105,11 +106,10 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 
 @contextlib.contextmanager
 def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
-    """Apply the limits of a process that may be ended with its evaluation; `is_gang`: it is one of
-    several machines.
+    """Apply the limits of an expendable process; `is_gang`: the attempt takes several machines.
 
-    Variables with a rank are removed meanwhile: they are of what started Ray, such as srun, and
-    would be taken for those of the evaluation's own training.
+    Environment variables with a rank are removed meanwhile. They belong to the program that started
+    Ray, such as srun, and a distributed training in the evaluation would read them as its own.
     """
     with (
         _hard_deadline(limits.timeout_seconds, is_gang),

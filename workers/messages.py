@@ -39,32 +39,42 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial."""
+    """One execution of a trial.
 
-    trial: int  # its number
-    arm: int  # the candidate's index
-    parameters: Mapping[str, object]  # the candidate's
-    seed: int  # of the evaluation; the same for all attempts of a trial
-    attempt: int = 1  # 1 for the first
-    memory_factor: float = 1.0  # how many times the memory that the limits say it may use
-    # of this trial alone, the same for all its attempts; None where the campaign gives it none
+    trial: the trial's number.
+    arm: the candidate's index.
+    parameters: the candidate's parameters.
+    seed: the seed of the evaluation; the same for all attempts of a trial.
+    attempt: 1 for the first attempt.
+    memory_factor: multiplies the memory limit.
+    folder: the trial's own folder, the same for all its attempts; None if the campaign gives it
+        none.
+    share: the attempt's resources if its parameters determine them; None for those of all trials.
+    trials: the run's folder of all trials, for the output (`workers.output_files`); None if no
+        output is saved.
+    step_limit: the worker stops the attempt at its report of this step, or of the first one beyond
+        it, without asking; None if only the campaign stops it.
+    can_be_stopped: whether the campaign has a rule that stops trials early. The worker then waits
+        briefly for the answer to a report.
+    """
+
+    trial: int
+    arm: int
+    parameters: Mapping[str, object]
+    seed: int
+    attempt: int = 1
+    memory_factor: float = 1.0
     folder: Path | None = None
-    # its resources if its parameters give them; None for those that all trials have
     share: Share | None = None
-    # the folder of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
     trials: Path | None = None
-    # the worker stops it at its report of this step, or of the first one beyond it, without asking;
-    # None where only the campaign stops it
     step_limit: int | None = None
-    # whether the campaign has a rule that stops trials early, so that a worker waits briefly for
-    # its answer to a report
     can_be_stopped: bool = False
 
 
 class Reported(NamedTuple):
-    """What an objective reported at a step. The numbers may be NaN or infinite.
+    """A report of an objective at a step. The numbers may be NaN or infinite.
 
-    step: its number, such as the epoch.
+    step: the number of the step, such as the epoch.
     value: on the scale of the objective.
     metrics: further numbers with their names, for display.
     """
@@ -85,7 +95,7 @@ class IntermediateValue:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one evaluation may use. `None` means unlimited."""
+    """The time and memory that one evaluation may use. `None` means unlimited."""
 
     timeout_seconds: float | None = None
     memory_bytes: int | None = None
@@ -105,7 +115,7 @@ class Success:
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[Reported, ...] = ()  # while it ran (`workers.reporting`)
     remark: str = ""  # which metrics were left out, for display
-    output: str = ""  # the end of what it printed, where its process does not share the run's folder
+    output: str = ""  # the end of its output, if its process does not share the run's folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from objectives.returned import number_of
 
 
 def finite(name: str, value: object) -> float:
-    """Return `value` as a finite float; else InvalidValueError, beginning with `name`."""
+    """Convert `value` to a finite float. Raises InvalidValueError, whose message names `name`."""
     number = finite_or_not(name, value)
     if not isfinite(number):
         raise InvalidValueError(f"{name} must be a finite number, got {number}")
@@ -16,8 +16,9 @@ def finite(name: str, value: object) -> float:
 
 
 def finite_or_not(name: str, value: object) -> float:
-    """Convert `value` to a float, NaN and infinities included; raise InvalidValueError for what is
-    no number.
+    """Convert `value` to a float, which may be NaN or infinite.
+
+    Raises InvalidValueError if it is not a number.
 
     Whatever `objectives.returned.number_of` converts is a number: also a tensor without dimensions,
     or a Decimal.
@@ -31,7 +32,7 @@ def finite_or_not(name: str, value: object) -> float:
 
 
 def excerpt(value: object) -> str:
-    """Return a short text for any value, also one whose repr is huge, slow or broken."""
+    """Return a short text for any value, even if its repr is huge, slow or broken."""
     if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
         return f"an int of {value.bit_length()} bits"
     try:

@@ -11,7 +11,7 @@ from objectives.objective import EvaluationStopped, InvalidValueError
 from objectives.returned import check_bounds
 from workers.messages import Reported
 from workers.numbers import excerpt, finite_or_not
-from workers.results import text_of
+from workers.results import printable
 
 RECORDED_WHOLE = 1000  # reports of an attempt that are recorded before they are thinned out
 
@@ -21,8 +21,7 @@ Publish = Callable[[Reported | None], bool]
 
 
 class Reports:
-    """The `report` of one attempt: selects the reports that are recorded, and publishes each of
-    these where `publish` is given.
+    """The `report` of one attempt: selects the reports to record, and publishes them.
 
     Of n reports about `RECORDED_WHOLE` · (1 + ½ log₂(n / `RECORDED_WHOLE`)) are recorded: the
     first `RECORDED_WHOLE`, later a smaller and smaller share, and the last one. The selection depends on their number
@@ -72,8 +71,9 @@ class Reports:
         if is_recorded:
             self._recorded.append(self._last)
         self._count += 1
-        is_told_to = self._publish is not None and self._publish(self._last if is_recorded else None)
-        if self.is_stopped or is_told_to or at >= self._step_limit:
+        recorded = self._last if is_recorded else None
+        is_asked_to_stop = self._publish is not None and self._publish(recorded)
+        if self.is_stopped or is_asked_to_stop or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 
@@ -90,7 +90,7 @@ class Reports:
 
 
 def _whole_step(step: float) -> int:
-    """Convert a step. Raises InvalidValueError for what is no whole number."""
+    """Convert a step. Raises InvalidValueError if it is not a whole number."""
     number = finite_or_not("a step", step)
     if not number.is_integer():
         raise InvalidValueError(
@@ -101,11 +101,14 @@ def _whole_step(step: float) -> int:
 
 
 def _check_metrics(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    """Convert further numbers of a report. Raises InvalidValueError for what is no number, for too
-    many, and for a name that is too long."""
+    """Convert further numbers of a report.
+
+    Raises InvalidValueError for values that are not numbers, for too many of them, and for names
+    that are too long.
+    """
     numbers: list[tuple[str, float]] = []
     for key, metric in metrics.items():
-        name = text_of(key)
+        name = printable(key)
         try:
             check_bounds(name, len(numbers))
         except InvalidValueError as error:

@@ -1,8 +1,7 @@
-"""Converts the return value of an objective to what is stored: a finite value, and metrics within
-bounds.
+"""Converts the return value of an objective to a finite value and metrics within bounds.
 
-A value that is not a finite number makes the evaluation fail. A metric that is not one, or exceeds
-the bounds, is left out with a remark.
+The evaluation fails if the value is not a finite number. Metrics that are not finite numbers, or
+exceed the bounds, are left out with a remark.
 """
 
 from collections.abc import Mapping
@@ -21,12 +20,11 @@ class CheckedResult:
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    remark: str = ""  # what was left out and why, in one short line; empty when nothing was
+    remark: str = ""  # the metrics that were left out, and why, in one short line
 
 
 def check_result(evaluation: object) -> CheckedResult:
-    """Return the stored result of an evaluation. Raises InvalidValueError when it has no finite
-    value."""
+    """Return the result to store. Raises InvalidValueError if it has no finite value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
@@ -36,7 +34,7 @@ def check_result(evaluation: object) -> CheckedResult:
     metrics: dict[str, float] = {}
     left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
-        name = text_of(key)
+        name = printable(key)
         try:
             check_bounds(name, len(metrics))
             metrics[name] = _metric(name, metric)
@@ -65,6 +63,6 @@ def _remark(left_out: list[str]) -> str:
     return f"metrics left out: {', '.join(left_out[:_NAMED])}{ending}"
 
 
-def text_of(name: object) -> str:
-    """Return a metric's name without characters that databases refuse."""
-    return str(name).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+def printable(text: object) -> str:
+    """Return `text` without lone surrogates and NUL, which databases and JSON writers reject."""
+    return str(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")

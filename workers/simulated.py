@@ -143,7 +143,8 @@ class SimulatedExecutor:
         """Return everything that finishes at the next instant at which something finishes, for any
         timeout."""
         self._start()
-        outcomes, self._cancelled = self._cancelled, []
+        outcomes = self._cancelled
+        self._cancelled = []
         outcomes += self._end_due()
         while not outcomes and self._running:
             self._now = self._running[0].finish
@@ -226,10 +227,10 @@ class SimulatedExecutor:
         return self._now
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: no outcome is kept beyond this process."""
+        """Do nothing: no outcome survives this process."""
 
     def close(self, leave_running: bool = False) -> None:
-        """Forget what is queued and running."""
+        """Clear the queue and the attempts in flight."""
         self._queue.clear()
         self._running.clear()
         self._cancelled.clear()

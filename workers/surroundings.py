@@ -1,9 +1,8 @@
-"""Restores what an evaluation has changed in its process, before the next one.
+"""Restores the state of a process after an evaluation, before the next one.
 
-Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams,
-recursion limit and the garbage collector are restored. What cannot be restored (a leaked thread, a
-module that was changed) can make the evaluations that follow fail: `Streak` notices that, and the
-process is replaced.
+The working directory, umask, environment, signal handlers and mask, soft limits, standard streams,
+recursion limit and garbage collector are restored. Other changes (a leaked thread, a modified
+module) can make later evaluations fail: `Streak` detects this, and the process is replaced.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ class Streak:
 
 @contextlib.contextmanager
 def restore_surroundings() -> Iterator[None]:
-    """Restore, on exit, what was changed inside, as far as the system allows it."""
+    """Restore the state on exit, as far as the system allows it."""
     with ExitStack() as undo:
         for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):
             undo.callback(_quietly, keep())

@@ -11,7 +11,7 @@ import jinja2
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from workers.messages import Share
-from workers.on_ray.packing import Need, places_on
+from workers.on_ray.packing import Need, slots_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
         UserError: an evaluation takes several machines, and these nodes cannot hold one.
     """
     largest = settings.workers.largest_share(settings.space)
-    if places_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
+    if slots_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
         raise UserError(
             f"--{several} must be enough for one evaluation, which takes {largest.machines} machines with "
             f"{largest.cpus:g} CPUs and {largest.gpus:g} GPUs each, got {len(nodes)}"
         )
-    return max(1, places_on(nodes, _need(settings, settings.workers.share_of({}))))
+    return max(1, slots_on(nodes, _need(settings, settings.workers.share_of({}))))
 
 
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
     """Return how many of these nodes, in their order, are necessary for the largest evaluation."""
     need = _need(settings, settings.workers.largest_share(settings.space))
-    return next((count for count in range(1, len(nodes)) if places_on(nodes[:count], need) > 0), len(nodes))
+    return next((count for count in range(1, len(nodes)) if slots_on(nodes[:count], need) > 0), len(nodes))
 
 
 def _need(settings: Settings, share: Share) -> Need:

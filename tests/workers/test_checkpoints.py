@@ -50,7 +50,7 @@ def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptur
     (tmp_path / "trials" / "000003").symlink_to(tmp_path / "shared")
     remove_checkpoints(tmp_path / "trials", [3])
     assert (tmp_path / "shared" / "weights.pt").exists()
-    assert "trial 3 is not removed" in caplog.text
+    assert "checkpoint of trial 3" in caplog.text
 
 
 def test_a_file_that_is_renamed_meanwhile_is_left_out_of_the_size(

@@ -9,7 +9,7 @@ from workers.on_ray.durations import Durations
 from workers.on_ray.groups import Turns
 from workers.on_ray.in_flight import InFlight
 from workers.on_ray.objective import Reference
-from workers.on_ray.places import Placement, Places, is_saturated
+from workers.on_ray.places import Capacity, Placement, is_saturated
 
 READY_TASKS = 8  # very short tasks that may wait in Ray's queue, at least
 
@@ -17,11 +17,11 @@ READY_TASKS = 8  # very short tasks that may wait in Ray's queue, at least
 class Admission:
     """The queue of attempts that Ray does not have yet, and the capacity that they wait for."""
 
-    def __init__(self, capacity: Places, placement: Placement) -> None:
+    def __init__(self, capacity: Capacity, placement: Placement) -> None:
         self.is_held_back = False  # whether attempts wait because it is another campaign's turn
         self._capacity = capacity
         self._placement = placement
-        self._is_saturated = is_saturated(placement, capacity.count)
+        self._is_saturated = is_saturated(placement, capacity.slots)
         self._turns = Turns()
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, in order of submission
         # the first attempt of the queue when it did not fit, and the attempts in flight then
@@ -33,7 +33,7 @@ class Admission:
     @property
     def slots(self) -> int:
         """The number of concurrent evaluations that the cluster has capacity for."""
-        return self._capacity.count
+        return self._capacity.slots
 
     @property
     def is_crowded(self) -> bool:
@@ -72,7 +72,7 @@ class Admission:
     def update_slots(self) -> bool:
         """Count the slots again. Returns whether their number has changed."""
         before = self.slots
-        if self._capacity.look() == before:
+        if self._capacity.update() == before:
             return False
         self._is_saturated = is_saturated(self._placement, self.slots)
         return True

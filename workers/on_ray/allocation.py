@@ -1,9 +1,7 @@
-"""A campaign's places and its worker actors, which can be started before there is an executor to
-use them.
+"""Starts the first workers of a campaign before its executor exists.
 
-The process that evaluates for a campaign takes about a second to start, and so does the session
-that decides what it evaluates. So the first workers are started first, and import the objective
-while the session is built.
+A worker process takes about a second to start, and so does the session. So the first workers start
+first, and import the objective while the session is built.
 """
 
 from dataclasses import dataclass
@@ -11,13 +9,19 @@ from dataclasses import dataclass
 from objectives.objective import HasPreparation
 from workers.messages import Limits
 from workers.on_ray.actors import WorkerPool
-from workers.on_ray.places import Placement, Places
+from workers.on_ray.places import Capacity, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstWorkers:
-    """What to start: `count` workers of a campaign that has at most `slots`. `objective` is
-    prepared by each of them; None where there is nothing to prepare."""
+    """The workers to start early.
+
+    count: the number of workers.
+    slots: the maximal number of concurrent evaluations of the campaign.
+    limits: of one evaluation.
+    placement: the resources of one evaluation.
+    objective: prepared by each worker; None if it needs no preparation.
+    """
 
     count: int
     slots: int
@@ -28,25 +32,25 @@ class FirstWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The places and workers of one campaign, for one executor."""
+    """The capacity and the workers of one campaign, for one executor."""
 
-    places: Places
+    capacity: Capacity
     pool: WorkerPool
 
     def release(self) -> None:
-        """End the workers and give the places back, where no executor does it."""
+        """End the workers and give the capacity back, if no executor takes them over."""
         self.pool.end_idle_workers(0.0)
-        self.places.close()
+        self.capacity.close()
 
 
 def allocate(slots: int, limits: Limits, placement: Placement) -> Allocation:
-    """Return places for at most `slots` evaluations, and no workers yet."""
-    places = Places(placement, limits, slots)
-    return Allocation(places, WorkerPool(places.count, limits, placement))
+    """Return capacity for at most `slots` evaluations, without workers."""
+    capacity = Capacity(placement, limits, slots)
+    return Allocation(capacity, WorkerPool(capacity.slots, limits, placement))
 
 
 def start_workers(first: FirstWorkers) -> Allocation:
-    """Start as many of these workers as there are places for, without waiting for them."""
+    """Start as many of these workers as there are slots, without waiting for them."""
     allocation = allocate(first.slots, first.limits, first.placement)
-    allocation.pool.start_idle(min(first.count, allocation.places.count), first.objective)
+    allocation.pool.start_idle(min(first.count, allocation.capacity.slots), first.objective)
     return allocation

@@ -1,8 +1,8 @@
-"""When attempts in worker actors are late, whatever their workers do.
+"""The deadlines of attempts on worker actors, independent of their workers.
 
-A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or on a node
-that hangs, does not, so the campaign's process measures too. It uses its own monotonic clock only:
-the clock of another node may be wrong, and any wall clock may be set.
+A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or whose node
+hangs, does not, so the campaign's process measures too. It uses its own monotonic clock only: the
+clock of another node may be wrong, and any wall clock may be changed.
 """
 
 import logging
@@ -17,44 +17,47 @@ from workers.on_ray.objective import Reference
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
-LOOK_SECONDS = 1.0  # between two checks
-_LOOK_SHARE = 0.05  # of this process's time that checks may take
-# For a worker that has started to begin its attempt: to unpickle the objective, and to read its
-# data.
+CHECK_SECONDS = 1.0  # between two checks
+_CHECK_SHARE = 0.05  # of this process's time that checks may take
+# for a worker process to begin its attempt: to unpickle the objective and to read its data
 BEGIN_SECONDS = 600.0
-WAITING_SECONDS = 60.0  # for a worker, after which the operator's log says so
+WAITING_SECONDS = 60.0  # for a worker, before a warning is logged
 
 Key = tuple[int, int]  # trial and attempt
 
 
 class Deadlines:
-    """The deadlines of the attempts in the worker actors of `pool`.
-
-    `timeout_seconds` is `workers.timeout_seconds`. Without it evaluations have no deadline, only
-    the start of one has. `further_seconds`: for what a worker does before and after an evaluation.
-    """
+    """The deadlines of the attempts on the worker actors of a pool."""
 
     def __init__(self, timeout_seconds: float | None, pool: WorkerPool, further_seconds: float = 0.0) -> None:
+        """Watch the attempts of `pool`.
+
+        Args:
+            timeout_seconds: the setting `workers.timeout_seconds`. If it is None, only the
+                beginning of an evaluation has a deadline.
+            pool: the workers.
+            further_seconds: for the work before and after an evaluation.
+        """
         self._timeout = timeout_seconds
         self._pool = pool
         self._further = further_seconds
-        # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when
-        # its worker was first seen to be alive without having begun
+        # by attempt, on the monotonic clock: the first check that saw it, that saw it begun, and
+        # that saw its worker alive without having begun
         self._first_noted: dict[Key, float] = {}
         self._begun: dict[Key, float] = {}
         self._alive: dict[Key, float] = {}
-        self._is_waiting = False  # whether the log says that attempts wait
-        self._next_look = 0.0
+        self._is_waiting = False  # whether a warning about waiting attempts was logged
+        self._next_check = 0.0
 
     @property
     def patience_seconds(self) -> float:
-        """How long until the next check."""
-        return max(0.0, self._next_look - time.monotonic())
+        """The seconds until the next check is due."""
+        return max(0.0, self._next_check - time.monotonic())
 
     def late(self, attempts: Mapping[Key, Reference]) -> list[Loss]:
-        """Return those of these running attempts that must be ended; none between two checks."""
+        """Return the attempts that must be given up; nothing if no check is due."""
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return []
         for times in (self._first_noted, self._begun, self._alive):
             for key in times.keys() - attempts.keys():
@@ -62,7 +65,7 @@ class Deadlines:
         late = list(self._judge(attempts, now))
         self._report_waiting(now)
         after = time.monotonic()
-        self._next_look = after + max(LOOK_SECONDS, (after - now) / _LOOK_SHARE)
+        self._next_check = after + max(CHECK_SECONDS, (after - now) / _CHECK_SHARE)
         return late
 
     def _judge(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Loss]:
@@ -74,19 +77,21 @@ class Deadlines:
                 if self._is_overdue(now - self._begun[key]):
                     yield self._timeout_of(reference)
             elif self._is_idle_too_long(key, reference, now):
-                message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
+                rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
+                message = f"{rule}: it was killed"
                 yield Loss(reference, FailureKind.WORKER_LOST, message)
 
     def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
-        """Return whether the worker of an attempt that has not begun is alive for too long. Ray is
-        asked about late ones."""
+        """Return whether the worker of an attempt has been alive for too long without beginning it.
+
+        Ray is asked about late attempts only.
+        """
         if now - self._first_noted[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
             return False
         return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
 
     def _is_overdue(self, seconds: float) -> bool:
-        """Return whether both deadlines in the worker must have passed: the exception, and the end
-        of its process."""
+        """Return whether both deadlines in the worker must have passed: the soft and the hard one."""
         if self._timeout is None:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further
@@ -99,7 +104,7 @@ class Deadlines:
         return Loss(reference, FailureKind.TIMEOUT, message)
 
     def _report_waiting(self, now: float) -> None:
-        """Say once that attempts wait for a worker, while they do."""
+        """Log one warning while attempts wait for a worker."""
         waiting = sorted(
             trial
             for (trial, attempt), last_seen in self._first_noted.items()

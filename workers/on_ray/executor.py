@@ -79,7 +79,7 @@ class RayExecutor:
         self._pool.provide(box)
         self._tasks = RayTasks(box, limits, placement)
         self._durations = Durations(placement.kind)
-        self._admission = Admission(allocation.places, placement)
+        self._admission = Admission(allocation.capacity, placement)
         self._in_flight = InFlight()
         self._endings = Endings(limits, placement)
         self._watch = Watch(limits, placement, self._pool)

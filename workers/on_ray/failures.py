@@ -1,4 +1,4 @@
-"""What Ray raises for an attempt, as a failure of its kind."""
+"""Classifies the exceptions that Ray raises for an attempt."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +18,10 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from workers.evaluate import MESSAGE_CHARACTERS, printable, summary_of
+from workers.evaluate import MESSAGE_CHARACTERS, summary_of
 from workers.messages import FailureKind, Outcome
 from workers.on_ray.objective import Reference
+from workers.results import printable
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -28,8 +29,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # RayTaskError.
 _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    # The campaign settles what it cancels itself. Anything else that Ray takes for a cancellation
-    # is a KeyboardInterrupt that was raised on the worker.
+    # The campaign ends the attempts that it cancels itself. Any other cancellation is a
+    # KeyboardInterrupt that was raised on the worker.
     (TaskCancelledError, FailureKind.ERROR),
     (RuntimeEnvSetupError, FailureKind.ERROR),
     (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
@@ -40,8 +41,8 @@ _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
 # Which failure is the cause when several processes fail: one that lost its machine or process makes
 # the others fail.
 LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
-# What Ray raises when a process or a node is lost. Its other exceptions (a time-out of `ray.get`,
-# a full object store, …) are for the function that raises them to prevent.
+# Ray's exceptions if a process or a node is lost. Others (a time-out of `ray.get`, a full object
+# store, …) are errors of the function that raises them.
 _LOST = (
     RayActorError,
     WorkerCrashedError,
@@ -64,7 +65,7 @@ _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pres
 
 
 def kind_of(error: RayError) -> FailureKind:
-    """Return what kind of failure Ray's exception means."""
+    """Return the kind of failure that Ray's exception means."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectLostError):
         return FailureKind.NODE_LOST  # the campaign's process died before the worker had got the objective
     kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
@@ -77,16 +78,18 @@ def kind_of(error: RayError) -> FailureKind:
 
 
 def kind_of_trainers_error(error: BaseException) -> FailureKind:
-    """Return what an exception of a function that starts trainers means: a process of the trainer
-    or its node is lost, or its memory is full, where Ray says so in it or in what it was raised
-    from, else an error of the function."""
+    """Classify an exception of a function that starts trainers.
+
+    It is a loss of a process, a node or memory if Ray says so in it or in one of its causes, else
+    an error of the function.
+    """
     kinds = {kind_of(loss) for loss in _losses(error)}
     return next((kind for kind in LOSSES if kind in kinds), FailureKind.ERROR)
 
 
 def _losses(error: BaseException) -> Iterator[RayError]:
-    """Yield what Ray says of lost processes and nodes in an exception of Ray Train, which holds
-    those of its workers or of its controller.
+    """Yield the exceptions about lost processes and nodes inside an exception of Ray Train, which
+    holds those of its workers and of its controller.
 
     A function's own exception may have attributes of the same names, with anything in them.
     """
@@ -106,13 +109,12 @@ def _losses(error: BaseException) -> Iterator[RayError]:
 
 
 def is_process_death(error: RayError) -> bool:
-    """Return whether all Ray saw is that the process which evaluated is gone."""
+    """Return whether Ray reports only that the process of the attempt has ended."""
     return isinstance(error, WorkerCrashedError | ActorDiedError)
 
 
 def describe_error(error: RayError) -> str:
-    """Return what Ray says of it; led by what the code on the worker raised, if that is what
-    happened."""
+    """Return Ray's message, after a summary of the exception on the worker if there is one."""
     text = printable(_COLOUR.sub("", str(error))).strip()
     if not isinstance(error, RayTaskError):
         return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
@@ -121,8 +123,10 @@ def describe_error(error: RayError) -> str:
 
 
 def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
-    """Return each one's result or what Ray raises for it; all at once in the common case that
-    nothing was raised."""
+    """Return the result of each reference, or the error that Ray raises for it.
+
+    If Ray raises nothing, which is the common case, one call gets all results.
+    """
     try:
         return list(ray.get(references))
     except RayError:

@@ -1,8 +1,8 @@
-"""Placement groups: the room on several nodes for the evaluations of one worker.
+"""Placement groups: the resources on several nodes for the evaluations of one worker.
 
-A group is made before its worker, all of it or nothing, and has the worker's name. It is detached,
-so that an evaluation continues without the process that asked for it, and is removed with its
-worker. Ray ends what runs in a group that is removed.
+A group is created before its worker, as a whole or not at all, and has the worker's name. It is
+detached, so that an evaluation continues without the process that requested it, and is removed with
+its worker. Ray kills the processes in a group that is removed.
 """
 
 import time
@@ -15,14 +15,14 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from workers.on_ray.packing import Need
 
 _REMOVED = "REMOVED"
-_TURN_SECONDS = 5.0  # Ray tries to place a group that waits for room at least once a second
+_TURN_SECONDS = 5.0  # Ray tries to place a pending group at least once a second
 
 
 def make_group(name: str, need: Need, is_packed: bool) -> PlacementGroup:
-    """Ask Ray for room for `need`, one bundle for each machine, and return without waiting for it.
+    """Request resources for `need`, one bundle for each machine, without waiting for them.
 
-    `is_packed`: parts that may share a node do so, instead of only where there are too few nodes.
-    Raises ValueError when there is a group of that name.
+    With `is_packed`, bundles that may share a node are packed onto as few nodes as possible. Raises
+    ValueError if a group with this name exists.
     """
     try:
         group: PlacementGroup = placement_group(
@@ -39,15 +39,15 @@ def make_group(name: str, need: Need, is_packed: bool) -> PlacementGroup:
 
 
 def remove_group(group: PlacementGroup) -> None:
-    """Give its room back; ends what still runs in it."""
+    """Release the resources of a group, and kill its processes."""
     remove_placement_group(group)
 
 
 def groups_named(prefix: str) -> dict[str, PlacementGroup]:
-    """Return the groups whose names begin with `prefix`, by name, also those that wait for room.
+    """Return the groups whose names begin with `prefix`, by name, including pending ones.
 
-    Names count in the namespace of the process that made the group, so they are looked up in Ray's
-    table.
+    They are found in Ray's table, because Ray finds a group by its name only in the namespace of
+    the process that created it.
     """
     return {
         row["name"]: PlacementGroup(PlacementGroupID(bytes.fromhex(row["placement_group_id"])))
@@ -64,10 +64,10 @@ def sweep_groups(prefix: str, in_use: Collection[str]) -> None:
 
 
 class Turns:
-    """Lets other campaigns that wait for room have what this one gave back, before it asks again.
+    """Lets other campaigns have the resources that this one released, before it requests them again.
 
-    Ray tries a new request at once and an older one after a pause: who asks again without waiting
-    is always first.
+    Ray tries a new request at once and an older one after a pause, so a campaign that requests them
+    again without waiting is always first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,15 +77,15 @@ class Turns:
         self._deadline = 0.0  # on the clock
 
     def give(self, prefixes: Iterable[str]) -> None:
-        """Note that room was given back: the groups come first that wait for room now and whose
-        names begin with one of `prefixes`."""
+        """Record that resources were released: pending groups whose names begin with one of
+        `prefixes` come first."""
         self._prefixes = tuple(prefixes)
         self._waiting = self._still_waiting()
         self._deadline = self._clock() + _TURN_SECONDS
 
     def is_of_others(self) -> bool:
-        """Return whether none of these groups has got room since. They come first for a short while
-        only: there may be too little room for them."""
+        """Return whether these groups still come first: for a short time, and until one of them was
+        placed."""
         if self._waiting and (self._clock() >= self._deadline or not self._waiting <= self._still_waiting()):
             self._waiting = set()
         return bool(self._waiting)

@@ -1,10 +1,9 @@
-"""What the cluster itself remembers of attempts in worker actors, so that a later session can find
-them.
+"""The record of attempts in the cluster itself, so that a later session can find them.
 
-Each attempt in a worker actor has an entry in the key-value store of Ray's head, written by the
-worker: where it runs, then its outcome, until that is acknowledged. Neither the worker's main
-thread, which is busy evaluating, nor the process that asked for the evaluation, which may be dead,
-is needed to read it. Ray has no public door to that store; its own libraries use this one.
+The worker actor writes an entry for its attempt into the key-value store of Ray's head: first its
+node, then its outcome, which stays until it is acknowledged. Reading an entry needs neither the
+worker's main thread, which is busy evaluating, nor the process that requested the evaluation, which
+may be dead. Ray has no public interface to this store; its own libraries use this one.
 """
 
 import pickle
@@ -20,8 +19,12 @@ NAMESPACE = "bbkb"  # of all that we name in a cluster: entries here, and named 
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt that runs in the worker actor `worker`, on the node with Ray's id `node`, since
-    `started` (wall)."""
+    """A running attempt.
+
+    worker: the name of its worker actor; empty for a task.
+    node: Ray's id of its node.
+    started: when it began, on the worker's wall clock.
+    """
 
     worker: str
     node: str
@@ -30,8 +33,7 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempt:
-    """An attempt that came to a process which was about to end itself: it was not evaluated
-    there."""
+    """An attempt that reached a process which was about to end: it was not evaluated there."""
 
 
 Entry: TypeAlias = HeldAttempt | RefusedAttempt | Outcome
@@ -45,11 +47,11 @@ class Ledger:
     campaign: str
 
     def write(self, trial: int, attempt: int, entry: Entry) -> None:
-        """Replace what is written of this attempt."""
+        """Write or replace the entry of this attempt."""
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
     def read(self, trial: int, attempt: int) -> Entry | None:
-        """Return what is written of this attempt."""
+        """Return the entry of this attempt."""
         stored = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if stored is None:
             return None
@@ -66,11 +68,11 @@ class Ledger:
         _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
-        """Renew the lease of the campaign's workers: a text that differs from call to call."""
+        """Renew the lease of the campaign's workers with a text that differs from call to call."""
         _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:
-        """Return what `touch` wrote last."""
+        """Return the value of the last `touch`."""
         sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
         return sign
 

@@ -11,12 +11,11 @@ from workers.executor import ExecutorError
 from workers.messages import Outcome
 
 Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # of one
-Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to what an attempt will give
+Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt
 
 
 def put_objective(objective: Objective) -> Box:
-    """Return what a worker needs to get it. Raises ExecutorError when the objective cannot be
-    pickled.
+    """Put the objective into the object store. Raises ExecutorError if it cannot be pickled.
 
     The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a
     third of the throughput of cheap evaluations, and whatever an objective loads when first used

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 Node: TypeAlias = Mapping[str, float]  # total resources of a node, by Ray's names
 
-_WHOLE = 10_000  # of Ray's steps in one unit
+_WHOLE = 10_000  # Ray counts resources in units of 1/10 000
 _UNBOUNDED = 2**62
 
 
@@ -41,7 +41,7 @@ class Need:
 
 @dataclass(slots=True)
 class _Room:
-    """What is free on one node.
+    """The free resources of one node.
 
     cpus: in Ray's steps.
     gpus: in Ray's steps, one entry for each graphics processor.
@@ -76,8 +76,8 @@ class _Room:
             self.gpus[self.gpus.index(_WHOLE)] = 0
 
 
-def places_on(nodes: Iterable[Node], need: Need) -> int:
-    """Count the evaluations with this need that run at the same time on otherwise empty nodes."""
+def slots_on(nodes: Iterable[Node], need: Need) -> int:
+    """Return the number of evaluations with this need that fit on empty nodes together."""
     copies = [_room_of(node).copies(need) for node in nodes]
     if need.machines == 1 or not need.is_spread:
         return sum(copies) // need.machines
@@ -94,9 +94,9 @@ def places_on(nodes: Iterable[Node], need: Need) -> int:
 
 
 def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
-    """Tell whether evaluations with these needs run at the same time on otherwise empty nodes.
+    """Return whether evaluations with these needs fit on empty nodes together.
 
-    The largest ones are put first, on the first nodes that have room.
+    The largest ones are placed first, on the first nodes with enough resources.
     """
     rooms = [_room_of(node) for node in nodes]
     largest_first = sorted(
@@ -106,7 +106,7 @@ def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
 
 
 def _put(rooms: list[_Room], need: Need) -> bool:
-    """Put all parts of an evaluation, and tell whether they fitted."""
+    """Place all parts of an evaluation. Returns whether they fit."""
     part = replace(need, machines=1)
     filled: list[_Room] = []
     for _ in range(need.machines):
@@ -139,5 +139,5 @@ def _most(free: int, each: int) -> int:
 
 
 def _steps(amount: float) -> int:
-    """Return the amount in Ray's steps, cut off as Ray does; at least one where it is not 0."""
+    """Return the amount in Ray's units, truncated as Ray does; at least 1 if it is not 0."""
     return max(1, int(amount * _WHOLE)) if amount > 0.0 else 0

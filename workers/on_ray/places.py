@@ -1,4 +1,4 @@
-"""What evaluations ask of a Ray cluster, and which of its nodes are there."""
+"""The resources that evaluations request, and the capacity and the nodes of the cluster."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
 from workers.messages import Attempt, Limits, Share
-from workers.on_ray.packing import Need, Node, fits, places_on
+from workers.on_ray.packing import Need, Node, fits, slots_on
 from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
@@ -33,39 +33,48 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where evaluations run."""
+    """The resources of the evaluations of a campaign, and the way they run.
 
-    campaign: str  # names the worker actors; unique on the cluster
-    # what the dashboard shows for tasks: one for each campaign, since each distinct name becomes a
-    # series of metrics
+    campaign: the beginning of the names of worker actors; unique on the cluster.
+    label: the name of all tasks in Ray's dashboard. There is one for each campaign, because each
+        distinct name becomes a series of metrics.
+    kind: tasks, worker actors, or a choice by the durations.
+    cpus: logical CPUs of one evaluation, on each of its machines.
+    gpus: logical GPUs of one evaluation, on each of its machines.
+    keep_seconds: how long worker actors wait for a session after their campaign's process has died.
+    largest: the largest share if trials determine their shares; None if all have the same.
+    machines: the number of nodes of one evaluation.
+    is_spread: whether these must be different nodes.
+    is_train: whether they are for a trainer of Ray Train (`workers.on_ray.trainers`).
+    """
+
+    campaign: str
     label: str
-    kind: Kind = "auto"  # tasks, worker actors, or whichever fits the durations
-    cpus: float = 1.0  # logical CPUs of one evaluation, on each of its machines
-    gpus: float = 0.0  # logical GPUs of one evaluation, on each of its machines
-    # how long worker actors wait for a session when their campaign's process has died
+    kind: Kind = "auto"
+    cpus: float = 1.0
+    gpus: float = 0.0
     keep_seconds: float = 12 * 3600.0
-    # the most that one evaluation takes where trials say it themselves; None where all take the
-    # same
     largest: Share | None = None
-    machines: int = 1  # the number of nodes of one evaluation
-    is_spread: bool = True  # whether these must be different nodes
-    # whether they are for the workers of the evaluation's trainer of Ray Train
-    # (`workers.on_ray.trainers`)
+    machines: int = 1
+    is_spread: bool = True
     is_train: bool = False
 
     def share_of(self, attempt: Attempt | None) -> Share:
-        """Return what this attempt takes; what all take, for one that is not known."""
+        """Return the share of this attempt, or the common share if the attempt is unknown."""
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
     def has_group(self, share: Share) -> bool:
-        """Return whether the room of an evaluation is a placement group."""
+        """Return whether an evaluation with this share needs a placement group."""
         return share.machines > 1 or self.is_train
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
-    """Return bytes that an attempt asks Ray for: when it may use more than others, at most what the
-    largest node has, since Ray would queue it without end otherwise."""
+    """Return the memory that an attempt reserves, in bytes.
+
+    An attempt that may use more than the others reserves at most the memory of the largest node:
+    Ray would queue it forever otherwise.
+    """
     if limits.memory_bytes is None or factor == 1.0:
         return limits.memory_bytes
     largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
@@ -73,7 +82,7 @@ def memory_request(limits: Limits, factor: float) -> int | None:
 
 
 def need_of(placement: Placement, limits: Limits, share: Share, memory_factor: float = 1.0) -> Need:
-    """Return what an evaluation with this share needs; `memory_factor`: see `Attempt`."""
+    """Return the resources of an evaluation; `memory_factor` is that of `Attempt`."""
     return Need(
         cpus=share.cpus,
         gpus=share.gpus,
@@ -84,20 +93,24 @@ def need_of(placement: Placement, limits: Limits, share: Share, memory_factor: f
 
 
 def largest_need(placement: Placement, limits: Limits) -> Need:
-    """Return what an evaluation needs; the largest one where they differ."""
+    """Return the resources of the largest evaluation."""
     return need_of(placement, limits, placement.largest or placement.share_of(None))
 
 
-class Places:
-    """How many evaluations the cluster has room for, as nodes join and leave: at most `most`, at
-    least one, so that an attempt waits for the next node. An autoscaler is asked for room for
-    `most`. Other campaigns on the cluster get their fair share of it (`workers.on_ray.sharing`)."""
+class Capacity:
+    """The number of evaluations that the cluster can run at the same time, as nodes join and leave.
+
+    Other campaigns on the cluster get their fair share (`workers.on_ray.sharing`).
+
+    Attributes:
+        slots: the number. It is at least one, so that an attempt waits for the next node.
+    """
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
+        """Count up to `most` slots. An autoscaler is asked for all of them."""
         self._placement = placement
         self._limits = limits
-        # when trials have different demands, a resource that one does not use counts too:
-        # `has_room` checks each trial
+        # if trials have different shares, this is their common maximum: `has_room` checks each one
         self._need = need_of(placement, limits, placement.share_of(None))
         self._largest_need = largest_need(placement, limits)
         self._most = most
@@ -105,30 +118,31 @@ class Places:
         self._has_asked = _can_grow()
         if self._has_asked:
             request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
-        self.count = self.look()
+        self.slots = self.update()
 
-    def look(self) -> int:
-        """Count the places again, and return their number."""
+    def update(self) -> int:
+        """Count the slots again, and return their number."""
         nodes = _resources()
-        there = places_on(nodes, self._need)
-        fewest = places_on(nodes, self._largest_need)
-        self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there), fewest)))
-        return self.count
+        total = slots_on(nodes, self._need)
+        fewest = slots_on(nodes, self._largest_need)
+        own = self._sharing.own(total, min(self._most, total), fewest)
+        self.slots = max(1, min(self._most, own))
+        return self.slots
 
     @property
     def is_crowded(self) -> bool:
-        """Whether campaigns on the cluster take turns, because one of them has fewer places than
-        there are campaigns."""
+        """Whether campaigns on the cluster take turns, because there are more campaigns than slots
+        for the evaluations of one of them."""
         return self._sharing.is_crowded
 
     @property
     def others(self) -> frozenset[str]:
-        """The names of the other campaigns on the cluster that live."""
+        """The names of the other live campaigns on the cluster."""
         return self._sharing.others
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
-        """Return whether the cluster has room for this attempt beside those that run, where trials
-        take different shares."""
+        """Return whether this attempt fits beside those that run. This is always true if all
+        trials have the same share: slots limit their number."""
         if self._placement.largest is None:
             return True
         needs = [self._need_of(attempt) for attempt in running]
@@ -139,7 +153,7 @@ class Places:
         return need_of(self._placement, self._limits, self._placement.share_of(attempt), factor)
 
     def close(self) -> None:
-        """Take the request to the autoscaler back, and leave the share to others."""
+        """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""
         self._sharing.leave()
         if self._has_asked:
             request_resources(bundles=[])
@@ -174,24 +188,27 @@ def _dead_nodes() -> frozenset[str]:
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
-    """Refuse what no node can ever hold: Ray would queue it without end or message. Raises
-    ExecutorError."""
+    """Raise ExecutorError if no node can ever hold an evaluation: Ray would queue it forever."""
     if not _can_grow():
         check_fits(largest_need(placement, limits), nodes_here())
 
 
 def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
-    """Raise ExecutorError, with the list of nodes, when these can never hold an evaluation with
-    this need."""
-    if places_on([node.resources for node in nodes], need) > 0:
+    """Raise ExecutorError, with a list of the nodes, if they can never hold an evaluation."""
+    if slots_on([node.resources for node in nodes], need) > 0:
         return
     lines = "; ".join(f"{names}: {amounts}" for names, amounts in _group_nodes(need, nodes)) or "none"
     amounts = amounts_text(need.resources())
     if need.machines == 1:
-        rule, lowered, joined = f"one node, got {amounts}", "", "larger nodes"
+        rule = f"one node, got {amounts}"
+        lowered = ""
+        joined = "larger nodes"
     else:
-        nodes_text = f"{need.machines} nodes" if need.is_spread else f"the nodes as {need.machines} parts"
-        rule, lowered, joined = f"{nodes_text}, got {amounts} on each", "workers.machines, ", "more or larger nodes"
+        count = need.machines
+        parts = f"{count} nodes" if need.is_spread else f"the nodes as {count} parts"
+        rule = f"{parts}, got {amounts} on each"
+        lowered = "workers.machines, "
+        joined = "more or larger nodes"
     raise ExecutorError(
         f"one evaluation must fit on {rule}; the nodes have {lines}: lower {lowered}workers.cpus, workers.gpus or "
         f"workers.memory_gb, or join a cluster with {joined}"
@@ -199,8 +216,7 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
 
 
 def _group_nodes(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
-    """Yield the names of the nodes that have the same amounts of what is needed, and these
-    amounts."""
+    """Yield the names of nodes with the same amounts of the needed resources, and the amounts."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
@@ -221,8 +237,7 @@ def _resources() -> list[Node]:
 
 
 def is_saturated(placement: Placement, slots: int) -> bool:
-    """Return whether the cluster itself has room for no more than `slots` of these evaluations at a
-    time."""
+    """Return whether the cluster itself limits these evaluations to `slots` at a time."""
     if placement.largest is not None:
         return False
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
@@ -230,7 +245,7 @@ def is_saturated(placement: Placement, slots: int) -> bool:
 
 
 def amounts_text(resources: Node) -> str:
-    """Return amounts of resources, named as Ray does, as text."""
+    """Return amounts of resources, by Ray's names, as text."""
     texts = (
         f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"
         for name, amount in resources.items()
@@ -239,7 +254,9 @@ def amounts_text(resources: Node) -> str:
 
 
 def _can_grow() -> bool:
-    """Return whether an autoscaler watches this cluster: it may add a larger node. Ray tells only
-    by this private door."""
+    """Return whether an autoscaler manages this cluster: it may add a larger node.
+
+    Only this private API of Ray reports it.
+    """
     configuration = ray._private.state.state.get_cluster_config()
     return configuration is not None and bool(configuration.node_group_configs)

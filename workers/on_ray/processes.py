@@ -1,9 +1,9 @@
-"""Ends the process of a worker actor, also one that is stopped or hangs.
+"""Ends the process of a worker actor, even if it is stopped or hangs.
 
 `ray.kill` asks the worker to exit. A process that was stopped (SIGSTOP, SIGTTIN) for more than half
-a minute has lost its connection, is then listed as dead, and keeps its CPUs for ever. SIGKILL ends
-a stopped process, so the process is killed by its number too: at once on this node, by a task that
-takes no CPU on another one.
+a minute has lost its connection; Ray lists it as dead, and it keeps its CPUs forever. SIGKILL ends
+a stopped process, so the process is also killed by its pid: directly on this node, and by a task
+without CPUs on another one.
 """
 
 import contextlib
@@ -74,8 +74,10 @@ def _kill_remotely(process: ActorProcess) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    """Return whether the process is a worker of Ray; its number may belong to another program by
-    now. True where the system does not tell."""
+    """Return whether the process is a worker of Ray: its pid may have been reused.
+
+    Returns True if the system has no /proc.
+    """
     if not _PROC.exists():
         return True
     try:

@@ -37,7 +37,7 @@ from workers.reporting import Publish
 START_SECONDS = 120.0  # for the helpers' processes to start
 NODE_SECONDS = 60.0  # for Ray to notice that a helper's node has died, when the helper does not end
 CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank that may be its cause
-# what rank 0 may take before and after an evaluation
+# for the work of rank 0 before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
 _POLL_SECONDS = 0.5
 
@@ -98,7 +98,7 @@ def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] =
     """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it
     continues.
 
-    `last_words` is called before this process ends. SIGTERM is ignored where no evaluation runs.
+    `last_words` is called before this process ends. SIGTERM is ignored while no evaluation runs.
     """
     ended = threading.Event()
 
@@ -163,7 +163,7 @@ class _Others:
             self.collect(seconds_left)
 
     def note_silent(self) -> None:
-        """Take the machines for lost whose processes neither ended nor could be killed."""
+        """Mark machines as lost whose processes neither ended nor could be killed."""
         for rank in self.running.values():
             self._note(rank, FailureKind.NODE_LOST, "its machine does not answer", time.time())
 
@@ -215,7 +215,7 @@ class Gang:
 
         Args:
             box: the objective.
-            attempt: what to evaluate.
+            attempt: the attempt.
             limits: of each rank.
             share: the resources of the evaluation.
             publish: takes the intermediate values of rank 0.
@@ -314,9 +314,9 @@ class Gang:
         ]
 
     def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
-        """Let each helper evaluate: the references to their outcomes, and their ranks.
+        """Start the evaluation on each helper, and return the references with their ranks.
 
-        What they print is not kept: the files of the attempt's output are written by rank 0.
+        Their output is not saved: the output of the attempt is that of rank 0.
         """
         attempt = replace(attempt, trials=None)
         return {
@@ -331,8 +331,7 @@ class Gang:
 
 
 def _cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that made the others fail: a lost machine or process, else the first
-    one."""
+    """Return the failure that caused the others: a lost machine or process, else the first one."""
     in_order = sorted(failures, key=lambda failure: failure.finished)
     causes = [failure for kind in LOSSES for failure in in_order if failure.kind is kind]
     return (causes or in_order)[0]

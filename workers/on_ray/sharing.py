@@ -1,18 +1,17 @@
-"""Several campaigns on one cluster: each takes its fair share of the places, and what the others
-leave.
+"""Divides a cluster among several campaigns: each gets its fair share of the slots.
 
-Each campaign has an entry in the key-value store of Ray's head, with the part of the cluster that
-it could use, and a number that changes whenever it looks. An entry that stays the same for a while
-is of a campaign that died, and counts no more. No process decides for the others: all compute the
-same division from the same entries.
+Each campaign has an entry in the key-value store of Ray's head, with its demand as a fraction of
+the cluster, and a counter that changes at every check. If an entry does not change for a while, its
+campaign has died and is ignored. No process decides for the others: all compute the same division
+from the same entries.
 
-An entry also has the number of the campaign's largest evaluations that the cluster holds at a time.
-Where this is smaller in any entry than the number of campaigns, all take turns: an evaluation on
-all nodes cannot start while another campaign keeps one of them.
+An entry also has the number of the campaign's largest evaluations that fit on the cluster together.
+If this number is smaller in any entry than the number of campaigns, all campaigns take turns: an
+evaluation on all nodes cannot start while another campaign holds one of them.
 
-The division is max-min fair: a campaign that wants less than an equal part gets what it wants, the
-others divide what is left equally. In whole places, campaigns in the order of their names get the
-places between their cumulated parts.
+The division is max-min fair: a campaign with a demand below an equal part gets its demand, and the
+others divide the remaining capacity equally. To get whole slots, the cumulated fractions, in the
+order of the campaigns' names, are rounded down.
 """
 
 import itertools
@@ -39,29 +38,30 @@ def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
     return {name: parts[name] for name in sorted(parts)}
 
 
-def places_of(name: str, there: int, demands: Mapping[str, float]) -> int:
-    """Return how many of the places that are `there` belong to the campaign `name`: all of them are
-    given out to campaigns that want them, none twice."""
+def slots_of(name: str, total: int, demands: Mapping[str, float]) -> int:
+    """Return how many of `total` slots belong to the campaign `name`. Each slot that is demanded
+    belongs to exactly one campaign."""
     parts = fair_parts(demands)
     ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
-    first, last = ends[name] - parts[name], ends[name]
-    return math.floor(there * last + _ROUNDING) - math.floor(there * first + _ROUNDING)
+    last = ends[name]
+    first = last - parts[name]
+    return math.floor(total * last + _ROUNDING) - math.floor(total * first + _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a campaign tells the others.
+    """The entry of a campaign.
 
-    part: of the whole cluster, that it could use; from 0 to 1.
-    fewest: the number of its largest evaluations that the cluster holds at a time; 0 where it holds
-        none, so that no turn helps, and in entries of older versions.
+    part: its demand as a fraction of the cluster, from 0 to 1.
+    fewest: the number of its largest evaluations that fit on the cluster together; 0 if none fits,
+        so that taking turns does not help, and in entries of older versions.
     """
 
     part: float
     fewest: int
 
     def text(self, look: int) -> str:
-        """Return what `_entry_of` reads; `look`: a number that changes."""
+        """Return the entry as text, for `_entry_of`; `look` is a counter."""
         return f"{self.part!r} {look} {self.fewest}"
 
 
@@ -80,28 +80,33 @@ class Sharing:
         self._clock = clock
         self._looks = itertools.count()
         self._entries: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
-        self.others: frozenset[str] = frozenset()  # names of the other campaigns that live
-        self.is_crowded = False  # whether one of the campaigns counts fewer places than campaigns: they take turns
+        self.others: frozenset[str] = frozenset()  # names of the other live campaigns
+        self.is_crowded = False  # whether the campaigns take turns
 
-    def own(self, there: int, demand: int, fewest: int | None = None) -> int:
-        """Return this campaign's part of the places that are `there`, of which it could use
-        `demand`; `fewest`: the places for its largest evaluation, where they differ."""
-        if there < 1:
-            return there
-        entry = _Entry(demand / there, there if fewest is None else fewest)
+    def own(self, total: int, demand: int, fewest: int | None = None) -> int:
+        """Publish the demand of this campaign, and return the number of its slots.
+
+        Args:
+            total: the number of slots of the cluster.
+            demand: the number of slots that this campaign can use.
+            fewest: the number of slots for its largest evaluation; `total` by default.
+        """
+        if total < 1:
+            return total
+        entry = _Entry(demand / total, total if fewest is None else fewest)
         _internal_kv_put(self._campaign, entry.text(next(self._looks)), overwrite=True, namespace=self._namespace)
         campaigns = self._others()
         self.others = frozenset(campaigns)
         entries = {**campaigns, self._campaign: entry}
         self.is_crowded = any(0 < entry.fewest < len(entries) for entry in entries.values())
-        return places_of(self._campaign, there, {name: entry.part for name, entry in entries.items()})
+        return slots_of(self._campaign, total, {name: entry.part for name, entry in entries.items()})
 
     def leave(self) -> None:
-        """Withdraw this campaign's demand, so that others get its places."""
+        """Withdraw this campaign's demand, so that others get its slots."""
         _internal_kv_del(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, _Entry]:
-        """Return the entries of the other campaigns that live."""
+        """Return the entries of the other live campaigns."""
         now = self._clock()
         entries = {}
         for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):

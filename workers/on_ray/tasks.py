@@ -1,5 +1,5 @@
-"""Short evaluations: one Ray task an attempt, on whatever worker process Ray has free. They end
-with this process."""
+"""Short evaluations: one Ray task for each attempt, on any free worker process of Ray. Tasks end
+with the campaign's process."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ _LAST_SEND_SECONDS = 0.5  # for the last outcome to be sent by a process that en
 
 @dataclass(frozen=True, slots=True)
 class _Campaign:
-    """What all attempts of a campaign have in common."""
+    """The data that all attempts of a campaign share."""
 
     ledger: Ledger
     limits: Limits
@@ -46,11 +46,10 @@ class _Submission:
 
 
 class RayTasks:
-    """Gives attempts to Ray as tasks. Ray's own retries are off: the campaign alone counts
-    attempts.
+    """Submits attempts to Ray as tasks. Ray's own retries are off: the campaign counts attempts.
 
-    Arguments are pickled here: Ray's own way, which is made for functions and arrays, takes a
-    quarter of the time of the loop for four small values.
+    Arguments are pickled here. Ray's own pickling, which is made for functions and arrays, would
+    take a quarter of the loop's time for four small values.
     """
 
     def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
@@ -108,8 +107,7 @@ def _campaign_of(pickled: bytes) -> _Campaign:
 
 
 def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: bytes) -> Outcome:
-    """Return what runs on the worker, whose process may die for it: a `_Submission` of a
-    `_Campaign`."""
+    """Evaluate a `_Submission` of a `_Campaign` in this worker process, which is expendable."""
     objective = get_objective(box)
     campaign, submission = _campaign_of(pickled_campaign), pickle.loads(pickled_submission)
     attempt = submission.attempt
@@ -125,32 +123,34 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
                 _RETIRING.set()
                 threading.Thread(target=_retire, daemon=True).start()
             return outcome
-    while True:  # until this process ends, because after an answer it would get the next task
+    while True:  # until this process ends: after an answer, Ray would send it the next task
         time.sleep(_LAST_SEND_SECONDS)
 
 
 @contextlib.contextmanager
 def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[None]:
-    """Keep in the ledger when an attempt began that had to wait long for this process.
+    """Record the beginning of an attempt in the ledger if it waited long for this process.
 
-    Should the process die, its age would suggest that the time-out ended it. The usual prompt start
-    costs no message.
+    Otherwise, if the process died, the attempt's age would suggest that the time-out ended it. A
+    prompt start, which is usual, needs no entry.
     """
-    now, limit = time.time(), campaign.limits.timeout_seconds
+    now = time.time()
+    limit = campaign.limits.timeout_seconds
     if limit is None or now - submission.time < 0.5 * grace_seconds(limit):
         yield
         return
-    trial, attempt = submission.attempt.trial, submission.attempt.attempt
-    campaign.ledger.write(trial, attempt, HeldAttempt("", ray.get_runtime_context().get_node_id(), now))
+    key = (submission.attempt.trial, submission.attempt.attempt)
+    node = ray.get_runtime_context().get_node_id()
+    campaign.ledger.write(*key, HeldAttempt("", node, now))
     try:
         yield
     finally:
-        campaign.ledger.forget(trial, attempt)
+        campaign.ledger.forget(*key)
 
 
 def _retire() -> None:
-    """End this process a moment after its last evaluation. What comes meanwhile is turned away, and
-    runs elsewhere."""
+    """End this process shortly after its last evaluation. Attempts that arrive meanwhile are refused,
+    and run elsewhere."""
     time.sleep(_LAST_SEND_SECONDS)
     with _EVALUATING:
         os._exit(1)

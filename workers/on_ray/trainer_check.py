@@ -1,5 +1,6 @@
-"""What Ray Train makes when a trainer begins in an evaluation; apart from
-`workers.on_ray.trainers`, because importing Ray Train takes a second.
+"""The callback of Ray Train for trainers that begin in an evaluation.
+
+It is apart from `workers.on_ray.trainers`, because importing Ray Train takes a second.
 
 It uses inner classes of Ray Train, which has no other way to give a trainer a placement group.
 """

@@ -24,7 +24,7 @@ from workers.messages import Limits
 
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
 _CHECK = "workers.on_ray.trainer_check.TrainerCheck"
-_groups: list[PlacementGroup] = []  # the group of this process, where evaluations may start trainers
+_groups: list[PlacementGroup] = []  # at most one: the group for the trainers of this process
 
 
 def check_ray_train() -> None:
@@ -64,6 +64,5 @@ def admit_trainers(objective: Objective, limits: Limits) -> None:
 
 
 def group_for_trainers() -> PlacementGroup | None:
-    """Return the placement group for the trainers of this process; None where it may not start
-    any."""
+    """Return the placement group for the trainers of this process; None if it may not start any."""
     return _groups[0] if _groups else None

@@ -45,21 +45,23 @@ class WorkerActor:
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
         self._gang = Gang(campaign)
-        self._last: tuple[tuple[int, int], Outcome] | None = None
+        self._last: tuple[tuple[int, int], Outcome | None] = ((-1, 0), None)
         threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True, name="lease").start()
 
     def __repr__(self) -> str:
         return self._name
 
     def prepare(self, objective: HasPreparation, limits: Limits) -> None:
-        """Import what the objective needs, while the campaign does something else."""
+        """Import the dependencies of the objective, while the session is built."""
         prepare(objective, limits)
 
     def evaluate(
         self, boxed_objective: Box, attempt: Attempt, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:
-        """Return the outcome of this attempt, which the ledger has too. `acknowledged` attempts are
-        struck out there."""
+        """Evaluate an attempt, write its outcome into the ledger, and return it.
+
+        The entries of the `acknowledged` attempts are removed from the ledger.
+        """
         objective = get_objective(boxed_objective)
         for durable in acknowledged:
             self._tell(functools.partial(self._ledger.forget, *durable))
@@ -86,25 +88,30 @@ class WorkerActor:
         return outcome
 
     def outcome(self, trial: int, attempt: int) -> Outcome | None:
-        """Return the outcome of the attempt that ran last, if it was this one. Waits for what runs,
-        as every method does."""
-        return self._last[1] if self._last is not None and self._last[0] == (trial, attempt) else None
+        """Return the outcome of this attempt if it was the last one, after a running one has
+        ended."""
+        key, outcome = self._last
+        return outcome if key == (trial, attempt) else None
 
     def _write(self, attempt: Attempt, entry: HeldAttempt | Outcome) -> None:
         self._tell(lambda: self._ledger.write(attempt.trial, attempt.attempt, entry))
 
     def _tell(self, write: Callable[[], None]) -> None:
-        """Write into the ledger. A head that is away for a while is no reason to lose an
-        evaluation: only a session that takes over just then would miss the entry, and evaluate
-        again."""
+        """Write into the ledger, if Ray's head answers.
+
+        An unreachable head is no reason to lose an evaluation: only a session that takes over at
+        this moment would miss the entry, and evaluate again.
+        """
         try:
             write()
         except (ray.exceptions.RayError, OSError, RuntimeError) as error:
             print(f"bbkb: the ledger could not be written: {error}", file=sys.stderr, flush=True)
 
     def _watch_lease(self, keep_seconds: float) -> None:
-        """End this process when no sign of life has come for `keep_seconds`; a head that is silent
-        gives none."""
+        """End this process if the lease was not renewed for `keep_seconds`.
+
+        A renewal that Ray's head cannot report does not count.
+        """
         last_sign: bytes | None = None
         since = time.monotonic()
         while time.monotonic() - since < keep_seconds:

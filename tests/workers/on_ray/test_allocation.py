@@ -80,7 +80,7 @@ def test_no_more_are_started_than_there_are_places_for_and_none_beside_those_of_
     tmp_path: Path,
 ) -> None:
     allocation = start(tmp_path, count=50)
-    assert len(workers()) == allocation.places.count == 2
+    assert len(workers()) == allocation.capacity.slots == 2
     second = start(tmp_path, count=2)
     assert len(workers()) == 2
     second.release()

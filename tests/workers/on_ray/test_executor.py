@@ -23,7 +23,7 @@ from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import groups, watch
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement, Places
+from workers.on_ray.places import Capacity, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -310,8 +310,8 @@ def test_attempts_wait_for_another_campaigns_turn_while_outcomes_are_taken_in(mo
     monkeypatch.setattr(
         groups, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}
     )
-    monkeypatch.setattr(Places, "is_crowded", True)
-    monkeypatch.setattr(Places, "others", frozenset({"other"}))
+    monkeypatch.setattr(Capacity, "is_crowded", True)
+    monkeypatch.setattr(Capacity, "others", frozenset({"other"}))
     monkeypatch.setattr(groups, "_TURN_SECONDS", 1000.0)
     executor = RayExecutor(Misbehaving(), 1, Limits(), Placement("turns", "t", "actor"))
     executor.submit([attempt(0), attempt(1)])

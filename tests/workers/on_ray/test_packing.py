@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from workers.on_ray.packing import Need, Node, fits, places_on
+from workers.on_ray.packing import Need, Node, fits, slots_on
 
 REFUSED_SECONDS = 2.0  # without an answer, after which Ray has no room for a group
 AMOUNTS = st.sampled_from([0.0, 0.3, 0.4, 0.5, 0.7, 1.0, 2.0])
@@ -21,17 +21,17 @@ NODES = st.lists(
 
 
 def test_share_below_one_comes_from_a_single_graphics_processor() -> None:
-    assert places_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=0.4)) == 16
-    assert places_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=1 / 7)) == 56
-    assert places_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=3.0)) == 2
+    assert slots_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=0.4)) == 16
+    assert slots_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=1 / 7)) == 56
+    assert slots_on([{"CPU": 64.0, "GPU": 8.0}], Need(cpus=1.0, gpus=3.0)) == 2
 
 
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("amount", [0.3, 0.4, 2 / 3, 1 / 7, 0.1429, 2.0])
 def test_raylet_accepts_exactly_the_places_that_are_counted(amount: float) -> None:
     node = {"CPU": 4.0, "GPU": 2.0}
-    assert len(accepted({"GPU": amount}, most=30)) == places_on([node], Need(gpus=amount))
-    assert len(accepted({"CPU": amount}, most=30)) == places_on([node], Need(cpus=amount))
+    assert len(accepted({"GPU": amount}, most=30)) == slots_on([node], Need(gpus=amount))
+    assert len(accepted({"CPU": amount}, most=30)) == slots_on([node], Need(cpus=amount))
 
 
 def accepted(bundle: dict[str, float], most: int) -> list[PlacementGroup]:
@@ -57,7 +57,7 @@ def test_count_is_the_largest_number_that_fits_one_by_one(
     nodes: list[Node], cpus: float, gpus: float, machines: int, is_spread: bool
 ) -> None:
     need = Need(cpus=cpus + 0.5, gpus=gpus, machines=machines, is_spread=is_spread)
-    counted = places_on(nodes, need)
+    counted = slots_on(nodes, need)
     assert fits(nodes, [need] * counted)
     assert not fits(nodes, [need] * (counted + 1))
 
@@ -92,11 +92,11 @@ def has_room(assignment: list[tuple[Node, list[float]]]) -> bool:
 
 def test_parts_of_one_evaluation_take_nodes_of_their_own_unless_they_may_share_one() -> None:
     nodes: list[Node] = [{"CPU": 4.0}, {"CPU": 4.0}]
-    assert places_on(nodes, Need(cpus=3.0, machines=2)) == 1
-    assert places_on(nodes, Need(cpus=2.0, machines=2)) == 2
-    assert places_on(nodes[:1], Need(cpus=2.0, machines=2)) == 0
-    assert places_on(nodes[:1], Need(cpus=2.0, machines=2, is_spread=False)) == 1
-    assert places_on([{"CPU": 8.0}, {"CPU": 1.0}], Need(cpus=1.0, machines=2)) == 1
+    assert slots_on(nodes, Need(cpus=3.0, machines=2)) == 1
+    assert slots_on(nodes, Need(cpus=2.0, machines=2)) == 2
+    assert slots_on(nodes[:1], Need(cpus=2.0, machines=2)) == 0
+    assert slots_on(nodes[:1], Need(cpus=2.0, machines=2, is_spread=False)) == 1
+    assert slots_on([{"CPU": 8.0}, {"CPU": 1.0}], Need(cpus=1.0, machines=2)) == 1
 
 
 def test_memory_counts_when_needs_differ() -> None:

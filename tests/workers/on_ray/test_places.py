@@ -14,7 +14,7 @@ import pytest
 from workers.executor import ExecutorError
 from workers.messages import Limits, Share
 from workers.on_ray.packing import Need
-from workers.on_ray.places import NamedNode, Placement, Places, check_fits, memory_request
+from workers.on_ray.places import Capacity, NamedNode, Placement, check_fits, memory_request
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -99,10 +99,10 @@ def test_no_attempt_asks_for_more_memory_than_the_largest_node_has() -> None:
 @pytest.mark.usefixtures("without_killed_campaigns")
 def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> None:
     campaigns = [
-        Places(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), Limits(), 4)
+        Capacity(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), Limits(), 4)
         for name in "ab"
     ]
-    counts = [(campaign.look(), campaign.is_crowded) for campaign in campaigns]
+    counts = [(campaign.update(), campaign.is_crowded) for campaign in campaigns]
     for campaign in campaigns:
         campaign.close()
     assert counts == [(2, True), (2, True)]

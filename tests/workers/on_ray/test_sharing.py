@@ -14,7 +14,7 @@ from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Limits, Share, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
-from workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, places_of
+from workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, slots_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -32,10 +32,10 @@ def test_parts_are_fair_and_leave_nothing_that_is_wanted(demands: dict[str, floa
 
 @given(PARTS, st.integers(1, 50))
 def test_no_place_is_given_out_twice_and_equals_get_the_same(demands: dict[str, float], there: int) -> None:
-    places = {name: places_of(name, there, demands) for name in demands}
+    places = {name: slots_of(name, there, demands) for name in demands}
     assert sum(places.values()) <= there
     equal = dict.fromkeys(demands, 1.0)
-    shares = [places_of(name, there, equal) for name in equal]
+    shares = [slots_of(name, there, equal) for name in equal]
     assert sum(shares) == there
     assert max(shares) - min(shares) <= 1
 
