@@ -91,11 +91,11 @@ SHOWN_BY = {
     "CPUs, GPUs and memory of an evaluation": ("workers/on_ray/test_places.py", "*"),
     "Resources that depend on the trial": (
         "workers/on_ray/test_sharing.py",
-        "test_each_trial_gets_the_graphics_processors_that_it_asks_for",
+        "test_trials_get_the_gpus_that_they_request",
     ),
     "Several campaigns share one cluster fairly": (
         "workers/on_ray/test_sharing.py",
-        "test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last_one_all",
+        "test_two_campaigns_get_half_of_the_slots_each_and_the_last_one_all",
     ),
     "Results are durable in a database before they are acted on": (
         "orchestrator/test_store_faults.py",

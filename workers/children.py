@@ -45,7 +45,7 @@ def end_children() -> Iterator[None]:
     try:
         yield
     finally:
-        for _ in range(_GENERATIONS):  # the children of an ended process become children of this process
+        for _ in range(_GENERATIONS):  # children of an ended process become children of this one
             started = [pid for pid in _children() - before if not _is_harmless(pid)]
             for pid in started:
                 _end(pid)
@@ -65,7 +65,7 @@ def _prepare() -> None:
 def _watch() -> None:
     """Start the watcher, which ends the marked processes when this one is gone."""
     mark = uuid.uuid4().hex
-    reading, writing = os.pipe()  # the writing end is closed by the end of this process and nothing else
+    reading, writing = os.pipe()  # only the end of this process closes the writing end
     script = ["/bin/sh", "-c", _WATCHER, "bbkb", f"{MARK}={mark}"]
     subprocess.run(script, stdin=reading, start_new_session=True, check=True)
     os.close(reading)

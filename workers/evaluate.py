@@ -39,7 +39,8 @@ from workers.results import CheckedResult, check_result, printable
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
-_QUALNAME = type.__dict__["__qualname__"].__get__  # of a class, without the code of its metaclass, which may raise
+# of a class, without the code of its metaclass, which may raise
+_QUALNAME = type.__dict__["__qualname__"].__get__
 _OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("objectives", "workers"))
 _OWN_CALLS = 6  # at most, that lead from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
@@ -113,7 +114,7 @@ def _evaluate(
         with confine(limits, machine is not None) if is_expendable else host_interrupts():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            result = before_deadline(  # it inspects the returned value, which may run the objective's code
+            result = before_deadline(  # checking the result may run the objective's code
                 lambda: _result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports), machine),
                 limits.timeout_seconds,
                 again_seconds=1.0 if machine is None else HARD_END_SECONDS,
@@ -121,7 +122,7 @@ def _evaluate(
         points = reports.points()
     except EvaluationStopped:
         return _stop(attempt, reports, started, now(), where)
-    except BaseException as error:  # also SystemExit and other exceptions that would end the process
+    except BaseException as error:  # SystemExit, for example, would end the process
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explain(error, limits, kind_of)

@@ -25,7 +25,7 @@ class InlineExecutor:
         self._objective = objective
         self._clock = SteadyClock()
         self._limits = limits
-        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
         self._cancelled: list[Outcome] = []
         self._take: TakeReports | None = None
 

@@ -18,7 +18,8 @@ from workers.surroundings import restore_surroundings
 
 T = TypeVar("T")
 
-HARD_END_SECONDS = END_SECONDS + 2.0  # after SIGTERM, for the command that an evaluation runs to be ended
+# after SIGTERM, for the evaluation to end its command
+HARD_END_SECONDS = END_SECONDS + 2.0
 _STDERR = 2
 
 

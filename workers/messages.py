@@ -18,7 +18,8 @@ class FailureKind(StrEnum):
     INVALID_VALUE = "invalid value"  # it returned no finite number
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out of memory"
-    WORKER_LOST = "worker lost"  # its process ended: due to the evaluation only if that happens repeatedly
+    # its process ended; the evaluation is the cause only if that happens repeatedly
+    WORKER_LOST = "worker lost"
     NODE_LOST = "node lost"  # the machine failed or was preempted: never due to the evaluation
     CANCELLED = "cancelled"
 

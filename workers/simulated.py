@@ -115,7 +115,7 @@ class SimulatedExecutor:
         self._now = start_at
         self._slots = slots
         self._idle = list(range(slots))  # a heap: the lowest number first
-        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
         self._running: list[_VirtualAttempt] = []  # a heap: the next to finish first
         self._order = itertools.count()
         self._cancelled: list[Outcome] = []
@@ -248,7 +248,9 @@ class SimulatedExecutor:
         # four draws in fixed order, used or not: an attempt's duration must not depend on the
         # failure rate, nor the rest on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
-        seconds, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
+        seconds = self._durations.draw(rng)
+        is_hit = rng.random() < self._failures.rate
+        share = rng.random()
         seconds = self._durations.with_straggling(seconds, rng.random())
         outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
         seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds

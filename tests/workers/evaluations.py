@@ -12,7 +12,7 @@ UNLIMITED = Limits()
 
 
 class Doing:
-    """An objective that does what the test requests."""
+    """An objective whose action the test chooses."""
 
     def __init__(self, action: Callable[[Parameters, int, Report], Any]) -> None:
         self.action = action

@@ -44,7 +44,7 @@ def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
     assert checkpoints == Checkpoints(trials=2, size=10)
 
 
-def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path / "shared", weights_pt="1")
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "000003").symlink_to(tmp_path / "shared")
@@ -53,7 +53,7 @@ def test_the_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptur
     assert "checkpoint of trial 3" in caplog.text
 
 
-def test_a_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
+def test_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As running trials do with the draft of a checkpoint."""

@@ -23,7 +23,7 @@ def pid_written(file: Path) -> int:
     return int(wait_until(lambda: file.exists() and file.read_text().strip()))
 
 
-def test_a_forgotten_child_is_ended_and_buried() -> None:
+def test_forgotten_child_is_killed_and_reaped() -> None:
     with end_children():
         child = subprocess.Popen(["sleep", "100"])
         assert is_alive(child.pid)
@@ -31,7 +31,7 @@ def test_a_forgotten_child_is_ended_and_buried() -> None:
     child.poll()
 
 
-def test_a_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path: Path) -> None:
+def test_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path: Path) -> None:
     daemon = tmp_path / "daemon"
     script = f"trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$ > {daemon}; sleep 100' & exit 0"
     with end_children():
@@ -41,7 +41,7 @@ def test_a_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path:
     assert not is_alive(pid)
 
 
-def test_what_was_there_before_and_what_has_ended_by_itself_is_left_alone() -> None:
+def test_older_children_and_ended_children_are_left_alone() -> None:
     before = subprocess.Popen(["sleep", "100"])
     try:
         with end_children():

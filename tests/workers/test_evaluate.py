@@ -20,7 +20,7 @@ from workers.messages import Attempt, Failure, FailureKind, Reported, Stopped, S
 from workers.reporting import RECORDED_WHOLE
 
 
-def test_an_evaluation_becomes_a_success_with_all_it_reported() -> None:
+def test_evaluation_becomes_a_success_with_all_it_reported() -> None:
     def action(parameters: Parameters, seed: int, report: Report) -> Evaluation:
         report(0.5)
         report(math.nan)
@@ -38,7 +38,7 @@ def test_an_evaluation_becomes_a_success_with_all_it_reported() -> None:
     assert type(pickle.loads(pickle.dumps(outcome)).metrics["noise_free"]) is float
 
 
-def test_a_clock_set_back_gives_no_negative_duration() -> None:
+def test_clock_set_back_gives_no_negative_duration() -> None:
     outcome = outcome_of(lambda *_: Evaluation(1.0), now=iter([100.0, 40.0]).__next__)
     assert outcome.finished == outcome.started == 100.0
 
@@ -48,7 +48,7 @@ def test_a_clock_set_back_gives_no_negative_duration() -> None:
     st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**300), 10**300)),
     st.sampled_from([lambda x: x, np.float64]),
 )
-def test_every_finite_number_is_a_value(number: float, convert: Callable[[float], Any]) -> None:
+def test_finite_number_is_a_value(number: float, convert: Callable[[float], Any]) -> None:
     outcome = outcome_of_value(convert(number))
     assert isinstance(outcome, Success)
     assert type(outcome.value) is float
@@ -79,7 +79,7 @@ class WithoutRepr:
         (np.longdouble("1e400"), "inf"),
     ],
 )
-def test_what_is_no_finite_number_is_an_invalid_value_and_shown(value: Any, shown: str) -> None:
+def test_value_that_is_not_a_finite_number_is_invalid_and_shown(value: Any, shown: str) -> None:
     failure = failure_of(outcome_of_value(value))
     assert failure.kind is FailureKind.INVALID_VALUE
     assert failure.message.startswith("value must be a finite number, got ")
@@ -87,7 +87,7 @@ def test_what_is_no_finite_number_is_an_invalid_value_and_shown(value: Any, show
     assert len(failure.message) < 200
 
 
-def test_a_bad_metric_is_left_out_and_the_value_kept() -> None:
+def test_bad_metric_is_left_out_and_the_value_kept() -> None:
     outcome = outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan})
     assert isinstance(outcome, Success)
     assert (outcome.value, outcome.metrics) == (0.5, {"loss": 1.0})
@@ -104,7 +104,7 @@ def test_metrics_are_bounded_in_number_and_in_the_length_of_their_names() -> Non
 
 
 @pytest.mark.parametrize("result", [0.5, None, (0.5, {}), {"value": 0.5}])
-def test_what_is_no_evaluation_is_an_invalid_value(result: Any) -> None:
+def test_result_that_is_not_an_evaluation_is_invalid(result: Any) -> None:
     assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
 
 
@@ -114,13 +114,13 @@ def test_metrics_that_are_no_mapping_are_left_out() -> None:
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
 
 
-def test_an_invalid_value_that_the_objective_found_itself_keeps_its_words() -> None:
+def test_invalid_value_error_of_the_objective_keeps_its_message() -> None:
     failure = failure_of(outcome_of_raising(InvalidValueError("the last line is no number, got 'done'")))
     assert failure.kind is FailureKind.INVALID_VALUE
     assert failure.message == "the last line is no number, got 'done'"
 
 
-def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
+def test_report_that_is_no_number_is_an_invalid_value() -> None:
     failure = failure_of(outcome_of(lambda parameters, seed, report: cast(Any, report)("high")))
     assert failure.kind is FailureKind.INVALID_VALUE
     assert failure.message == (
@@ -128,7 +128,7 @@ def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
     )
 
 
-def test_an_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
+def test_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
         for step in (2, 4, 6, 8):
             report(0.1 * step, step)
@@ -191,7 +191,7 @@ def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_a
     assert len(published) == count, "each report asks whether the campaign stops the trial"
 
 
-def test_a_report_takes_further_numbers_by_name() -> None:
+def test_report_takes_further_numbers_by_name() -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
         report(0.5, 1, loss=math.inf, rate=0.25)
         report(0.75, 2, **{"val loss": 3})
@@ -213,7 +213,7 @@ def test_a_report_takes_further_numbers_by_name() -> None:
         ({"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
     ],
 )
-def test_a_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
+def test_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
     metrics: dict[str, float], message: str
 ) -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
@@ -225,7 +225,7 @@ def test_a_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
     assert message in outcome.message
 
 
-def test_a_mapping_in_place_of_the_reported_value_is_answered_with_how_to_write_it() -> None:
+def test_report_of_a_mapping_names_the_remedy() -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
         report({"accuracy": 0.5, "loss": 2.0}, 1)  # type: ignore[arg-type]
         return Evaluation(1.0)
@@ -262,7 +262,7 @@ def test_whatever_is_raised_is_a_failure_that_says_what(
     assert failure.message.startswith(beginning)
 
 
-def test_a_traceback_ends_at_the_line_that_raised() -> None:
+def test_traceback_ends_at_the_line_that_raised() -> None:
     def recurse(depth: int) -> None:
         if depth == 0:
             raise KeyError("the culprit")
@@ -291,13 +291,13 @@ def test_whatever_an_objective_raises_is_an_error_of_its_trial(error: BaseExcept
     assert failure.message.startswith(type(error).__qualname__)
 
 
-def test_an_objective_cannot_change_the_trial() -> None:
+def test_objective_cannot_change_the_trial() -> None:
     attempt = Attempt(0, 0, {"x": 1.0}, seed=0)
     evaluate(Doing(lambda parameters, *_: parameters.clear()), attempt, UNLIMITED)
     assert attempt.parameters == {"x": 1.0}
 
 
-def test_a_worker_signs_with_its_process() -> None:
+def test_outcome_names_the_workers_process() -> None:
     outcome = outcome_of(lambda *_: Evaluation(1.0))
     assert outcome.worker == worker_name()
     assert outcome.worker.endswith(f":{os.getpid()}")
@@ -318,7 +318,7 @@ def test_exception_whose_class_refuses_its_name_is_described() -> None:
     assert summary_of(NamelessError("text")) == "NamelessError: text"
 
 
-def test_an_objective_that_replaces_functions_of_math_gives_no_value_that_is_not_finite(
+def test_objective_that_replaces_functions_of_math_gives_no_value_that_is_not_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(math, "isfinite", lambda _: True)  # as an objective in this process may do

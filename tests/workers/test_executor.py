@@ -64,7 +64,7 @@ def drain(executor: Executor) -> list[Outcome]:
     return outcomes
 
 
-def test_every_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: Executor) -> None:
+def test_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: Executor) -> None:
     executor.submit(attempts(*range(7)))
     executor.submit(attempts(*range(7, 3 * executor.slots + 9)))
     outcomes = drain(executor)
@@ -89,7 +89,7 @@ def test_submitting_nothing_is_allowed(executor: Executor) -> None:
     assert executor.next_outcomes(None) == []
 
 
-def test_an_evaluation_that_raises_is_a_failure_among_successes(executor: Executor) -> None:
+def test_evaluation_that_raises_is_a_failure_among_successes(executor: Executor) -> None:
     executor.submit([*attempts(0, 1), *attempts(2, raises=True), *attempts(3)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert {i for i, outcome in outcomes.items() if isinstance(outcome, Success)} == {0, 1, 3}
@@ -108,7 +108,7 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
         assert before <= outcome.started <= outcome.finished <= executor.now()
 
 
-def test_what_an_attempt_prints_is_in_its_file_and_the_others_have_none(executor: Executor, tmp_path: Path) -> None:
+def test_output_of_an_attempt_is_in_its_file_and_silent_attempts_have_none(executor: Executor, tmp_path: Path) -> None:
     running_folder(tmp_path).mkdir()
     submitted = [*attempts(0, 1), *attempts(2, 3, prints=True)]
     executor.submit([replace(attempt, trials=tmp_path) for attempt in submitted])
@@ -117,7 +117,7 @@ def test_what_an_attempt_prints_is_in_its_file_and_the_others_have_none(executor
     assert printed == {0: b"", 1: b"", 2: b"evaluating 2.0\n", 3: b"evaluating 3.0\n"}
 
 
-def test_a_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Executor) -> None:
+def test_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Executor) -> None:
     executor.submit([*attempts(0, 1, 2), *attempts(3, sleep=60.0), *attempts(4)])
     executor.cancel([3, 12345, 3])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
@@ -135,7 +135,7 @@ def test_cancelling_what_is_over_changes_nothing(executor: Executor) -> None:
     assert executor.next_outcomes(None) == []
 
 
-def test_no_more_evaluations_run_at_a_time_than_there_are_slots(executor: Executor) -> None:
+def test_slots_limit_the_concurrent_evaluations(executor: Executor) -> None:
     executor.submit(attempts(*range(3 * executor.slots), sleep=0.05))
     outcomes = drain(executor)
     for outcome in outcomes:  # the number of running ones is largest at the instant some evaluation starts
@@ -143,14 +143,14 @@ def test_no_more_evaluations_run_at_a_time_than_there_are_slots(executor: Execut
         assert len(running) <= executor.slots
 
 
-def test_a_trial_can_be_tried_again(executor: Executor) -> None:
+def test_trial_can_be_retried(executor: Executor) -> None:
     for attempt in (1, 2):
         executor.submit(attempts(5, attempt=attempt))
         (outcome,) = drain(executor)
         assert (outcome.trial, outcome.attempt) == (5, attempt)
 
 
-def test_where_nothing_was_left_nothing_is_adopted_and_acknowledging_changes_nothing(executor: Executor) -> None:
+def test_adopt_returns_nothing_without_an_earlier_session(executor: Executor) -> None:
     assert executor.adopt({0: 1, 7: 2}) == frozenset()
     assert executor.next_outcomes(None) == []
     executor.submit(attempts(0, 1))

@@ -29,7 +29,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-# what ends by itself may take seconds on a busy machine; only what never ends gets a short time-out
+# on a busy machine, actions that end by themselves may take seconds: only endless ones get a short
+# time-out
 PATIENT = Limits(timeout_seconds=250.0, memory_bytes=200 * 2**20)
 HASTY = Limits(timeout_seconds=4.0, memory_bytes=200 * 2**20)
 ENDLESS = ("hang", "ignore_every_signal", "fork_and_hang")
@@ -147,7 +148,7 @@ EXPECTED: dict[str, tuple[FailureKind, str]] = {
 
 
 class Hostile:
-    """Does, or returns, what the parameter `action` names."""
+    """Performs the action that the parameter `action` names."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         action = parameters["action"]
@@ -178,7 +179,7 @@ def attempt(number: int, action: str, **parameters: Any) -> Attempt:
 
 
 @pytest.mark.parametrize("limits", [HASTY, PATIENT])
-def test_every_failure_says_what_happened_and_other_evaluations_finish(
+def test_failures_name_their_cause_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], limits: Limits
 ) -> None:
     executor = make(slots=4, limits=limits)
@@ -197,7 +198,7 @@ def test_every_failure_says_what_happened_and_other_evaluations_finish(
         assert EXPECTED[action][1] in outcome.message
 
 
-def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExecutor]) -> None:
+def test_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExecutor]) -> None:
     executor = make(slots=1)
     executor.submit([attempt(0, "leak_descriptors")])
     leak = drain(executor)[0]
@@ -211,7 +212,7 @@ def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayEx
         assert outcome.worker != leak.worker
 
 
-def test_what_follows_failures_in_a_row_runs_in_another_process(make: Callable[..., RayExecutor]) -> None:
+def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Callable[..., RayExecutor]) -> None:
     executor, failures = make(slots=1), Counter[str]()
     # a busy machine may begin a second process, which then has some of the failures
     while max(failures.values(), default=0) < DAMAGED_AFTER:

@@ -22,7 +22,7 @@ class InterruptedOnce:
         return Evaluation(float(self.calls))
 
 
-def test_an_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
+def test_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
     executor = InlineExecutor(InterruptedOnce(), Limits())
     executor.submit([Attempt(0, 0, {}, seed=0)])
     with pytest.raises(KeyboardInterrupt):

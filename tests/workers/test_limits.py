@@ -28,7 +28,7 @@ from workers.limits import HostInterruptError, grace_seconds
 from workers.messages import Attempt, FailureKind, Limits, Outcome, Success
 
 
-def test_a_rank_of_what_started_the_worker_does_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_variables_of_the_workers_parent_do_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(_: Parameters, _seed: int, _report: Report) -> Evaluation:
         environments.append({name for name in RANK_VARIABLES if name in os.environ})
         os.environ["RANK"] = "1"  # of its own training
@@ -44,14 +44,14 @@ def test_a_rank_of_what_started_the_worker_does_not_reach_the_evaluation(monkeyp
     assert [os.environ[name] for name in RANK_VARIABLES] == ["3"] * len(RANK_VARIABLES)
 
 
-def test_the_users_own_interrupt_is_not_an_error_of_the_trial() -> None:
+def test_interrupt_of_the_user_is_not_an_error_of_the_trial() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(HostInterruptError):
         outcome_of(lambda *_: signal.raise_signal(signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
+def test_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
     class Slow(float):
         def __float__(self) -> float:
             time.sleep(20)
@@ -79,14 +79,14 @@ def ignore_first_alarm(*_: object) -> None:
         ignore_first_alarm,
     ],
 )
-def test_what_passes_its_time_out_is_stopped(action: Callable[..., Any]) -> None:
+def test_evaluation_is_stopped_at_its_time_out(action: Callable[..., Any]) -> None:
     failure = failure_of(outcome_of(action, Limits(timeout_seconds=0.05)))
     assert failure.kind is FailureKind.TIMEOUT
     assert failure.message == "no result within timeout_seconds = 0.05"
     assert failure.finished - failure.started < 15
 
 
-def test_an_alarm_of_the_host_is_given_back() -> None:
+def test_alarm_of_the_host_is_restored() -> None:
     def handler(*_: Any) -> None: ...
 
     before = signal.signal(signal.SIGALRM, handler)
@@ -132,7 +132,7 @@ def test_memory_is_bounded_in_an_expendable_process_only_while_it_evaluates() ->
     assert 2**33 < inside.value < 2**33 + 2**36
 
 
-def test_an_allocation_beyond_the_bound_is_out_of_memory() -> None:
+def test_allocation_beyond_the_bound_is_out_of_memory() -> None:
     def allocate(*_: Any) -> Evaluation:
         return Evaluation(float(np.ones(2**36, dtype=np.int8)[0]))
 
@@ -142,6 +142,6 @@ def test_an_allocation_beyond_the_bound_is_out_of_memory() -> None:
 
 
 @given(st.floats(0.01, 1e6))
-def test_the_grace_is_a_tenth_of_the_time_out_within_bounds(timeout: float) -> None:
+def test_grace_is_a_tenth_of_the_time_out_within_bounds(timeout: float) -> None:
     assert 2.0 <= grace_seconds(timeout) <= 30.0
     assert timeout < 20.0 or timeout > 300.0 or grace_seconds(timeout) == pytest.approx(0.1 * timeout)

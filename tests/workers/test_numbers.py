@@ -1,4 +1,4 @@
-"""Numbers of objectives as floats: what counts as a number, and what a refusal says."""
+"""Tests of the conversion of objectives' numbers, and of its error messages."""
 
 import math
 import warnings
@@ -54,7 +54,7 @@ def test_torch_tensors_without_dimensions_are_numbers() -> None:
         finite("a value", torch.tensor([0.5, 0.25]))
 
 
-def test_a_number_that_is_not_finite_is_kept_only_where_it_may_be() -> None:
+def test_number_that_is_not_finite_is_kept_only_where_it_may_be() -> None:
     assert math.isnan(finite_or_not("a value", Decimal("nan")))
     with pytest.raises(InvalidValueError, match="a value must be a finite number, got nan"):
         finite("a value", Decimal("nan"))
@@ -72,6 +72,6 @@ def test_a_number_that_is_not_finite_is_kept_only_where_it_may_be() -> None:
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_a_refusal_shows_the_value_and_what_to_write(value: object, message: str) -> None:
+def test_rejection_shows_the_value_and_the_remedy(value: object, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         finite_or_not("a value", value)

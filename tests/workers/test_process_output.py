@@ -68,7 +68,7 @@ def test_attempts_without_output_leave_no_file(trials: Path) -> None:
     assert list(running_folder(trials).iterdir()) == []
 
 
-def test_each_attempt_has_its_own_output_and_text_in_between_belongs_to_none(trials: Path) -> None:
+def test_attempt_has_its_own_output_and_text_in_between_belongs_to_none(trials: Path) -> None:
     done = run(
         trials,
         """

@@ -47,7 +47,7 @@ def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
-def test_the_schedule_is_that_of_a_queue_in_front_of_its_slots(seconds: list[int], slots: int) -> None:
+def test_schedule_equals_that_of_a_queue_before_slots(seconds: list[int], slots: int) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
     outcomes = outcomes_by_trial(executor, attempts_of(seconds))
     free = [0.0] * slots  # oracle: each trial in turn begins where a worker is free first
@@ -60,7 +60,7 @@ def test_the_schedule_is_that_of_a_queue_in_front_of_its_slots(seconds: list[int
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=25), st.integers(1, 4))
-def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_instant(
+def test_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_instant(
     seconds: list[int], slots: int
 ) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
@@ -97,7 +97,7 @@ def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> 
     assert run(attempts, 3) != run(plain_attempts(40, attempt=2), 3)
 
 
-def test_the_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
+def test_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
     def durations(rate: float) -> dict[int, float]:
         executor = SimulatedExecutor(Table(), 100, DurationModel(5.0, 1.0), Failures(rate), seed=3)
         outcomes = outcomes_by_trial(executor, plain_attempts(60))
@@ -123,7 +123,7 @@ def durations_of(durations: DurationModel, count: int) -> list[float]:
     return [outcomes[i].finished - outcomes[i].started for i in range(count)]
 
 
-def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there_were_any() -> None:
+def test_durations_without_stragglers_equal_those_of_older_versions() -> None:
     without = durations_of(DurationModel(5.0, 1.0), 50)
     assert durations_of(DurationModel(5.0, 1.0, straggler_share=0.0, straggler_factor=99.0), 50) == without
     # drawn by hand as every version has drawn them
@@ -158,7 +158,7 @@ def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_en
     assert all(failure.kind is kind and failure.finished < 8.0 for failure in failures)
 
 
-def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
+def test_cancelled_evaluation_frees_its_worker_at_once() -> None:
     executor = SimulatedExecutor(Table(), 2, SECOND, NEVER, seed=0)
     executor.submit(attempts_of([100.0, 5.0, 2.0]))
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
@@ -170,7 +170,7 @@ def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
     assert (outcome.trial, outcome.started, outcome.finished, outcome.worker) == (2, 5.0, 7.0, "worker-0")
 
 
-def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
+def test_table_with_a_negative_duration_is_an_invalid_value() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0)
     failure = outcomes_by_trial(executor, attempts_of([-1.0]))[0]
     assert isinstance(failure, Failure)

@@ -1,6 +1,4 @@
-"""`workers.surroundings`: Restores what an evaluation has changed in its process, before the next
-one.
-"""
+"""Tests of `workers.surroundings`: the state of a process is restored after an evaluation."""
 
 import gc
 import io
@@ -68,7 +66,7 @@ DAMAGES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_an_evaluation_changed_of_its_process_is_put_back(
+def test_state_of_the_process_is_restored_after_an_evaluation(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "work").mkdir()
@@ -87,14 +85,14 @@ def outcome(kind: FailureKind | None) -> Outcome:
     return Failure(trial=0, attempt=1, kind=kind, message="why", started=0.0, finished=1.0, worker="w")
 
 
-def test_a_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:
+def test_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:
     streak = Streak()
     damaged = [streak.is_damaged_after(arm, outcome(FailureKind.ERROR)) for arm in range(DAMAGED_AFTER)]
     assert damaged == [False] * (DAMAGED_AFTER - 1) + [True]
 
 
 @pytest.mark.parametrize("kind", [None, FailureKind.INVALID_VALUE, FailureKind.TIMEOUT])
-def test_one_arm_that_fails_again_and_again_and_a_success_between_damage_no_worker(kind: FailureKind | None) -> None:
+def test_streak_ignores_repeated_failures_of_one_arm_and_ends_with_a_success(kind: FailureKind | None) -> None:
     streak = Streak()
     assert not any(streak.is_damaged_after(7, outcome(FailureKind.ERROR)) for _ in range(20))
     for arm in range(20):

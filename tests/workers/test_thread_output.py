@@ -51,7 +51,7 @@ def test_output_of_another_thread_is_not_saved(tmp_path: Path, capsys: pytest.Ca
     assert "progress" in capsys.readouterr().out
 
 
-def test_each_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
+def test_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
     both_run = threading.Barrier(2)
 
     def evaluate(trial: int) -> None:

@@ -29,7 +29,12 @@ Key = tuple[int, int]  # trial and attempt
 class Deadlines:
     """The deadlines of the attempts on the worker actors of a pool."""
 
-    def __init__(self, timeout_seconds: float | None, pool: WorkerPool, further_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        timeout_seconds: float | None,
+        pool: WorkerPool,
+        further_seconds: float = 0.0,
+    ) -> None:
         """Watch the attempts of `pool`.
 
         Args:
@@ -91,7 +96,7 @@ class Deadlines:
         return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
 
     def _is_overdue(self, seconds: float) -> bool:
-        """Return whether both deadlines in the worker must have passed: the soft and the hard one."""
+        """Return whether the soft and the hard deadline in the worker must have passed."""
         if self._timeout is None:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further

@@ -64,7 +64,7 @@ def sweep_groups(prefix: str, in_use: Collection[str]) -> None:
 
 
 class Turns:
-    """Lets other campaigns have the resources that this one released, before it requests them again.
+    """Lets other campaigns have the resources that this one released before it requests them again.
 
     Ray tries a new request at once and an older one after a pause, so a campaign that requests them
     again without waiting is always first.

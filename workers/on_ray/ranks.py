@@ -36,7 +36,8 @@ from workers.reporting import Publish
 
 START_SECONDS = 120.0  # for the helpers' processes to start
 NODE_SECONDS = 60.0  # for Ray to notice that a helper's node has died, when the helper does not end
-CAUSE_SECONDS = 5.0  # after rank 0 has failed, for the failure of another rank that may be its cause
+# after rank 0 has failed, for the failure of another rank that may be its cause
+CAUSE_SECONDS = 5.0
 # for the work of rank 0 before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
 _POLL_SECONDS = 0.5
@@ -94,7 +95,10 @@ class _EndRequest:
 
 
 @contextlib.contextmanager
-def _end_when(is_requested: Callable[[], bool], last_words: Callable[[], None] = lambda: None) -> Iterator[None]:
+def _end_when(
+    is_requested: Callable[[], bool],
+    last_words: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
     """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it
     continues.
 

@@ -149,8 +149,10 @@ def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[N
 
 
 def _retire() -> None:
-    """End this process shortly after its last evaluation. Attempts that arrive meanwhile are refused,
-    and run elsewhere."""
+    """End this process shortly after its last evaluation.
+
+    Attempts that arrive meanwhile are refused, and run elsewhere.
+    """
     time.sleep(_LAST_SEND_SECONDS)
     with _EVALUATING:
         os._exit(1)

@@ -56,7 +56,11 @@ class WorkerActor:
         prepare(objective, limits)
 
     def evaluate(
-        self, boxed_objective: Box, attempt: Attempt, limits: Limits, acknowledged: Sequence[tuple[int, int]]
+        self,
+        boxed_objective: Box,
+        attempt: Attempt,
+        limits: Limits,
+        acknowledged: Sequence[tuple[int, int]],
     ) -> Outcome:
         """Evaluate an attempt, write its outcome into the ledger, and return it.
 

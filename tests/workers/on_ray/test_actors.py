@@ -88,7 +88,7 @@ def value_of(outcome: Outcome) -> float:
     return outcome.value
 
 
-def test_what_runs_when_an_executor_lets_go_is_adopted_and_not_run_again(make: Make, tmp_path: Path) -> None:
+def test_running_evaluations_are_adopted_and_not_repeated(make: Make, tmp_path: Path) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
     first = make()
     first.submit([attempt(3, note=str(note), until=str(until)), attempt(4, note=str(note))])
@@ -119,7 +119,7 @@ time.sleep(100)
 """
 
 
-def test_an_evaluation_outlives_the_process_that_asked_for_it(
+def test_evaluation_outlives_the_process_that_requested_it(
     make: Make, tmp_path: Path, ray_cluster: str, request: pytest.FixtureRequest
 ) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
@@ -144,7 +144,7 @@ def test_an_evaluation_outlives_the_process_that_asked_for_it(
     assert len(lines(note)) == 1
 
 
-def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make) -> None:
+def test_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make) -> None:
     first = make()
     first.submit([attempt(0), attempt(1)])
     pids = {number: value_of(outcome) for number, outcome in drain(first).items()}
@@ -173,7 +173,7 @@ def leave_trial_3_running(make: Make, folder: Path) -> Path:
     return note
 
 
-def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
+def test_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
     leave_trial_3_running(make, tmp_path)
     assert len(workers()) == 1
     second = make()
@@ -182,7 +182,7 @@ def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_
     assert second.next_outcomes(None) == []
 
 
-def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Path) -> None:
+def test_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Path) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
     first = make("actor")
     first.submit([attempt(3, note=str(note), until=str(until))])
@@ -196,7 +196,7 @@ def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Pat
     assert wait_until(lambda: not workers())
 
 
-def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
+def test_adopted_attempt_can_be_cancelled(make: Make, tmp_path: Path) -> None:
     leave_trial_3_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
@@ -206,7 +206,7 @@ def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
     assert (outcome.trial, outcome.attempt, outcome.kind) == (3, 1, FailureKind.CANCELLED)
 
 
-def test_an_adopted_worker_that_dies_is_lost_as_any_other(make: Make, tmp_path: Path) -> None:
+def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
     note = leave_trial_3_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
@@ -216,7 +216,7 @@ def test_an_adopted_worker_that_dies_is_lost_as_any_other(make: Make, tmp_path: 
     assert outcome.kind is FailureKind.WORKER_LOST
 
 
-def test_a_connection_that_broke_does_not_cost_the_evaluation(
+def test_connection_that_broke_does_not_cost_the_evaluation(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note, results = tmp_path / "note", []
@@ -237,14 +237,12 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
     assert len(results) >= 3
 
 
-def test_an_attempt_that_was_turned_away_by_its_process_is_not_adopted(
-    make: Make, request: pytest.FixtureRequest
-) -> None:
+def test_refused_attempt_is_not_adopted(make: Make, request: pytest.FixtureRequest) -> None:
     Ledger(request.node.name).write(9, 1, RefusedAttempt())
     assert make().adopt({9: 1}) == frozenset()
 
 
-def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
+def test_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
     make: Make, request: pytest.FixtureRequest
 ) -> None:
     first = make(slots=1)
@@ -308,7 +306,7 @@ def test_more_memory_may_be_used_and_is_asked_for_by_an_attempt_that_says_so(mak
     assert abs(bounds[2] - bounds[0]) < 2**27
 
 
-def test_a_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
+def test_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
     executor = make(slots=1, limits=Limits(memory_bytes=2**28))
     pids = []
     for factor in (1.0, 2.0, 1.0):
@@ -338,7 +336,7 @@ def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     drain(executor)
 
 
-def test_an_idle_worker_makes_room_for_an_attempt_that_waits_for_a_place(
+def test_idle_worker_makes_room_for_an_attempt_that_waits_for_resources(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_actors, "PLACE_SECONDS", 0.2)

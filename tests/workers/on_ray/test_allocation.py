@@ -76,7 +76,7 @@ def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate
         executor.close()
 
 
-def test_no_more_are_started_than_there_are_places_for_and_none_beside_those_of_another_session(
+def test_start_workers_starts_one_for_each_slot_and_none_beside_another_session(
     tmp_path: Path,
 ) -> None:
     allocation = start(tmp_path, count=50)

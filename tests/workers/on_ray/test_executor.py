@@ -77,7 +77,7 @@ ACTIONS: dict[str, Callable[[Parameters], Any]] = {
 
 
 class Misbehaving:
-    """Does what the parameter `action` names, if anything."""
+    """Performs the action that the parameter `action` names, if any."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         action = ACTIONS.get(parameters.get("action", ""))
@@ -140,10 +140,10 @@ BY_THEMSELVES = {
 }
 
 
-# a busy machine may take seconds for what ends by itself, so only what never ends gets a short
-# time-out
+# on a busy machine, actions that end by themselves may take seconds, so only endless ones get a
+# short time-out
 @pytest.mark.parametrize(("timeout_seconds", "expected"), [(1.5, BY_DEADLINE), (250.0, BY_THEMSELVES)])
-def test_every_failure_has_its_kind_and_other_evaluations_finish(
+def test_failure_has_its_kind_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], timeout_seconds: float, expected: dict[str, tuple[FailureKind, str]]
 ) -> None:
     executor = make(limits=Limits(timeout_seconds=timeout_seconds, memory_bytes=200 * 2**20), slots=4)
@@ -158,7 +158,7 @@ def test_every_failure_has_its_kind_and_other_evaluations_finish(
     assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
 
 
-def test_an_objective_that_ends_its_process_costs_a_worker(make: Callable[..., RayExecutor]) -> None:
+def test_objective_that_ends_its_process_costs_a_worker(make: Callable[..., RayExecutor]) -> None:
     executor = make()
     executor.submit([attempt(0, action="die"), attempt(1)])
     outcomes = drain(executor)
@@ -169,7 +169,7 @@ def test_an_objective_that_ends_its_process_costs_a_worker(make: Callable[..., R
 
 
 @pytest.mark.parametrize("kind", ["task"], indirect=True)
-def test_a_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
+def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     make: Callable[..., RayExecutor], tmp_path: Path
 ) -> None:
     limit = 1.0
@@ -183,7 +183,7 @@ def test_a_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     ray.get(occupant)
 
 
-def test_a_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(
+def test_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(
     make: Callable[..., RayExecutor], tmp_path: Path
 ) -> None:
     executor = make(limits=Limits(timeout_seconds=300.0))
@@ -203,7 +203,7 @@ def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], t
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker lives on")
 
 
-def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
+def test_silent_attempt_is_given_up_when_its_lease_expires(
     make: Callable[..., RayExecutor], request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "START_UP_SECONDS", 0.0)
@@ -233,7 +233,7 @@ class HoldsArray:
         return Evaluation(self.array[seed], {"is_own_copy": float(self.array.flags.writeable)})
 
 
-def test_the_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Callable[..., RayExecutor]) -> None:
+def test_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Callable[..., RayExecutor]) -> None:
     executor = make(HoldsArray())
     executor.submit([Attempt(0, 0, {}, seed=12345)])
     outcome = drain(executor)[0]
@@ -255,7 +255,7 @@ class CountsItsUnpicklings:
         return Evaluation(float(self.unpicklings))
 
 
-def test_a_worker_unpickles_the_objective_once(make: Callable[..., RayExecutor]) -> None:
+def test_worker_unpickles_the_objective_once(make: Callable[..., RayExecutor]) -> None:
     executor = make(CountsItsUnpicklings(), slots=1)
     executor.submit([attempt(i) for i in range(4)])
     outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, Success)]
@@ -271,7 +271,7 @@ class UnpicklesNowhere:
         return Evaluation(1.0)
 
 
-def test_an_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Callable[..., RayExecutor]) -> None:
+def test_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Callable[..., RayExecutor]) -> None:
     executor = make(UnpicklesNowhere())
     executor.submit([attempt(0)])
     failure = failure_of(drain(executor)[0])
@@ -285,7 +285,7 @@ class HoldsLock(Misbehaving):
         self.lock = threading.Lock()
 
 
-def test_an_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayExecutor]) -> None:
+def test_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayExecutor]) -> None:
     with pytest.raises(ExecutorError, match=r"must be picklable .* got HoldsLock"):
         make(HoldsLock())
 
@@ -298,14 +298,14 @@ def test_an_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayE
         ({"limits": Limits(memory_bytes=2**60)}, "memory 1.07e\\+09 GiB"),
     ],
 )
-def test_what_no_node_can_ever_hold_is_refused(
+def test_executor_rejects_resources_that_no_node_has(
     make: Callable[..., RayExecutor], request_: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ExecutorError, match=text):
         make(**request_)
 
 
-def test_attempts_wait_for_another_campaigns_turn_while_outcomes_are_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     states = {"bbkb other worker 1": "PENDING", "bbkb dead worker 1": "PENDING"}
     monkeypatch.setattr(
         groups, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}

@@ -1,4 +1,4 @@
-"""`workers.on_ray.failures`: What Ray raises for an attempt, as a failure of its kind."""
+"""Tests of `workers.on_ray.failures`: the classification of Ray's exceptions."""
 
 from typing import Any
 
@@ -50,17 +50,17 @@ def actor_died(words: str) -> ActorDiedError:
         (RaySystemError("?"), FailureKind.NODE_LOST),
     ],
 )
-def test_only_a_process_that_died_by_itself_can_be_the_evaluations_fault(error: RayError, kind: str) -> None:
+def test_failure_is_the_evaluations_fault_only_if_its_process_died_by_itself(error: RayError, kind: str) -> None:
     assert kind_of(error) == kind
 
 
-def test_a_processes_death_differs_from_other_failures() -> None:
+def test_processes_death_differs_from_other_failures() -> None:
     assert is_process_death(WorkerCrashedError())
     assert is_process_death(actor_died("worker process has died"))
     assert not is_process_death(OutOfMemoryError("no room"))
 
 
-def test_a_description_is_short_and_plain() -> None:
+def test_description_is_short_and_plain() -> None:
     text = describe_error(NodeDiedError("\x1b[31mred\x1b[0m " + "x" * 10_000))
     assert text.startswith("NodeDiedError: red xxx")
     assert len(text) == MESSAGE_CHARACTERS

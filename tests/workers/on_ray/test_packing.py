@@ -63,9 +63,7 @@ def test_count_is_the_largest_number_that_fits_one_by_one(
 
 
 @given(NODES, st.lists(AMOUNTS, max_size=5))
-def test_what_fits_in_one_order_is_never_more_than_some_assignment_allows(
-    nodes: list[Node], amounts: list[float]
-) -> None:
+def test_fits_accepts_only_needs_that_some_assignment_allows(nodes: list[Node], amounts: list[float]) -> None:
     needs = [Need(cpus=1.0, gpus=amount) for amount in amounts]
     if fits(nodes, needs):
         assert any(map(has_room, assignments(nodes, amounts)))

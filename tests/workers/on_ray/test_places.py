@@ -73,7 +73,7 @@ def short_folder() -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
 @pytest.mark.thorough
-def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
+def test_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", LOSES_NODES, short_folder, kind],
         env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
@@ -87,7 +87,7 @@ def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_no_attempt_asks_for_more_memory_than_the_largest_node_has() -> None:
+def test_memory_request_is_at_most_the_memory_of_the_largest_node() -> None:
     limits = Limits(memory_bytes=2**28)
     assert memory_request(limits, 1.0) == 2**28
     assert memory_request(limits, 2.0) == 2**29

@@ -173,7 +173,7 @@ def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
     assert [report.reported.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
 
-def test_what_a_session_took_and_did_not_answer_comes_to_the_next_one(store: Store) -> None:
+def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
     store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
     assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
 

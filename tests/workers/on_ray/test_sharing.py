@@ -31,7 +31,7 @@ def test_parts_are_fair_and_leave_nothing_that_is_wanted(demands: dict[str, floa
 
 
 @given(PARTS, st.integers(1, 50))
-def test_no_place_is_given_out_twice_and_equals_get_the_same(demands: dict[str, float], there: int) -> None:
+def test_slots_belong_to_one_campaign_and_equal_demands_get_equal_shares(demands: dict[str, float], there: int) -> None:
     places = {name: slots_of(name, there, demands) for name in demands}
     assert sum(places.values()) <= there
     equal = dict.fromkeys(demands, 1.0)
@@ -40,7 +40,7 @@ def test_no_place_is_given_out_twice_and_equals_get_the_same(demands: dict[str, 
     assert max(shares) - min(shares) <= 1
 
 
-def test_a_campaign_that_is_silent_counts_no_more(ray_cluster: str) -> None:
+def test_silent_campaign_is_ignored(ray_cluster: str) -> None:
     now = [0.0]
     # apart from campaigns of other tests on this cluster, which may have left their entries or may
     # still end
@@ -80,7 +80,7 @@ def test_campaigns_take_turns_when_one_of_them_has_too_few_places() -> None:
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_an_entry_of_an_older_version_has_a_part_and_no_turns() -> None:
+def test_entry_of_an_older_version_has_a_demand_and_no_turns() -> None:
     here = "test of older entries"
     campaign = Sharing("one", namespace=here)
     _internal_kv_put("older", "1.0 7", overwrite=True, namespace=here)
@@ -99,7 +99,7 @@ class Graphics:
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_each_trial_gets_the_graphics_processors_that_it_asks_for(ray_cluster: str, kind: str) -> None:
+def test_trials_get_the_gpus_that_they_request(ray_cluster: str, kind: str) -> None:
     placement = Placement(f"graphics {kind}", "t", "task" if kind == "task" else "actor", largest=Share(cpus=1, gpus=2))
     executor = RayExecutor(Graphics(), 4, Limits(), placement)
     amounts = [2, 0, 1, 1, 2, 0]
@@ -120,7 +120,7 @@ class Sleep:
         return Evaluation(0.0)
 
 
-def test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last_one_all(ray_cluster: str) -> None:
+def test_two_campaigns_get_half_of_the_slots_each_and_the_last_one_all(ray_cluster: str) -> None:
     executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
     for executor in executors:
         executor.submit([Attempt(i, i, {}, 0) for i in range(2000)])
