@@ -12,13 +12,13 @@ from typing_extensions import deprecated
 
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.status import goals_text
 from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.errors import RunError
 from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
 from orchestrator.history.rows import TrialRow
+from orchestrator.history.status_text import goals_text
 from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import facts_html
 
@@ -258,12 +258,12 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     """Return names and texts that describe a result, for `repr` and notebooks."""
     history = result._history
     now = history.status()
-    facts = [("outcome", result.outcome), ("trials", f"{now.done}: {now.outcomes}")]
+    facts = [("outcome", result.outcome), ("trials", f"{now.trials.done}: {now.trials.outcomes}")]
     if (best := history.best_known) is not None:
         origin = f" ({best.origin})" if best.trial is None else ""
-        facts += [("best value", f"{now.best_text}{origin}"), ("best parameters", _listed(best.parameters))]
-    if now.recommended is not None:
-        facts.append(("recommended", f"{_listed(now.recommended.parameters)}: {now.recommended}"))
+        facts += [("best value", f"{now.best.text}{origin}"), ("best parameters", _listed(best.parameters))]
+    if now.best.recommended is not None:
+        facts.append(("recommended", f"{_listed(now.best.recommended.parameters)}: {now.best.recommended}"))
     if now.goals is not None and (goals := goals_text(now.goals)):
         facts.append(("goals", goals))
     return [*facts, ("folder", str(result.folder))]

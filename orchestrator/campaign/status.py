@@ -1,17 +1,14 @@
-"""The status of a campaign in one flat value, which the terminal, `bbkb status` and the coordinator
-show."""
+"""The status of a campaign as one value, for the terminal, `bbkb status` and the coordinator."""
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
-from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.trainings.reports import Forecast
-from orchestrator.wording import duration, iso, plural
 
 _RUNNING_SHOWN = 8
 
@@ -40,58 +37,22 @@ class GoalsStatus:
     feasible: float | None  # the share of results that satisfy every constraint; None before any result
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A snapshot. Times in seconds on the executor's clock; `value`s on the user's scale."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsStatus:
+    """The number of trials in each state, and those that run or ended recently."""
 
-    name: str
-    phase: str  # created, running, stopping, closed; ended: its process is gone, and did not close the session
-    activity: str  # what the driver does now: "evaluating", "choosing a batch", "refitting the model"…
-    outcome: str  # of the last session that closed: finished, failed, interrupted
-    reason: str
-    evaluations: int  # the budget
-    steps: int  # that trials have reported; 0 where the budget does not count them
-    step_budget: int | None
-    existing: int  # results known before the campaign; in no other number
-    existing_unmatched: int  # earlier results that match no candidate
-    remarks: tuple[str, ...]  # on metrics that were left out, on the model, and on workers that do not evaluate
     chosen: int
     succeeded: int
     failed: int
     stopped: int
-    paused: int  # those of them that may go on while the session is open
-    in_flight: int  # at most `slots`; none once the session is closed: a resume evaluates again what was running
-    waiting: int  # chosen, not running: in the campaign's backlog or in the queue of the executor
-    running: tuple[RunningTrial, ...]  # those that have run longest, at most 8 of them
+    paused: int  # stopped trials that may be continued while the session is open
+    # at most `slots`; 0 once the session is closed, because a resume repeats running evaluations
+    in_flight: int
+    waiting: int  # in the campaign's backlog or in the queue of the executor
+    running: tuple[RunningTrial, ...]  # the longest-running ones, at most 8
     recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
-    batch: int
-    batch_size: int
-    dictionary_size: int
-    direction: str  # of the value: "maximised" or "minimised"
-    best_value: float | None
-    best_trial: int | None
-    best_arm: int | None
-    best_parameters: Mapping[str, object]  # empty while there is no value
-    best_metrics: Mapping[str, float]  # of further objectives and of constraints
-    best_origin: str  # "trial 12", or "existing data: earlier.csv"; then `best_trial` is None
-    recommended: Recommendation | None  # when values are so noisy that the best one may be due to noise
-    slots: int
-    epoch: int
-    refreshes: int
-    is_asynchronous: bool
-    set_aside: tuple[int, ...]  # arms that are set aside because they ended too many workers
-    utilization: float  # share of the workers' time spent evaluating, in [0, 1]
-    idle_seconds: Mapping[str, float]  # of all workers together, by cause
-    least_seconds: float  # lower bound on the makespan: the duration of these evaluations without idle workers
-    last_time: float  # of the last event
-    elapsed_seconds: float  # in sessions
-    calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
-    left_seconds: float | None  # an estimate, known after the first result
-    possible_gain: float | None = None  # at most, by the model's upper bound; on the value's scale
-    last_gain: int | None = None  # evaluations that ended since the best value improved
-    goals: GoalsStatus | None = None  # None with one objective and no constraint
-    steps_reliability: tuple[tuple[int, float], ...] = ()  # steps, and the correlation of a value there with the end
-    forecasts: tuple[Forecast, ...] = ()  # of running trials, and of stopped ones that can be continued
+    existing: int  # results known before the campaign; in no other number
+    existing_unmatched: int  # earlier results that match no candidate
 
     @property
     def done(self) -> int:
@@ -105,100 +66,228 @@ class Status:
         stopped = f"{self.stopped:,} stopped early{paused}, " if self.stopped else ""
         return f"{self.succeeded:,} succeeded, {stopped}{self.failed:,} failed"
 
-    @property
-    def best_text(self) -> str:
-        """The best value with its direction, and its further metrics, for a person; empty: none."""
-        if self.best_value is None:
-            return ""
-        metrics = (f", {name} {number:.6g}" for name, number in self.best_metrics.items())
-        return f"{self.best_value:.6g}, {self.direction}{''.join(metrics)}"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestStatus:
+    """The best value on the user's scale; all fields but `direction` are empty before the first."""
+
+    direction: str  # of the value: "maximised" or "minimised"
+    value: float | None
+    trial: int | None
+    arm: int | None
+    parameters: Mapping[str, object]
+    metrics: Mapping[str, float]  # of further objectives and of constraints
+    origin: str  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
+    recommended: Recommendation | None  # if values are so noisy that the best one may be due to noise
 
     @property
-    def spent(self) -> tuple[int, int, str]:
-        """How much is spent of which budget, and its unit: steps or evaluations, the nearer end."""
-        counts = [(self.done, max(1, self.evaluations), "evaluations")]
-        if self.step_budget is not None:
-            counts.insert(0, (self.steps, self.step_budget, "steps"))
-        return max(counts, key=lambda count: count[0] / count[1])
+    def text(self) -> str:
+        """The best value with its direction and its further metrics; empty before the first."""
+        if self.value is None:
+            return ""
+        metrics = (f", {name} {number:.6g}" for name, number in self.metrics.items())
+        return f"{self.value:.6g}, {self.direction}{''.join(metrics)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStatus:
+    """The budget and its spent part. Times are in seconds."""
+
+    evaluations: int
+    step_budget: int | None
+    steps: int  # that trials have reported; 0 if the budget does not count them
+    elapsed_seconds: float  # in sessions
+    left_seconds: float | None  # an estimate; None before the first result
 
     @property
     def is_counted(self) -> bool:
         """Whether the number of trials ends the campaign, not that of steps alone."""
         return self.step_budget is None or self.evaluations < self.step_budget
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersStatus:
+    """The workers of the newest session, and their time in all sessions, in seconds."""
+
+    slots: int
+    epoch: int
+    set_aside: tuple[int, ...]  # arms that were quarantined because they killed too many workers
+    utilization: float  # the share of the workers' time spent evaluating, in [0, 1]
+    idle_seconds: Mapping[str, float]  # of all workers together, by cause
+    # lower bound on the makespan: the duration of these evaluations without idle workers
+    least_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """The progress of the strategy, and the beliefs of its model."""
+
+    is_asynchronous: bool
+    refreshes: int
+    batch: int
+    batch_size: int
+    dictionary_size: int
+    # the share of results within two deviations of the model's predictions; None before it is known
+    calibration: float | None
+    possible_gain: float | None  # at most, by the model's upper bound; on the value's scale
+    last_gain: int | None  # evaluations that ended since the best value improved
+    # steps, and the correlation of a value there with the end
+    steps_reliability: tuple[tuple[int, float], ...]
+    forecasts: tuple[Forecast, ...]  # of running trials, and of stopped ones that can be continued
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A snapshot of a campaign. Times are in seconds on the executor's clock."""
+
+    name: str
+    # created, running, stopping, closed; ended: its process died without closing the session
+    phase: str
+    activity: str  # of the driver: "evaluating", "choosing a batch", "refitting the model"…
+    outcome: str  # of the last session that closed: finished, failed, interrupted
+    reason: str
+    # on metrics that were left out, on the model, and on workers that do not evaluate
+    remarks: tuple[str, ...]
+    last_time: float  # of the last event
+    trials: TrialsStatus
+    best: BestStatus
+    budget: BudgetStatus
+    workers: WorkersStatus
+    model: ModelStatus
+    goals: GoalsStatus | None  # None with one objective and no constraint
+
+    @property
+    def spent(self) -> tuple[int, int, str]:
+        """The spent part, the whole and the unit of the budget nearest to its end."""
+        budget = self.budget
+        counts = [(self.trials.done, max(1, budget.evaluations), "evaluations")]
+        if budget.step_budget is not None:
+            counts.insert(0, (budget.steps, budget.step_budget, "steps"))
+        return max(counts, key=lambda count: count[0] / count[1])
+
     @property
     def trials_text(self) -> str:
-        """How many trials have ended, of how many where their number ends the campaign."""
-        return f"{self.done}/{self.evaluations}" if self.is_counted else str(self.done)
+        """The number of ended trials, and their budget if it ends the campaign."""
+        done = self.trials.done
+        return f"{done}/{self.budget.evaluations}" if self.budget.is_counted else str(done)
 
 
-def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
-    """Summarise `state`; `now` adds the time since the last event and running evaluations."""
-    is_open = state.session.is_open
-    since = max(0.0, now - state.clock.last_time) if now is not None and is_open else 0.0
-    elapsed = state.clock.elapsed_seconds + since
-    capacity, busy = _work_seconds(state, since)
-    done, best = state.totals.ended, state.best_known
-    seconds_left = elapsed * _share_left(state, done) if done and is_open else None
-    running = min(len(state.running), state.session.slots) if is_open else 0
+def status_of(
+    name: str,
+    state: CampaignState,
+    now: float | None = None,
+    activity: str = "",
+) -> Status:
+    """Summarize `state`; `now` adds the time since the last event and running evaluations."""
+    session = state.session
+    since = 0.0
+    if now is not None and session.is_open:
+        since = max(0.0, now - state.clock.last_time)
     return Status(
         name=name,
-        phase=state.session.phase,
+        phase=session.phase,
         activity=activity,
-        outcome=state.session.outcome or "",
-        reason=state.session.close_reason or state.session.stop_reason or "",
-        evaluations=state.rules.evaluations,
-        steps=state.trainings.steps.total,
-        step_budget=state.rules.steps,
-        existing=state.results.existing.count,
-        existing_unmatched=state.results.existing.unmatched,
-        remarks=_remarks(state, since, is_open),
-        calibration=None if state.refresh.learned is None else state.refresh.learned.share,
-        chosen=state.totals.chosen,
-        succeeded=state.totals.succeeded,
-        failed=state.totals.failed,
-        stopped=state.totals.stopped,
-        paused=len(state.trainings.paused) if is_open else 0,
-        in_flight=running,
-        waiting=len(state.backlog) + len(state.running) - running,
-        running=_longest_running(state, state.clock.last_time + since) if is_open else (),
-        recent=state.notes.recent,
-        batch=state.batch.number,
-        batch_size=state.batch.size,
-        dictionary_size=state.refresh.dictionary_size,
-        direction="maximised" if state.rules.goals.objectives[0].is_maximized else "minimised",
-        best_value=None if best is None else best.value,
-        best_trial=None if best is None else best.trial,
-        best_arm=None if best is None else best.arm,
-        best_parameters={} if best is None else best.parameters,
-        best_metrics={} if best is None else best.metrics,
-        best_origin="" if best is None else best.origin,
-        recommended=state.refresh.recommended,
-        steps_reliability=state.steps_reliability,
-        forecasts=tuple(state.trainings.forecasts.values()),
-        slots=state.session.slots,
-        epoch=state.session.epoch,
-        refreshes=state.refresh.round,
-        is_asynchronous=state.rules.strategy.is_asynchronous,
-        set_aside=state.failures.quarantined,
-        utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
-        idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
-        least_seconds=_least_seconds(state),
+        outcome=session.outcome or "",
+        reason=session.close_reason or session.stop_reason or "",
+        remarks=_remarks(state, since, session.is_open),
         last_time=state.clock.last_time,
-        elapsed_seconds=elapsed,
-        left_seconds=_within_hours(seconds_left, elapsed, state),
-        possible_gain=state.results.gains.possible,
-        last_gain=None if state.results.gains.best is None else max(0, done - state.results.gains.risen_at),
+        trials=_trials_status(state, since),
+        best=_best_status(state),
+        budget=_budget_status(state, since),
+        workers=_workers_status(state, since),
+        model=_model_status(state),
         goals=_goals_status(state),
     )
 
 
 def without_process(status: Status, activity: str) -> Status:
-    """Return the status of an open session whose process is gone: nothing runs, and a resume
-    evaluates again what was running; `activity` tells a person."""
-    waiting = status.waiting + status.in_flight
+    """Return the status of an open session whose process is gone.
+
+    Nothing runs, and a resume repeats the running evaluations; `activity` tells a person.
+    """
+    trials = status.trials
+    waiting = trials.waiting + trials.in_flight
     return replace(
-        status, phase="ended", activity=activity, in_flight=0, running=(), waiting=waiting, left_seconds=None
+        status,
+        phase="ended",
+        activity=activity,
+        trials=replace(trials, in_flight=0, running=(), waiting=waiting),
+        budget=replace(status.budget, left_seconds=None),
+    )
+
+
+def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
+    totals, is_open = state.totals, state.session.is_open
+    in_flight = min(len(state.running), state.session.slots) if is_open else 0
+    return TrialsStatus(
+        chosen=totals.chosen,
+        succeeded=totals.succeeded,
+        failed=totals.failed,
+        stopped=totals.stopped,
+        paused=len(state.trainings.paused) if is_open else 0,
+        in_flight=in_flight,
+        waiting=len(state.backlog) + len(state.running) - in_flight,
+        running=_longest_running(state, state.clock.last_time + since) if is_open else (),
+        recent=state.notes.recent,
+        existing=state.results.existing.count,
+        existing_unmatched=state.results.existing.unmatched,
+    )
+
+
+def _best_status(state: CampaignState) -> BestStatus:
+    best, is_maximized = state.best_known, state.rules.is_maximized
+    return BestStatus(
+        direction="maximised" if is_maximized else "minimised",
+        value=None if best is None else best.value,
+        trial=None if best is None else best.trial,
+        arm=None if best is None else best.arm,
+        parameters={} if best is None else best.parameters,
+        metrics={} if best is None else best.metrics,
+        origin="" if best is None else best.origin,
+        recommended=state.refresh.recommended,
+    )
+
+
+def _budget_status(state: CampaignState, since: float) -> BudgetStatus:
+    done = state.totals.ended
+    elapsed = state.clock.elapsed_seconds + since
+    left = elapsed * _share_left(state, done) if done and state.session.is_open else None
+    return BudgetStatus(
+        evaluations=state.rules.evaluations,
+        step_budget=state.rules.steps,
+        steps=state.trainings.steps.total,
+        elapsed_seconds=elapsed,
+        left_seconds=_within_hours(left, elapsed, state),
+    )
+
+
+def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
+    capacity, busy = _work_seconds(state, since)
+    return WorkersStatus(
+        slots=state.session.slots,
+        epoch=state.session.epoch,
+        set_aside=state.failures.quarantined,
+        utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
+        idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
+        least_seconds=_least_seconds(state),
+    )
+
+
+def _model_status(state: CampaignState) -> ModelStatus:
+    refresh, gains = state.refresh, state.results.gains
+    # a continued trial does not count as ended any more
+    ended_since = max(0, state.totals.ended - gains.risen_at)
+    return ModelStatus(
+        is_asynchronous=state.rules.strategy.is_asynchronous,
+        refreshes=refresh.round,
+        batch=state.batch.number,
+        batch_size=state.batch.size,
+        dictionary_size=refresh.dictionary_size,
+        calibration=None if refresh.learned is None else refresh.learned.share,
+        possible_gain=gains.possible,
+        last_gain=None if gains.best is None else ended_since,
+        steps_reliability=state.steps_reliability,
+        forecasts=tuple(state.trainings.forecasts.values()),
     )
 
 
@@ -271,70 +360,3 @@ def _within_hours(seconds_left: float | None, elapsed: float, state: CampaignSta
     if state.rules.seconds is None or seconds_left is None:
         return seconds_left
     return max(0.0, min(seconds_left, state.rules.seconds - elapsed))
-
-
-def as_plain(status: Status) -> dict[str, object]:
-    """Return the status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
-    recent = [{**attempt._asdict(), "time": iso(attempt.time)} for attempt in status.recent]
-    return {
-        **asdict(status),
-        "recent": recent,
-        "last_time": iso(status.last_time),
-        "done": status.done,
-        "spent": status.spent,
-        "outcomes": status.outcomes,
-    }
-
-
-def headline(status: Status) -> str:
-    """Return one plain line, for logs that are not a terminal."""
-    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
-    best += f", {goals}" if status.goals is not None and (goals := goals_text(status.goals)) else ""
-    stopped = f" ({status.stopped} stopped early)" if status.stopped else ""
-    time_left = (
-        ""
-        if status.left_seconds is None or status.phase == "stopping"
-        else f", about {duration(status.left_seconds)} left"
-    )
-    return (
-        f"{status.trials_text} done{stopped}, {best}, {progress(status)}, "
-        f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{time_left}"
-    )
-
-
-def gains_text(status: Status) -> str:
-    """Return the largest gain by the model, and the last improvement's age; empty at first."""
-    if status.last_gain is None:
-        return ""
-    past = f"the last was {plural(status.last_gain, 'evaluation')} ago"
-    return (
-        past if status.possible_gain is None else f"at most about {status.possible_gain:.3g} left by the model, {past}"
-    )
-
-
-def goals_text(goals: GoalsStatus) -> str:
-    """Return the goals in short: front and hypervolume, and the share of feasible results; empty
-    before the first result of a search with one objective."""
-    parts = []
-    if len(goals.objectives) > 1:
-        volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
-        parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
-    if goals.constraints and goals.feasible is not None:
-        parts.append(f"{goals.feasible:.0%} of the results feasible ({', '.join(goals.constraints)})")
-    return ", ".join(parts)
-
-
-def progress(status: Status) -> str:
-    """Return the algorithm's progress: refits in asynchronous mode, batches otherwise."""
-    steps = "" if status.step_budget is None else f"step {status.steps} of {status.step_budget}, "
-    if status.is_asynchronous:
-        return f"{steps}{plural(status.refreshes, 'refit')}"
-    return f"{steps}batch {status.batch} of {status.batch_size}"
-
-
-def idle_text(idle_seconds: Mapping[str, float]) -> str:
-    """Return the causes of the workers' idle time, the largest first, without those of less than a
-    hundredth of it; empty when there is none."""
-    least = 0.01 * sum(idle_seconds.values())
-    listed = sorted((item for item in idle_seconds.items() if item[1] >= least), key=lambda item: -item[1])
-    return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)

@@ -5,12 +5,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.campaign.status import gains_text, goals_text, idle_text
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
 from orchestrator.display.terminal import say, write_file
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
+from orchestrator.history.status_text import gains_text, goals_text, idle_text
 from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
@@ -37,12 +37,15 @@ def summarize(
         *_best_facts(history),
         ("gain", gains_text(now)),
         ("goals", "" if now.goals is None else goals_text(now.goals)),
-        ("evaluations", f"{now.done}: {now.outcomes}"),
+        ("evaluations", f"{now.trials.done}: {now.trials.outcomes}"),
         ("existing data", "" if history.existing is None else str(history.existing)),
         *_time_facts(history, waited_seconds),
         *(("warning", remark) for remark in now.remarks),
         ("report", str(run_.report_file)),
-        ("continue with", _next_command(run_, outcome, everything_failed=not now.succeeded and now.failed > 0)),
+        (
+            "continue with",
+            _next_command(run_, outcome, everything_failed=not now.trials.succeeded and now.trials.failed > 0),
+        ),
     ]
     for name, text in facts:
         if text:
@@ -54,10 +57,10 @@ def _best_facts(history: History) -> list[tuple[str, str]]:
     best = history.best_known
     facts = []
     if best is not None:
-        facts.append(("best value", f"{now.best_text} ({best.origin})"))
+        facts.append(("best value", f"{now.best.text} ({best.origin})"))
         facts.append(("best parameters", assignments(best.parameters)))
-    if now.recommended is not None:
-        facts.append(("recommended", recommendation(now.recommended, now)))
+    if now.best.recommended is not None:
+        facts.append(("recommended", recommendation(now.best.recommended, now)))
     return facts
 
 
@@ -68,12 +71,12 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
     sessions = len(history.sessions)
     over = f", {sessions} sessions together" if sessions > 1 else ""
     this = "this session, " if sessions > 1 else ""
-    elapsed = f"{duration(now.elapsed_seconds)}{virtual}{over}"
+    elapsed = f"{duration(now.budget.elapsed_seconds)}{virtual}{over}"
     waited = "" if waited_seconds is None else f"{duration(waited_seconds)}, {this}start and end included"
     return [
-        ("utilisation", f"{now.utilization:.0%} of the workers' time in {elapsed}"),
+        ("utilisation", f"{now.workers.utilization:.0%} of the workers' time in {elapsed}"),
         ("duration", waited),
-        ("idle", idle_text(now.idle_seconds)),
+        ("idle", idle_text(now.workers.idle_seconds)),
     ]
 
 

@@ -14,10 +14,11 @@ from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.failures import FailureGroups
-from orchestrator.campaign.status import Status, as_plain, gains_text, goals_text, headline, idle_text, progress
+from orchestrator.campaign.status import Status
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
+from orchestrator.history.status_text import as_plain, gains_text, goals_text, headline, idle_text, progress
 from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text
 
 _PLAIN_SECONDS = 10.0  # between two lines of status
@@ -147,7 +148,7 @@ class JsonView(_Lines):
 
     def update(self, status: Status) -> None:
         """Write the status if it has changed and a line is due."""
-        changed = (status.phase, status.done, status.in_flight, status.chosen, status.best_value)
+        changed = (status.phase, status.trials.done, status.trials.in_flight, status.trials.chosen, status.best.value)
         is_due = status.phase == "closed" or self._clock() - self._last_shown >= _JSON_SECONDS
         if changed != self._last and is_due:
             self._last = changed
@@ -186,19 +187,19 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("recommended", Text(_recommended(status))),
         ("gain", Text(gains_text(status))),
         ("goals", Text("" if status.goals is None else goals_text(status.goals))),
-        ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
+        ("progress", Text(f"{progress(status)} ({status.trials.waiting} queued)")),
         ("workers", Text(_workers(status))),
         *_running_rows(status),
         *_recent_rows(status),
-        ("ended", Text(f"{status.done}: {status.outcomes}", style="red" if status.failed else "")),
+        ("ended", Text(f"{status.trials.done}: {status.trials.outcomes}", style="red" if status.trials.failed else "")),
         ("existing", Text(_existing(status))),
-        ("model", Text(f"{status.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
+        ("model", Text(f"{status.model.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
         ("calibration", Text(_calibration(status))),
         ("steps", Text(_reliability(status))),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         ("set aside", Text(_set_aside(status), style="red")),
-        ("utilisation", Text(f"{status.utilization:.0%}")),
-        ("idle", Text(idle_text(status.idle_seconds), style="dim")),
+        ("utilisation", Text(f"{status.workers.utilization:.0%}")),
+        ("idle", Text(idle_text(status.workers.idle_seconds), style="dim")),
         ("elapsed", Text(elapsed_text(status))),
         ("now", Text(_now(status))),
     ]
@@ -206,26 +207,27 @@ def rows(status: Status) -> list[tuple[str, Text]]:
 
 
 def _workers(status: Status) -> str:
-    return f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet"
+    return f"{status.trials.in_flight} of {status.workers.slots} busy" if status.workers.slots else "no session yet"
 
 
 def _recommended(status: Status) -> str:
-    return "" if status.recommended is None else recommendation(status.recommended, status)
+    return "" if status.best.recommended is None else recommendation(status.best.recommended, status)
 
 
 def elapsed_text(status: Status) -> str:
     """Return the duration of the campaign, and its lower bound without idle workers."""
-    least = duration(status.least_seconds)
-    return f"{duration(status.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
+    least = duration(status.workers.least_seconds)
+    return f"{duration(status.budget.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
 
 
 def _time_left(status: Status) -> str:
     """Return rate and time left. Both are unknown until the first result."""
     if status.phase != "running":
         return ""
-    if status.left_seconds is None or not status.elapsed_seconds:
+    elapsed, left = status.budget.elapsed_seconds, status.budget.left_seconds
+    if left is None or not elapsed:
         return "time left: known after the first result"
-    return f"{_rate(status.done / status.elapsed_seconds)}, about {duration(status.left_seconds)} left"
+    return f"{_rate(status.trials.done / elapsed)}, about {duration(left)} left"
 
 
 def _rate(per_second: float) -> str:
@@ -236,8 +238,8 @@ def _rate(per_second: float) -> str:
 
 
 def _running_rows(status: Status) -> list[tuple[str, Text]]:
-    shown_trials = status.running[:_RUNNING_SHOWN]
-    hidden = status.in_flight - len(shown_trials)
+    shown_trials = status.trials.running[:_RUNNING_SHOWN]
+    hidden = status.trials.in_flight - len(shown_trials)
     lines = [
         Text(f"trial {trial.trial} for {duration(trial.seconds)}: {one_line(assignments(trial.parameters), _LINE)}")
         for trial in shown_trials
@@ -248,8 +250,8 @@ def _running_rows(status: Status) -> list[tuple[str, Text]]:
 
 
 def _recent_rows(status: Status) -> list[tuple[str, Text]]:
-    results = [attempt for attempt in reversed(status.recent) if not attempt.failure][:_RESULTS_SHOWN]
-    failed = [attempt for attempt in status.recent if attempt.failure]
+    results = [attempt for attempt in reversed(status.trials.recent) if not attempt.failure][:_RESULTS_SHOWN]
+    failed = [attempt for attempt in status.trials.recent if attempt.failure]
     final = {attempt.trial for attempt in failed if attempt.is_final}
     lines = [("" if index else "last results", Text(_result(attempt))) for index, attempt in enumerate(results)]
     for index, group in enumerate(FailureGroups(failed).newest_first()[:_FAILURES_SHOWN]):
@@ -269,46 +271,50 @@ def _result(attempt: EndedAttempt) -> str:
 
 
 def _calibration(status: Status) -> str:
-    if status.calibration is None:
+    if status.model.calibration is None:
         return ""
-    return f"{status.calibration:.0%} of results within two standard deviations of the model's prediction"
+    return f"{status.model.calibration:.0%} of results within two standard deviations of the model's prediction"
 
 
 def _best(status: Status) -> Text:
-    if status.best_value is None:
+    if status.best.value is None:
         return Text("no value yet", style="dim")
-    origin = f"  ({status.best_origin})" if status.best_trial is None else ""
-    value, _, further = status.best_text.partition(", ")
-    return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best_parameters)}{origin}")
+    origin = f"  ({status.best.origin})" if status.best.trial is None else ""
+    value, _, further = status.best.text.partition(", ")
+    return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best.parameters)}{origin}")
 
 
 def recommendation(recommended: Recommendation, status: Status) -> str:
     """Describe the recommended configuration and the reason for it."""
-    is_best = recommended.parameters == status.best_parameters
+    is_best = recommended.parameters == status.best.parameters
     why = "it has the best value, too" if is_best else "best estimate: one best value may be noise"
     return f"{recommended}  {assignments(recommended.parameters)} ({why})"
 
 
 def _set_aside(status: Status) -> str:
-    if not status.set_aside:
+    if not status.workers.set_aside:
         return ""
-    arms = ", ".join(str(arm) for arm in status.set_aside[:5]) + (", …" if len(status.set_aside) > 5 else "")
-    return f"{len(status.set_aside)} candidates that cost worker after worker: {arms}"
+    arms = ", ".join(str(arm) for arm in status.workers.set_aside[:5]) + (
+        ", …" if len(status.workers.set_aside) > 5 else ""
+    )
+    return f"{len(status.workers.set_aside)} candidates that cost worker after worker: {arms}"
 
 
 def _existing(status: Status) -> str:
-    if not status.existing:
+    if not status.trials.existing:
         return ""
-    left_out = f", {status.existing_unmatched} more match no candidate" if status.existing_unmatched else ""
-    return f"{status.existing} results known before{left_out}"
+    left_out = (
+        f", {status.trials.existing_unmatched} more match no candidate" if status.trials.existing_unmatched else ""
+    )
+    return f"{status.trials.existing} results known before{left_out}"
 
 
 def _now(status: Status) -> str:
     if status.phase == "stopping":
         again = "again" if status.reason == StopReason.INTERRUPTED else "twice"
-        verb = "ends" if status.in_flight == 1 else "end"
-        first = f"{plural(status.in_flight, 'running evaluation')} {verb} first; Ctrl-C {again} stops at once"
-        return f"stopping ({status.reason}): {first if status.in_flight else status.activity}"
+        verb = "ends" if status.trials.in_flight == 1 else "end"
+        first = f"{plural(status.trials.in_flight, 'running evaluation')} {verb} first; Ctrl-C {again} stops at once"
+        return f"stopping ({status.reason}): {first if status.trials.in_flight else status.activity}"
     if status.phase == "closed":
         return f"{status.outcome}: {status.reason}"
     if status.phase == "created":
@@ -323,12 +329,14 @@ def assignments(parameters: Mapping[str, object]) -> str:
 
 def _inducing(status: Status) -> str:
     """Return the kind of inducing points, which include steps if the model learns curves."""
-    return "evaluated candidates and steps of trainings" if status.steps_reliability else "the evaluated candidates"
+    return (
+        "evaluated candidates and steps of trainings" if status.model.steps_reliability else "the evaluated candidates"
+    )
 
 
 def _reliability(status: Status) -> str:
     """Return the correlation of the value at each step with the final value."""
-    if not status.steps_reliability:
+    if not status.model.steps_reliability:
         return ""
-    parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.steps_reliability)
+    parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.model.steps_reliability)
     return f"correlation with the final value: {parts}"

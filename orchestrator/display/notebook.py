@@ -5,7 +5,8 @@ import importlib
 import time
 from typing import Any, Self
 
-from orchestrator.campaign.status import Status, headline
+from orchestrator.campaign.status import Status
+from orchestrator.history.status_text import headline
 
 _REDRAW_SECONDS = 0.5
 

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from orchestrator.campaign.status import Status, goals_text
+from orchestrator.campaign.status import Status
 from orchestrator.history.fold import History
+from orchestrator.history.status_text import goals_text
 from orchestrator.settings.changes import leaves
 from orchestrator.wording import duration, one_line, short_text
 
@@ -36,8 +37,8 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
         *_row("found by", histories, _best_origin),
         *[row for row in _row("recommended", histories, _recommendation) if any(row[1])],
         *means("mean estimate over seeds", _estimate),
-        *_row("time", histories, lambda history: duration(history.status().elapsed_seconds)),
-        *_row("utilisation", histories, lambda history: f"{history.status().utilization:.0%}"),
+        *_row("time", histories, lambda history: duration(history.status().budget.elapsed_seconds)),
+        *_row("utilisation", histories, lambda history: f"{history.status().workers.utilization:.0%}"),
     ]
     return [*results, *_parameter_rows(histories), *_different_settings(histories)]
 
@@ -102,7 +103,7 @@ def _mean_text(values: Sequence[float]) -> str:
 
 def trials_text(status: Status) -> str:
     """Return the number of trials that have ended, and of those that failed."""
-    failed = f", {status.failed} failed" if status.failed else ""
+    failed = f", {status.trials.failed} failed" if status.trials.failed else ""
     return f"{status.trials_text.replace('/', ' of ')}{failed}"
 
 

@@ -9,8 +9,8 @@ import yaml
 from objectives.parameters import Constant
 from orchestrator.bandit.strategy import Record
 from orchestrator.campaign.events import ModelRefreshed
-from orchestrator.campaign.status import idle_text
 from orchestrator.history.fold import History
+from orchestrator.history.status_text import idle_text
 from orchestrator.report.figure import short
 from orchestrator.wording import duration, plural
 
@@ -65,19 +65,19 @@ def _best_card(history: History) -> Card:
 
 def _done_card(history: History) -> Card:
     now = history.status()
-    open_trials = now.chosen - now.done
+    open_trials = now.trials.chosen - now.trials.done
     parts = (
-        (True, now.outcomes),
+        (True, now.trials.outcomes),
         (open_trials, f"{open_trials:,} open"),
-        (now.is_counted, f"budget {now.evaluations:,}"),
-        (now.step_budget, f"{now.steps:,} of {now.step_budget or 0:,} steps"),
+        (now.budget.is_counted, f"budget {now.budget.evaluations:,}"),
+        (now.budget.step_budget, f"{now.budget.steps:,} of {now.budget.step_budget or 0:,} steps"),
     )
     remark = ", ".join(text for is_shown, text in parts if is_shown)
-    return Card("Evaluations done", f"{now.done:,}", remark)
+    return Card("Evaluations done", f"{now.trials.done:,}", remark)
 
 
 def _failed_card(history: History) -> Card:
-    failed = history.status().failed
+    failed = history.status().trials.failed
     retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
     remark = f"{retried:,} more attempts failed and ran again" if retried > 0 else ""
     return Card("Failed", f"{failed:,}", remark)
@@ -88,23 +88,23 @@ def _learning_card(history: History) -> Card:
     now = history.status()
     if history.is_asynchronous:
         refits = len(history.refreshes)
-        share = f"one for each {now.done / refits:.2g} evaluations on average" if refits else ""
+        share = f"one for each {now.trials.done / refits:.2g} evaluations on average" if refits else ""
         return Card("Refits", f"{refits:,}", share)
     batches = len(history.batches)
-    return Card("Batches", f"{batches:,}", f"mean size {now.chosen / batches:.3g}" if batches else "")
+    return Card("Batches", f"{batches:,}", f"mean size {now.trials.chosen / batches:.3g}" if batches else "")
 
 
 def _elapsed_card(history: History) -> Card:
     now = history.status()
     sessions = plural(len(history.sessions), "session")
-    remark = f"{sessions}, evaluations alone {duration(now.least_seconds)}"
-    return Card("Elapsed", duration(now.elapsed_seconds), remark)
+    remark = f"{sessions}, evaluations alone {duration(now.workers.least_seconds)}"
+    return Card("Elapsed", duration(now.budget.elapsed_seconds), remark)
 
 
 def _utilization_card(history: History) -> Card:
     now = history.status()
-    idle = idle_text(now.idle_seconds)
-    return Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}")
+    idle = idle_text(now.workers.idle_seconds)
+    return Card("Utilisation", f"{100 * now.workers.utilization:.0f} %", idle and f"idle: {idle}")
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
@@ -148,9 +148,9 @@ def goal_cards(history: History) -> list[Card]:
 def gain_cards(history: History) -> list[Card]:
     """Return cards for the last improvement and for the largest possible gain."""
     now = history.status()
-    if now.last_gain is None:
+    if now.model.last_gain is None:
         return []
-    gain = now.possible_gain
+    gain = now.model.possible_gain
     possible = "" if gain is None else f"at most about {gain:.3g} left by the model"
     return [Card("Last gain", f"{plural(_results_since_gain(history), 'result')} ago", possible)]
 

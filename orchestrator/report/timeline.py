@@ -240,7 +240,7 @@ def utilization(history: History) -> Figure | None:
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
     caption = sentences(
-        (True, f"{100 * history.status().utilization:.0f} % over the whole campaign."),
+        (True, f"{100 * history.status().workers.utilization:.0f} % over the whole campaign."),
         (running, f"{plural(len(running), 'running evaluation')} counted as busy."),
         (True, "Evaluations that were lost with a session count as idle time."),
     )
@@ -266,7 +266,7 @@ def utilization(history: History) -> Figure | None:
 
 def _running(history: History) -> list[AttemptRow]:
     """Return running attempts up to the last event. Their workers are unknown until they end."""
-    if not history.status().in_flight:
+    if not history.status().trials.in_flight:
         return []
     now = history.sessions[-1].ended
     return [

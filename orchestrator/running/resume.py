@@ -76,7 +76,7 @@ def prepare(
     with old.store() as store:
         created, state = snapshots.current(old, store)
         now = status_of(created.name, state)
-        trials_done = now.done
+        trials_done = now.trials.done
         recorded = read_recorded(old.recorded_settings(store)).plain
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
@@ -92,7 +92,7 @@ def prepare(
         say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
         return ended
     parts = build(settings)  # raises its errors before anything starts
-    say(f"resuming {old.folder}: {_progress(trials_done, now.steps, settings)}")
+    say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
     return settings, parts
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.failures import FailureGroup
-from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.remarks import remark
 from orchestrator.history.rows import AttemptRow, TrialRow
+from orchestrator.history.status_text import as_plain, idle_text
 from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
@@ -54,9 +54,9 @@ def _line(feed: Feed) -> Plain:
         "tags": " ".join(history.tags),
         "began": moment(history.created.time),
         "trials": status.trials_text,
-        "best": strict_json(status.best_value),
-        "failed": status.failed,
-        "running": status.in_flight if feed.is_held is not False else 0,
+        "best": strict_json(status.best.value),
+        "failed": status.trials.failed,
+        "running": status.trials.in_flight if feed.is_held is not False else 0,
         "last_time": status.last_time,
         "updated": moment(status.last_time),
     }
@@ -100,7 +100,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 def _progress(history: History, now: float | None) -> Plain:
     """Return the status, with running trials if the campaign runs at `now`."""
     status = history.status(now)
-    is_known = now is not None and status.left_seconds is not None
+    is_known = now is not None and status.budget.left_seconds is not None
     objectives = history.goals.objectives
     best = history.best_known
     return {
@@ -110,9 +110,9 @@ def _progress(history: History, now: float | None) -> Plain:
         "objective": objectives[0].metric if len(objectives) > 1 else "",
         "goals": [asdict(card) for card in goal_cards(history)],
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
-        "left": duration(status.left_seconds or 0.0) if is_known else "",
-        "elapsed": duration(status.elapsed_seconds),
-        "idle": idle_text(status.idle_seconds),
+        "left": duration(status.budget.left_seconds or 0.0) if is_known else "",
+        "elapsed": duration(status.budget.elapsed_seconds),
+        "idle": idle_text(status.workers.idle_seconds),
         "running": [] if now is None else _running(history, now),
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "best": best and {**_shorten(best.metrics), **_shorten(best.parameters)},

@@ -224,5 +224,5 @@ def _reason(error: Exception) -> str:
 
 
 def _summary(status: Status) -> str:
-    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} (trial {status.best_trial})"
-    return f"{status.trials_text} done, {best}, {status.in_flight} running, {status.failed} failed"
+    best = "no value yet" if status.best.value is None else f"best {status.best.value:.6g} (trial {status.best.trial})"
+    return f"{status.trials_text} done, {best}, {status.trials.in_flight} running, {status.trials.failed} failed"

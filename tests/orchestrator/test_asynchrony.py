@@ -150,14 +150,14 @@ def test_at_the_default_a_free_worker_gets_a_pick_at_once(tmp_path: Path, name: 
     close, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
     assert close.outcome == "finished"
     # in simulated time workers are idle only when nothing is left to be dispatched
-    assert set(driver.status().idle_seconds) <= {"campaign_end"}
+    assert set(driver.status().workers.idle_seconds) <= {"campaign_end"}
 
 
 @pytest.mark.parametrize("name", ["async_ts", "epsilon_greedy"])
 def test_as_published_all_workers_wait_for_the_end_of_a_batch(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, named_strategy(name, {"preset": "paper", "batch_size": 4}))
     _, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
-    assert driver.status().idle_seconds["batch_end"] > 0.0
+    assert driver.status().workers.idle_seconds["batch_end"] > 0.0
 
 
 def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def test_best_is_on_the_front_when_several_trials_share_the_best_first_value(tmp
     status = history_of(result).status()
     assert sum(trial.value == 1.0 for trial in result.trials) > 1
     assert result.best == result.front[0]
-    assert status.best_metrics["size"] == result.front[0].metrics["size"]
-    assert f"size {result.front[0].metrics['size']:.6g}" in status.best_text
+    assert status.best.metrics["size"] == result.front[0].metrics["size"]
+    assert f"size {result.front[0].metrics['size']:.6g}" in status.best.text
 
 
 def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_p
 
 def test_the_best_configuration_has_its_further_metrics(result: Result) -> None:
     status, memory = history_of(result).status(), result.best.metrics["memory"]
-    assert status.best_metrics == {"size": result.best.metrics["size"], "memory": memory}
-    assert f"memory {memory:.6g}" in status.best_text
+    assert status.best.metrics == {"size": result.best.metrics["size"], "memory": memory}
+    assert f"memory {memory:.6g}" in status.best.text
     assert f"memory {memory:.6g}" in dict(rows(status))["best"].plain
     assert ("memory", f"{memory:.6g}") in best_parameters(history_of(result))
     assert f"memory {memory:.6g}" in output_of("status", str(result.folder))

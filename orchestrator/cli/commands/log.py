@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.campaign.status import as_plain, status_of, without_process
+from orchestrator.campaign.status import status_of, without_process
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.summary import save_report
 from orchestrator.display.console import SafeConsole
@@ -19,6 +19,7 @@ from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.history.one_trial import Plain, describe_trial
 from orchestrator.history.reading import read_history
+from orchestrator.history.status_text import as_plain
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore

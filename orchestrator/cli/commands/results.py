@@ -81,7 +81,7 @@ def best(
     is_single = len(state.rules.goals.objectives) == 1
     if is_single:
         direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
-        text = status_of(run.name, state).best_text if taken is best else f"{taken}, {direction}"
+        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {direction}"
         say(SafeConsole(stderr=True), f"value {text}")
     if taken is not best and best.parameters != taken.parameters:
         say(

@@ -27,16 +27,18 @@ class TrialMetrics:
 def totals_of(status: Status) -> TrialMetrics:
     """Return the figures of a status; without a best value there is no gauge for it."""
     gauges = {
-        "bbkb_in_flight": float(status.in_flight),
-        "bbkb_backlog": float(status.waiting),
-        "bbkb_workers": float(status.slots),
-        "bbkb_utilization": status.utilization,
+        "bbkb_in_flight": float(status.trials.in_flight),
+        "bbkb_backlog": float(status.trials.waiting),
+        "bbkb_workers": float(status.workers.slots),
+        "bbkb_utilization": status.workers.utilization,
     }
-    if status.best_value is not None:
-        gauges["bbkb_best_value"] = status.best_value
-    trials = {"succeeded": status.succeeded, "failed": status.failed, "stopped": status.stopped}
+    if status.best.value is not None:
+        gauges["bbkb_best_value"] = status.best.value
+    trials = {"succeeded": status.trials.succeeded, "failed": status.trials.failed, "stopped": status.trials.stopped}
     counters = {("bbkb_evaluations", "status", name): float(count) for name, count in trials.items()}
-    counters |= {("bbkb_idle_seconds", "cause", cause): seconds for cause, seconds in status.idle_seconds.items()}
+    counters |= {
+        ("bbkb_idle_seconds", "cause", cause): seconds for cause, seconds in status.workers.idle_seconds.items()
+    }
     return TrialMetrics(gauges, counters)
 
 

@@ -11,9 +11,10 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionOpened, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import gains_text, status_of
+from orchestrator.campaign.status import status_of
 from orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
 from orchestrator.campaign.transitions import apply
+from orchestrator.history.status_text import gains_text
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.campaign.status import Status, headline
+from orchestrator.campaign.status import Status
 from orchestrator.display.console import JsonConsole, SafeConsole, console_for
 from orchestrator.display.live import PlainView, TerminalView, render, view
 from orchestrator.display.terminal import say
 from orchestrator.history.fold import fold
+from orchestrator.history.status_text import headline
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 EVENTS = SyntheticLog(trials=40, workers=3, sessions=1, failure_share=0.4, is_closed=False).events()
@@ -21,7 +22,7 @@ EVENTS = SyntheticLog(trials=40, workers=3, sessions=1, failure_share=0.4, is_cl
 
 def status_in_the_middle() -> Status:
     """In the middle, with three trials running."""
-    middle = next(i for i in range(len(EVENTS) // 2, len(EVENTS)) if fold(EVENTS[:i]).status().in_flight == 3)
+    middle = next(i for i in range(len(EVENTS) // 2, len(EVENTS)) if fold(EVENTS[:i]).status().trials.in_flight == 3)
     history = fold(EVENTS[:middle])
     return history.status(now=history.campaign.clock.last_time + 5.0)
 
@@ -36,11 +37,11 @@ def text_of(status: Status, width: int = 200) -> str:
 def test_live_view_shows_running_trials_results_and_failures() -> None:
     status = status_in_the_middle()
     text = text_of(status)
-    for running in status.running:
+    for running in status.trials.running:
         assert f"trial {running.trial} for" in text
-    newest = next(attempt for attempt in reversed(status.recent) if not attempt.failure)
+    newest = next(attempt for attempt in reversed(status.trials.recent) if not attempt.failure)
     assert f"trial {newest.trial}: {newest.value:.6g} in" in text
-    failure = next(attempt for attempt in reversed(status.recent) if attempt.failure)
+    failure = next(attempt for attempt in reversed(status.trials.recent) if attempt.failure)
     again = "" if failure.is_final else ", runs again"
     assert f"trial {failure.trial}, {failure.failure}{again}:" in text
     assert "trials/" in text
@@ -58,10 +59,10 @@ def test_live_view_shows_no_negative_time() -> None:
     for position in range(2, len(EVENTS), 7):
         history = fold(EVENTS[:position])
         status = history.status(now=history.campaign.clock.last_time - 3.0)  # a clock that went back
-        assert status.left_seconds is None or status.left_seconds >= 0.0
-        assert all(running.seconds >= 0.0 for running in status.running)
+        assert status.budget.left_seconds is None or status.budget.left_seconds >= 0.0
+        assert all(running.seconds >= 0.0 for running in status.trials.running)
         text = text_of(status)
-        if status.phase == "running" and not status.done:
+        if status.phase == "running" and not status.trials.done:
             assert "time left: known after the first result" in text
 
 
@@ -124,7 +125,11 @@ def test_plain_view_announces_stopping_once_and_immediately() -> None:
     view_of_lines.update(replace(status, phase="stopping", reason="time budget spent"))
     assert "first; Ctrl-C twice stops at once" in console.file.getvalue()
     learning = replace(
-        status, phase="stopping", reason="time budget spent", in_flight=0, activity="refitting the model"
+        status,
+        phase="stopping",
+        reason="time budget spent",
+        activity="refitting the model",
+        trials=replace(status.trials, in_flight=0),
     )
     assert "stopping (time budget spent): refitting the model" in text_of(learning)
     assert " left" not in headline(replace(status, phase="stopping"))

@@ -21,11 +21,12 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import as_plain, status_of
+from orchestrator.campaign.status import status_of
 from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError, StoreError
 from orchestrator.history.fold import advance, begin, fold, fold_tables
+from orchestrator.history.status_text import as_plain
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.store.migrations import rules_of_version_2
@@ -51,13 +52,13 @@ def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> 
     events = log.events()
     status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
     cards = {card.name: card for card in summary_cards(fold(events))}
-    assert cards["Evaluations done"].value == f"{status.done:,}"
-    assert cards["Evaluations done"].remark.startswith(status.outcomes)
-    assert cards["Failed"].value == f"{status.failed:,}"
-    assert cards["Utilisation"].value == f"{100 * status.utilization:.0f} %"
-    assert cards["Elapsed"].value == duration(status.elapsed_seconds)
-    assert cards["Elapsed"].remark.endswith(f"evaluations alone {duration(status.least_seconds)}")
-    best = "none" if status.best_value is None else f"{status.best_value:.6g}"
+    assert cards["Evaluations done"].value == f"{status.trials.done:,}"
+    assert cards["Evaluations done"].remark.startswith(status.trials.outcomes)
+    assert cards["Failed"].value == f"{status.trials.failed:,}"
+    assert cards["Utilisation"].value == f"{100 * status.workers.utilization:.0f} %"
+    assert cards["Elapsed"].value == duration(status.budget.elapsed_seconds)
+    assert cards["Elapsed"].remark.endswith(f"evaluations alone {duration(status.workers.least_seconds)}")
+    best = "none" if status.best.value is None else f"{status.best.value:.6g}"
     assert cards["Best value"].value == best
 
 
@@ -68,13 +69,13 @@ def test_history_tables_agree_with_the_totals_after_every_prefix(log: SyntheticL
     history = fold(events[: 1 + int(share * (len(events) - 1))])
     counts = {state: sum(row.status == state for row in history.trials) for state in ("succeeded", "failed")}
     status = history.status()
-    assert counts == {"succeeded": status.succeeded, "failed": status.failed}
-    assert sum(row.status == "running" for row in history.trials) == status.in_flight
-    assert sum(row.status == "queued" for row in history.trials) == status.waiting
-    assert len(history.succeeded) == status.succeeded
-    if status.best_trial is not None:
-        row = history.trials[status.best_trial]
-        assert (row.value, row.arm, row.parameters) == (status.best_value, status.best_arm, status.best_parameters)
+    assert counts == {"succeeded": status.trials.succeeded, "failed": status.trials.failed}
+    assert sum(row.status == "running" for row in history.trials) == status.trials.in_flight
+    assert sum(row.status == "queued" for row in history.trials) == status.trials.waiting
+    assert len(history.succeeded) == status.trials.succeeded
+    if status.best.trial is not None:
+        row = history.trials[status.best.trial]
+        assert (row.value, row.arm, row.parameters) == (status.best.value, status.best.arm, status.best.parameters)
 
 
 @given(LOGS)
@@ -100,12 +101,12 @@ def test_fold_from_a_stored_state_equals_the_complete_fold(log: SyntheticLog, sh
 
 def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_ones() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
-    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
+    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().trials.running) == 3)
     closed = SessionClosed(time=events[under_way].time, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
     history = fold([*events[:under_way], closed])
     status = history.status(now=closed.time + 100.0)
-    assert (status.in_flight, status.running) == (0, ())
-    assert status.waiting == sum(row.status == "queued" for row in history.trials)
+    assert (status.trials.in_flight, status.trials.running) == (0, ())
+    assert status.trials.waiting == sum(row.status == "queued" for row in history.trials)
     adopted = tuple(history.campaign.running)
     opened = SessionOpened(
         time=closed.time + 200.0,
@@ -122,18 +123,18 @@ def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_
 
 def test_status_of_an_open_session_lists_the_longest_running_trials() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
-    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
+    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().trials.running) == 3)
     history = fold(events[:under_way])
     status = history.status(now=history.campaign.clock.last_time + 7.0)
-    ages = [running.seconds for running in status.running]
+    ages = [running.seconds for running in status.trials.running]
     assert ages == sorted(ages, reverse=True)
     assert min(ages) >= 7.0
-    assert all(running.parameters == history.trials[running.trial].parameters for running in status.running)
+    assert all(running.parameters == history.trials[running.trial].parameters for running in status.trials.running)
 
 
 def test_status_lists_the_newest_attempts_of_the_log() -> None:
     history = SyntheticLog(trials=40, failure_share=0.4).history()
-    recent = history.status().recent
+    recent = history.status().trials.recent
     assert [(recent_attempt.trial, recent_attempt.attempt) for recent_attempt in recent] == [
         (a.trial, a.attempt) for a in history.attempts[-8:]
     ]

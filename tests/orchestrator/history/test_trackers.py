@@ -25,7 +25,7 @@ def first_half_and_whole() -> tuple[History, History]:
 
 
 def finished_trials(history: History) -> int:
-    return history.status().done
+    return history.status().trials.done
 
 
 def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:

@@ -11,11 +11,11 @@ import pytest
 
 from objectives.parameters import Range
 from orchestrator.api import Result, tune
-from orchestrator.campaign.status import as_plain, headline
 from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
 from orchestrator.history.remarks import training_remark
+from orchestrator.history.status_text import as_plain, headline
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.page import render, trial_table
 from orchestrator.report.summary import summary_cards
@@ -118,21 +118,21 @@ def test_exports_and_report_table_have_the_step_and_the_cause_of_a_stop(history:
 
 def test_summary_names_a_budget_of_steps_and_counts_trials_consistently(history: History) -> None:
     now = history.status()
-    ended = f"{now.succeeded} succeeded, {now.stopped} stopped early, 0 failed"
-    assert now.outcomes == ended
+    ended = f"{now.trials.succeeded} succeeded, {now.trials.stopped} stopped early, 0 failed"
+    assert now.trials.outcomes == ended
     cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Evaluations done"].value == str(now.done)
+    assert cards["Evaluations done"].value == str(now.trials.done)
     # chosen before the rest of the budget was for others
-    waiting = f", {now.chosen - now.done} open" if now.chosen > now.done else ""
-    assert cards["Evaluations done"].remark == f"{ended}{waiting}, budget 200, {now.steps} of {12 * STEPS} steps"
-    assert f"{now.done}/200 done ({now.stopped} stopped early)" in headline(now)
+    waiting = f", {now.trials.chosen - now.trials.done} open" if now.trials.chosen > now.trials.done else ""
+    assert cards["Evaluations done"].remark == f"{ended}{waiting}, budget 200, {now.budget.steps} of {12 * STEPS} steps"
+    assert f"{now.trials.done}/200 done ({now.trials.stopped} stopped early)" in headline(now)
     assert as_plain(now)["outcomes"] == ended
 
 
 def test_reliability_excludes_the_last_step(history: History) -> None:
     learned = history.campaign.refresh.learned
     assert learned is not None
-    assert history.status().steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
+    assert history.status().model.steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
 
 
 def test_stopped_attempt_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:

@@ -157,7 +157,7 @@ def test_report_file_is_the_rendered_page_with_its_title(tmp_path: Path) -> None
 def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     history = campaign.history()
     cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Evaluations done"].value == str(history.status().done)
+    assert cards["Evaluations done"].value == str(history.status().trials.done)
     assert cards["Failed"].value == str(sum(row.status == "failed" for row in history.trials))
     assert cards["Batches"].value == str(len(history.batches))
     assert cards["Best value"].remark == ("maximised" if history.is_maximized else "minimised")

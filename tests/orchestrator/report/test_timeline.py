@@ -29,7 +29,7 @@ def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
     history = log.history()
     clock = CampaignClock.of(history)
     ends = clock([session.ended for session in history.sessions])
-    assert ends[-1] == pytest.approx(history.status().elapsed_seconds, abs=1e-5)
+    assert ends[-1] == pytest.approx(history.status().budget.elapsed_seconds, abs=1e-5)
     assert clock([session.started for session in history.sessions]) == pytest.approx(np.r_[0.0, ends[:-1]], abs=1e-5)
     assert clock(history.sessions[0].started - 5) == 0
     assert clock(history.sessions[-1].ended + 5) == pytest.approx(ends[-1], abs=1e-5)
@@ -111,7 +111,7 @@ def test_utilization_curve_has_the_mean_of_the_campaign(log: SyntheticLog) -> No
     assert figure is not None
     shares = np.array(figure.traces[0]["y"][:-1])
     assert ((shares >= 0) & (shares <= 100)).all()
-    assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
+    assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
 
 
 @given(st.integers(20, 120))
@@ -121,8 +121,8 @@ def test_utilization_counts_running_evaluations_as_busy(count: int) -> None:
     figure = utilization(history)
     assert figure is not None
     shares = np.array(figure.traces[0]["y"][:-1])
-    assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
-    under_way = history.status().in_flight
+    assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
+    under_way = history.status().trials.in_flight
     assert (f"{under_way} running evaluation" in figure.caption) == (under_way > 0)
 
 

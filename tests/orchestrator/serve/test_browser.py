@@ -62,7 +62,7 @@ def test_page_follows_a_campaign_and_survives_a_restart_of_the_server(page: "Pag
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing wider than a phone
     page.wait_for_selector("#connection[data-lost=true]")
     log.append(events[120:])
-    done = SyntheticLog(trials=60, failure_share=0.2, sessions=1).history().status().done
+    done = SyntheticLog(trials=60, failure_share=0.2, sessions=1).history().status().trials.done
     with running_server(log.url, port):
         page.wait_for_function(f"document.getElementById('progress').value == {done}")
         assert page.locator("#connection").inner_text().startswith("connected")

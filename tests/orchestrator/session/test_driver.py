@@ -44,13 +44,13 @@ def test_a_doubled_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(executor, "next_outcomes", lambda timeout: 2 * single(timeout))
     assert campaign.run(executor).outcome == "finished"
     history = fold(campaign.events())
-    assert len(history.attempts) == history.status().done == 10
+    assert len(history.attempts) == history.status().trials.done == 10
 
 
 def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
-    driver: Driver = campaign.driver(executor, lambda status: driver.stop() if status.succeeded == 5 else None)
+    driver: Driver = campaign.driver(executor, lambda status: driver.stop() if status.trials.succeeded == 5 else None)
     assert driver.run(campaign.session_event(executor)).outcome == "interrupted"
     rows = fold(campaign.events()).trials
     assert not any(row.status == "running" for row in rows)
@@ -59,11 +59,13 @@ def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
 def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
-    driver: Driver = campaign.driver(executor, lambda status: driver.stop(now=True) if status.succeeded == 5 else None)
+    driver: Driver = campaign.driver(
+        executor, lambda status: driver.stop(now=True) if status.trials.succeeded == 5 else None
+    )
     close = driver.run(campaign.session_event(executor))
     assert "were cancelled" in close.reason
     assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
-    assert fold(campaign.events()).status().done == 30
+    assert fold(campaign.events()).status().trials.done == 30
 
 
 def test_failing_arms_are_set_aside_and_the_campaign_continues(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
         driver.run(campaign.session_event(executor))
     events = campaign.events()
     assert isinstance(events[-1], SessionClosed)
-    assert fold(events).status().done > 0
+    assert fold(events).status().trials.done > 0
 
 
 @pytest.mark.parametrize("strategy", STARTING)
@@ -133,6 +135,6 @@ def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ign
     history = fold(campaign.events())
     given_up = [attempt for attempt in history.attempts if attempt.failure == "timeout"]
     assert given_up
-    assert history.status().done == 30
+    assert history.status().trials.done == 30
     keys = [(attempt.trial, attempt.attempt) for attempt in history.attempts]
     assert len(set(keys)) == len(keys)

@@ -68,7 +68,7 @@ def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> N
     executor = campaign.simulated_executor()
 
     def take_over(status: Status) -> None:
-        if status.succeeded == 3:
+        if status.trials.succeeded == 3:
             campaign.store.claim("c", "a usurper")
 
     with pytest.raises(FencedError, match="a usurper"):

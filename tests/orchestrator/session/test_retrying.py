@@ -86,7 +86,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     assert f"failed trials to be evaluated again: {len(failed)}" in text
     history = fold(run.events())
     status = history.status()
-    assert (status.succeeded, status.failed, status.outcome) == (10, 0, "finished")
+    assert (status.trials.succeeded, status.trials.failed, status.outcome) == (10, 0, "finished")
     assert [row.value for row in history.trials] == [float(str(row.parameters["x"])) for row in history.trials]
     assert [row.trial for row in history.trials if row.attempts == 2] == failed
     assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
@@ -98,7 +98,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
 def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) -> None:
     assert "again: 2" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "invalid value")
     status = fold(run.events()).status()
-    assert (status.succeeded, status.failed) == (6, 4)
+    assert (status.trials.succeeded, status.trials.failed) == (6, 4)
     assert "again: 0" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "timeout")
     with pytest.raises(UserError, match="--kind needs --retry-failed"):
         bbkb("resume", str(run.folder), "--kind", "error")
@@ -110,7 +110,7 @@ def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: R
     assert verify_run(run).problems == ()
     assert failed_trials(run.events()) == ()
     bbkb("resume", str(run.folder))
-    assert fold(run.events()).status().succeeded == 10
+    assert fold(run.events()).status().trials.succeeded == 10
 
 
 def test_a_run_that_a_process_holds_is_left_alone(run: Run) -> None:
@@ -128,7 +128,7 @@ def test_a_trial_that_fails_again_is_a_failed_trial_again(run: Run) -> None:
     (run.folder.parents[1] / "broken").touch()
     bbkb("resume", str(run.folder), "--retry-failed")
     events = run.events()
-    assert fold(events).status().failed == 6
+    assert fold(events).status().trials.failed == 6
     assert {trial.attempt for trial in failed_trials(events)} == {2}
     assert len(failed_trials(events, {FailureKind.ERROR})) == 4
     ended = [event for event in events if isinstance(event, TrialFailed | TrialSucceeded)]

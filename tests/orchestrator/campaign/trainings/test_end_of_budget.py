@@ -437,4 +437,4 @@ def test_the_last_gain_is_not_in_the_future_after_trials_were_continued() -> Non
     state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
     again = [ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in range(3)]
     continued = fold_from(state, TrialsContinued(time=2.0, trials=tuple(again), reason="finish"))
-    assert [status_of("run", campaign, 2.0).last_gain for campaign in (state, continued)] == [0, 0]
+    assert [status_of("run", campaign, 2.0).model.last_gain for campaign in (state, continued)] == [0, 0]

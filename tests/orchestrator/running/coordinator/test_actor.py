@@ -168,7 +168,7 @@ def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., R
     assert session.result() == ("finished", "budget spent")
     status = session.status()
     assert status is not None
-    assert (status.succeeded, status.phase) == (5, "closed")
+    assert (status.trials.succeeded, status.phase) == (5, "closed")
     wait_until(lambda: not is_there(run))
 
 
@@ -229,7 +229,7 @@ def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make
         status = session.status()
         assert status is not None
         assert status.activity == "waiting for the central actor, which restarts or is busy"
-        assert status.done >= before.done
+        assert status.trials.done >= before.trials.done
     finally:
         os.kill(pid, signal.SIGCONT)
     session.stop(now=True)

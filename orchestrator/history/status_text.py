@@ -1,0 +1,89 @@
+"""A campaign's status as text for people, and as flat values for JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from orchestrator.campaign.clock import LABELS
+from orchestrator.campaign.status import GoalsStatus, Status
+from orchestrator.wording import duration, iso, plural
+
+
+def as_plain(status: Status) -> dict[str, object]:
+    """Return the status as flat, plain values for JSON.
+
+    Times are in ISO 8601, UTC; durations are in seconds.
+    """
+    plain = asdict(status)
+    best = plain.pop("best")
+    for part in ("trials", "budget", "workers", "model"):
+        plain |= plain.pop(part)
+    unprefixed = ("direction", "recommended")
+    plain |= {name if name in unprefixed else f"best_{name}": best[name] for name in best}
+    return {
+        **plain,
+        "recent": [{**attempt._asdict(), "time": iso(attempt.time)} for attempt in status.trials.recent],
+        "last_time": iso(status.last_time),
+        "done": status.trials.done,
+        "spent": status.spent,
+        "outcomes": status.trials.outcomes,
+    }
+
+
+def headline(status: Status) -> str:
+    """Return one plain line, for logs that are not a terminal."""
+    trials, best, left = status.trials, status.best, status.budget.left_seconds
+    value = "no value yet" if best.value is None else f"best {best.value:.6g} ({best.direction})"
+    goals = "" if status.goals is None else goals_text(status.goals)
+    parts = [
+        f"{status.trials_text} done" + (f" ({trials.stopped} stopped early)" if trials.stopped else ""),
+        value,
+        goals,
+        progress(status),
+        f"{trials.in_flight} running",
+        f"{trials.failed} failed",
+        f"utilisation {status.workers.utilization:.0%}",
+        "" if left is None or status.phase == "stopping" else f"about {duration(left)} left",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def gains_text(status: Status) -> str:
+    """Return the model's largest gain and the age of the last improvement; empty at first."""
+    if status.model.last_gain is None:
+        return ""
+    past = f"the last was {plural(status.model.last_gain, 'evaluation')} ago"
+    possible = status.model.possible_gain
+    return past if possible is None else f"at most about {possible:.3g} left by the model, {past}"
+
+
+def goals_text(goals: GoalsStatus) -> str:
+    """Return front and hypervolume, and the share of feasible results.
+
+    It is empty before the first result of a search with one objective.
+    """
+    parts = []
+    if len(goals.objectives) > 1:
+        volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
+        parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
+    if goals.constraints and goals.feasible is not None:
+        parts.append(f"{goals.feasible:.0%} of the results feasible ({', '.join(goals.constraints)})")
+    return ", ".join(parts)
+
+
+def progress(status: Status) -> str:
+    """Return the algorithm's progress: refits in asynchronous mode, batches otherwise."""
+    budget, model = status.budget, status.model
+    steps = "" if budget.step_budget is None else f"step {budget.steps} of {budget.step_budget}, "
+    if model.is_asynchronous:
+        return f"{steps}{plural(model.refreshes, 'refit')}"
+    return f"{steps}batch {model.batch} of {model.batch_size}"
+
+
+def idle_text(idle_seconds: Mapping[str, float]) -> str:
+    """Return the causes of the workers' idle time, the largest first.
+
+    Causes of less than a hundredth of it are left out.
+    """
+    least = 0.01 * sum(idle_seconds.values())
+    listed = sorted((item for item in idle_seconds.items() if item[1] >= least), key=lambda item: -item[1])
+    return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)
