@@ -86,7 +86,7 @@ SHOWN_BY = {
     ),
     "The number of workers follows nodes that join and leave": (
         "orchestrator/campaign/test_state.py",
-        "test_the_number_of_workers_follows_the_places_of_the_cluster",
+        "test_slots_follow_the_capacity_of_the_cluster",
     ),
     "CPUs, GPUs and memory of an evaluation": ("workers/on_ray/test_places.py", "*"),
     "Resources that depend on the trial": (
@@ -115,7 +115,7 @@ SHOWN_BY = {
     ),
     "Retries by the kind of failure": (
         "orchestrator/campaign/test_rules.py",
-        "test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so",
+        "test_out_of_memory_is_retried_with_more_memory_if_configured",
     ),
     "The search avoids a region whose evaluations fail": (
         "orchestrator/bandit/sparse/test_failures.py",
@@ -128,11 +128,11 @@ SHOWN_BY = {
     ),
     "Early stopping (ASHA, median)": (
         "orchestrator/campaign/trainings/test_rungs.py",
-        "test_the_median_rule_stops_the_worse_half",
+        "test_median_rule_stops_the_worse_half",
     ),
     "The campaign ends at a target value or after a time": (
         "orchestrator/campaign/test_endings.py",
-        "test_the_target_stops_the_campaign_and_running_evaluations_end",
+        "test_target_stops_the_campaign_after_running_evaluations",
     ),
     "Several objectives": (
         "orchestrator/test_several_objectives.py",

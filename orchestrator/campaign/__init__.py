@@ -1,5 +1,4 @@
-"""What to do next, as pure functions: events that happened, the state folded from them, and the
-command that follows.
+"""A campaign as pure functions: recorded events, the state folded from them, and the next command.
 
 No clock, no input or output, no arrays, no randomness; `orchestrator.session` carries out the
 commands.

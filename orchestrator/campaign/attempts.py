@@ -53,7 +53,7 @@ class EndedAttempt(NamedTuple):
     failure: str = ""  # its kind; empty for a success
     message: str = ""  # at most `_MESSAGE_LENGTH` characters
     stopped_at: int | None = None  # the step at which the campaign stopped it
-    stop_cause: str = ""  # why; empty where it is not recorded
+    stop_cause: str = ""  # why; empty if it was not recorded
     is_final: bool = True  # False: the trial will be tried again
 
 

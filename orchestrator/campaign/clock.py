@@ -1,4 +1,4 @@
-"""Where the time of a campaign and of its workers goes. All times are on the executor's clock."""
+"""The time of a campaign and of its workers. All times are on the executor's clock."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
@@ -44,7 +44,7 @@ class IdleSeconds:
 
 @dataclass(frozen=True)
 class Clock:
-    """Time that has passed in sessions, and what workers did in it; without pauses between."""
+    """The time in sessions, without the pauses between them, and its use by the workers."""
 
     last_time: float = 0.0  # of the last event
     elapsed_seconds: float = 0.0
@@ -66,14 +66,14 @@ class Clock:
 
 @dataclass(frozen=True)
 class Durations:
-    """How long evaluations and computations took, in seconds; 0 before the first of each."""
+    """Durations of evaluations and computations in seconds; 0 before the first of each."""
 
     evaluation_sum: float = 0.0  # of the attempts that succeeded
     longest_evaluation: float = 0.0  # of the attempts that succeeded
     between_outcomes: float = 0.0  # mean time between the arrivals of two outcomes, recently
     choosing: float = 0.0  # of the newest choice
     refreshing: float = 0.0  # of the newest refresh
-    fitting: float = 0.0  # of the newest choice that came first after a refresh, in which the new posterior is fitted
+    fitting: float = 0.0  # of the newest choice that came first after a refresh: it fits the posterior
 
     def after_success(self, seconds: float) -> "Durations":
         """Return the durations with those of one more evaluation that succeeded."""
@@ -86,8 +86,10 @@ class Durations:
         )
 
     def after_outcome(self, since: float | None) -> "Durations":
-        """Return the durations after an outcome that came `since` seconds after the one before;
-        None: it is the first of its session."""
+        """Return the durations after an outcome, `since` seconds after the one before.
+
+        `since` is None for the first outcome of a session.
+        """
         mean = self.between_outcomes
         if not since and not mean:
             return self

@@ -1,5 +1,7 @@
-"""What the campaign wants done next. Never stored: it follows from the state, so a resume derives
-it again."""
+"""Commands of the campaign to its session.
+
+They are never stored: a command follows from the state, so a resume derives it again.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

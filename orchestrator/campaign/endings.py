@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """The phase of a campaign: no session yet, dispatching, ending what is in flight, ended."""
+    """The phase of a campaign: no session yet, dispatching, draining, ended."""
 
     CREATED = "created"
     RUNNING = "running"

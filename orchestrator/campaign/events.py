@@ -1,4 +1,4 @@
-"""What happened to a campaign: the only thing that is stored.
+"""The events of a campaign. Only they are stored.
 
 Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions
 and drawn dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock:
@@ -25,7 +25,7 @@ class CampaignCreated:
     arms: int
     candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
     objective: str  # its description, with that of its data: a resume on other data is refused
-    optimum: float | None  # best noise-free value, where the objective knows it
+    optimum: float | None  # best noise-free value; None if the objective does not know it
     settings: Mapping[str, object]  # the resolved campaign file
     rules: Rules  # that its settings state, before the first session
     kind: Literal["campaign_created"] = "campaign_created"
@@ -91,7 +91,7 @@ class PlacesChanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
     """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width
-    before the pick; None where the strategy has none."""
+    before the pick; None if the strategy has none."""
 
     trial: int
     arm: int
@@ -99,10 +99,10 @@ class PickedTrial:
     mean: float | None = None
     width: float | None = None
     variance: float | None = None
-    reason: str = ""  # see `Pick`; empty where the numbers are the reason
+    reason: str = ""  # see `Pick`; empty if the numbers are the reason
 
 
-Computed = Literal["choosing", "refreshing", "growing"]  # what the strategy computes
+Computed = Literal["choosing", "refreshing", "growing"]  # computations of the strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +133,8 @@ class BatchChosen:
     is_enqueued: bool = False  # whether the campaign file chose, not the strategy
     # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
-    # how far the largest upper confidence bound was above the best value, where values are noisy
-    # above the best posterior mean, on the user's scale; None where the strategy does not know it
+    # the distance of the largest upper confidence bound above the best value (above the best
+    # posterior mean if values are noisy), on the user's scale; None if the strategy does not know it
     possible_gain: float | None = None
     # the standard deviation of a value's noise, on the user's scale; None likewise
     noise: float | None = None
@@ -243,7 +243,7 @@ class ContinuedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsContinued:
-    """These stopped trials are queued again; their next attempts go on from their checkpoints.
+    """These stopped trials are queued again; their next attempts continue from their checkpoints.
 
     `reason`: `promising`: the model expects more of them than of a new trial; `finish`: the last
     part of the budget completes the best unfinished trials.
@@ -287,8 +287,10 @@ class Recommendation:
     deviation: float | None = None  # the standard deviation of `estimate`
 
     def __str__(self) -> str:
-        """Return the estimate with its standard deviation and what was measured, such as `0.921 ±
-        0.008 (estimate; mean of 4 evaluations: 0.93)`; without an estimate, what was measured."""
+        """Return the estimate and the measured mean, or only the mean if there is no estimate.
+
+        Such as `0.921 ± 0.008 (estimate; mean of 4 evaluations: 0.93)`.
+        """
         count = "1 evaluation" if self.evaluations == 1 else f"mean of {self.evaluations} evaluations"
         if self.estimate is None or self.deviation is None:
             return f"{self.value:.6g} ({count})"
@@ -297,8 +299,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefreshed:
-    """The strategy took these finished trials into its posterior; `record` is what it drew (its
-    dictionary, …)."""
+    """The strategy learned these finished trials.
+
+    `record` contains its random draws, such as the dictionary.
+    """
 
     time: float
     round: int
@@ -307,7 +311,7 @@ class ModelRefreshed:
     record: Mapping[str, Any]
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
-    recommended: Recommendation | None = None  # None where the best value is what the strategy recommends
+    recommended: Recommendation | None = None  # None if the strategy recommends the best value
     forecasts: tuple[Forecast, ...] = ()  # of running trials, and of the best of those that can be continued
     kind: Literal["model_refreshed"] = "model_refreshed"
 
@@ -320,7 +324,7 @@ class CandidatesGrown:
     time: float
     round: int
     first: int  # the arm of the first of them
-    # the values of each parameter, None where it does not exist; empty when every configuration
+    # the values of each parameter, None if it is inactive; empty when every configuration
     # that was drawn is a candidate already
     columns: Mapping[str, tuple[str | int | float | bool | None, ...]]
     retired: tuple[int, ...]

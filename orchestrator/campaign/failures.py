@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 class FailedAttempt(Protocol):
-    """What a group needs of a failed attempt."""
+    """A failed attempt, as far as a group reads it."""
 
     @property
     def trial(self) -> int:

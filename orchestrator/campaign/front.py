@@ -65,7 +65,7 @@ class Front:
         return "no evaluation has succeeded"
 
     def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
-        """Return what the hypervolume is measured from, as rewards: `reference` of each objective,
+        """Return the reference point of the hypervolume, as rewards: `reference` of each objective,
         else its worst result.
 
         Empty while nothing is feasible.

@@ -25,7 +25,7 @@ class ObjectiveGoal:
 
     @property
     def sign(self) -> float:
-        """What turns a value into a reward, which is maximised."""
+        """The factor that turns a value into a reward, which is maximized."""
         return 1.0 if self.is_maximized else -1.0
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class ConstraintGoal:
     at_least: float | None = None
 
     def margin(self, value: float) -> float:
-        """Return how far inside the constraint `value` is: at least 0 where it holds."""
+        """Return the margin of `value` inside the constraint: at least 0 if the constraint holds."""
         margins = [] if self.at_most is None else [self.at_most - value]
         return min([*margins, value - self.at_least] if self.at_least is not None else margins)
 
@@ -108,7 +108,7 @@ class CampaignGoals:
 
     @property
     def for_strategy(self) -> Goals:
-        """The numbers of them, which is what a strategy needs."""
+        """The number of objectives and of constraints."""
         return Goals(len(self.objectives), len(self.constraints))
 
     def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:

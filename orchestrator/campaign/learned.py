@@ -8,14 +8,14 @@ from orchestrator.bandit.model.curve_kernel import CurveNumbers
 
 LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
 LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
-LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take where rewards look deterministic
+LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take if rewards look deterministic
 LEAST_EVALUATIONS = 25
 NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedModel:
-    """What a campaign's log says about the model of the newest refit."""
+    """Facts about the model of the newest refit, from the campaign's log."""
 
     inside: int  # how many results were within μ ± 2σ of the model before it knew them
     predicted: int  # how many results were predicted before the model knew them
@@ -29,7 +29,7 @@ class LearnedModel:
 
     @staticmethod
     def of(record: Mapping[str, object]) -> "LearnedModel | None":
-        """Return what `record` says of a fitted model; None without one."""
+        """Return the facts about the fitted model in `record`; None if no model was fitted."""
         model = record.get("model")
         if not isinstance(model, Mapping) or "predicted" not in model:
             return None

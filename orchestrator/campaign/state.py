@@ -1,7 +1,7 @@
-"""The state of a campaign, as a frozen value, and what can be computed from it.
+"""The state of a campaign as a frozen value, with the quantities derived from it.
 
-The state holds what is open (chosen, running, not yet learned from) and totals, but no entry for a
-finished trial: its size and the cost of a step do not grow with the number of evaluations.
+The state has open trials (queued, running, finished but not learned) and totals, but no entry for a
+learned trial. Its size and the cost of a step do not grow with the number of evaluations.
 `transitions.apply` folds events into it.
 """
 
@@ -82,8 +82,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Batch:
-    """What the strategy's newest choice tells about the next one. At most one of `is_open` and
-    `stalled` is set; with neither, the batch is complete."""
+    """The strategy's newest batch.
+
+    At most one of `is_open` and `stalled` is set; if neither is, the batch is complete.
+    """
 
     number: int = 0  # batches so far, empty choices not counted
     size: int = 0  # trials of the newest batch that was not empty
@@ -99,8 +101,8 @@ class Refresh:
     time: float = 0.0
     dictionary_size: int = 0
     rewards: int = 0  # rewards of trials that the strategy has learned in all refreshes
-    learned: LearnedModel | None = None  # what the log tells of the model that was fitted
-    recommended: Recommendation | None = None  # where values are noisy
+    learned: LearnedModel | None = None  # the fitted model, from the log
+    recommended: Recommendation | None = None  # if values are noisy
     wants_growth: bool = False  # candidates are to be appended before anything more is chosen
     is_unused: bool = False  # nothing was chosen since
 
@@ -282,7 +284,7 @@ class CampaignState:
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
-        """Return what is known of these finished trials, in the order in which they finished."""
+        """Return the observations of these trials, in the order in which they finished."""
         learned = set(trials)
         return [finished.observation for finished in self.finished if finished.trial in learned]
 

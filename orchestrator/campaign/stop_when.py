@@ -28,20 +28,20 @@ class StopWhen:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What is known of past and further gains."""
+    """Past gains, and the model's estimate of further ones."""
 
     best: float | None = None  # the best reward; None before the first one
     risen_at: int = 0  # how many trials had ended when it rose last
     anchor: float | None = None  # the best reward when it had risen by `no_gain_of` last
     anchored_at: int = 0  # how many trials had ended then
-    # how far the model's largest upper bound was above the best value at the last choice; None
-    # where it is not known
+    # the distance of the model's largest upper bound above the best value at the last choice; None
+    # if it is unknown
     possible: float | None = None
     noise: float | None = None  # the standard deviation of a value's noise
     calm: int = 0  # choices in a row at which the possible gain was too small
 
     def after_result(self, reward: float, ended: int, rule: StopWhen | None) -> "Gains":
-        """Return the new state after a result that is the `ended`-th trial to end."""
+        """Return a copy after a result that is the `ended`-th trial to end."""
         if self.best is not None and reward <= self.best:
             return self
         least = 0.0 if rule is None or rule.no_gain_of is None else rule.no_gain_of
@@ -50,8 +50,10 @@ class Gains:
         return replace(self, best=reward, risen_at=ended, anchor=reward, anchored_at=ended)
 
     def after_choice(self, picks: int, possible: float | None, noise: float | None, rule: StopWhen | None) -> "Gains":
-        """Return the new state after a choice of `picks` trials; `possible` and `noise` are None
-        where the strategy does not know them."""
+        """Return a copy after a choice of `picks` trials.
+
+        `possible` and `noise` are None if the strategy does not know them.
+        """
         if possible is None:
             return replace(self, calm=0) if self.calm and picks else self
         threshold = None if rule is None else rule.expected_gain_below
@@ -60,7 +62,7 @@ class Gains:
         return replace(self, possible=possible, noise=noise, calm=self.calm + picks if is_calm else 0)
 
     def stop_reason(self, rule: StopWhen | None, ended: int, workers: int) -> StopReason | None:
-        """Return why nothing more is to be started, if so; `ended` trials have ended."""
+        """Return why no further trial starts; None: trials may start. `ended` trials have ended."""
         if rule is None or self.anchor is None:
             return None
         if rule.within is not None and ended - self.anchored_at >= rule.within:

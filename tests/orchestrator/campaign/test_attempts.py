@@ -12,19 +12,19 @@ DAY = 86400.0
 times = st.floats(0.0, 1e6).map(lambda it: round(it, 3))
 
 
-def test_times_of_a_clock_that_agrees_stay_as_they_are() -> None:
+def test_times_of_a_correct_clock_are_unchanged() -> None:
     assert place_between(105.0, 108.0, dispatched=104.0, arrived=109.0) == (105.0, 108.0)
 
 
 @pytest.mark.parametrize("wrong_by", [-DAY, DAY])
-def test_a_worker_whose_clock_is_a_day_off_evaluated_when_it_could_have(wrong_by: float) -> None:
+def test_times_of_a_wrong_clock_are_moved_into_the_attempt(wrong_by: float) -> None:
     started, finished = place_between(105.0 + wrong_by, 108.0 + wrong_by, dispatched=104.0, arrived=109.0)
     assert 104.0 <= started <= finished <= 109.0
     assert finished - started == 3.0
 
 
 @given(started=times, finished=times, dispatched=times, waited=times)
-def test_an_evaluation_lies_between_its_dispatch_and_the_arrival_of_its_outcome(
+def test_evaluation_lies_between_dispatch_and_arrival(
     started: float, finished: float, dispatched: float, waited: float
 ) -> None:
     arrived = dispatched + waited

@@ -1,4 +1,4 @@
-"""Commands in batch mode: what is asked for, dispatched and learned, and in which order."""
+"""Commands in batch mode: choices, dispatches and refreshes, and their order."""
 
 import pytest
 from hypothesis import given, settings
@@ -40,11 +40,11 @@ from tests.orchestrator.campaign.short_logs import (
 from workers.messages import FailureKind
 
 
-def test_an_open_session_asks_for_no_more_than_the_budget() -> None:
+def test_open_session_asks_for_at_most_the_budget() -> None:
     assert decide(fold(session(evaluations=7)), now=0.0) == Ask(pending=(), limit=7)
 
 
-def test_a_batch_beyond_the_limit_of_one_choice_continues_with_its_first_part_pending_and_is_learned_whole() -> None:
+def test_large_batch_is_chosen_in_parts_and_learned_whole() -> None:
     state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
     assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
     state = apply(state, batch(0, [5] * MOST_PICKS, limit=MOST_PICKS))
@@ -58,24 +58,24 @@ def test_a_batch_beyond_the_limit_of_one_choice_continues_with_its_first_part_pe
     assert isinstance(decide(apply(ended, batch(MOST_PICKS, [], limit=3)), now=1.0), Tell)  # the strategy ended it
 
 
-def test_trials_that_the_user_chose_are_learned_before_the_first_batch() -> None:
+def test_enqueued_trials_are_learned_before_the_first_batch() -> None:
     state = fold(session(slots=1), batch(0, [5], limit=1, is_enqueued=True), dispatch((0, 1)))
     assert isinstance(decide(state, now=0.0), Await)
     assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
 
 
-def test_a_chosen_batch_is_dispatched_in_order_to_free_slots_only() -> None:
+def test_batch_is_dispatched_in_order_to_free_slots() -> None:
     state = fold(session(slots=2), batch(0, [5, 6, 7]))
     assert decide(state, now=0.0) == Dispatch((QueuedAttempt(0, 5, 1), QueuedAttempt(1, 6, 1)))
 
 
-def test_the_next_of_the_batch_takes_the_slot_that_becomes_free() -> None:
+def test_next_trial_of_the_batch_takes_a_freed_slot() -> None:
     state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)))
     assert decide(state, now=0.0) == Await()
     assert decide(apply(state, success(1)), now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
 
 
-def test_the_strategy_learns_when_the_whole_batch_is_over() -> None:
+def test_strategy_learns_after_the_whole_batch() -> None:
     state = fold(session(slots=2), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(1, 0.25))
     assert decide(state, now=1.0) == Await()
     state = apply(state, success(0, 0.5))
@@ -84,7 +84,7 @@ def test_the_strategy_learns_when_the_whole_batch_is_over() -> None:
     )
 
 
-def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -> None:
+def test_minimized_values_reach_the_strategy_with_the_opposite_sign() -> None:
     state = fold(
         session(direction="minimize"), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(0, 3.0), success(1, 2.0)
     )
@@ -93,13 +93,13 @@ def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -
     assert state.results.best.value == 2.0
 
 
-def test_a_trial_that_failed_finally_is_learned_as_not_evaluated() -> None:
+def test_failed_trial_is_learned_as_not_evaluated() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 1)), failure(0, FailureKind.INVALID_VALUE, True))
     assert decide(state, now=1.0) == Tell((FinishedTrial(0, Observation(5, None)),))
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
-def test_existing_data_are_learned_first_and_cost_nothing(direction: str, sign: float) -> None:
+def test_existing_data_are_learned_first_without_cost(direction: str, sign: float) -> None:
     state = fold(existing_data(2.0, -1.0), session(direction=direction))
     assert decide(state, 0.0) == Begin(
         (Observation(0, sign * 2.0, is_existing=True), Observation(1, sign * -1.0, is_existing=True))
@@ -110,7 +110,7 @@ def test_existing_data_are_learned_first_and_cost_nothing(direction: str, sign: 
     assert (begun.results.existing.count, begun.results.existing.unmatched) == (2, 3)
 
 
-def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to_the_next() -> None:
+def test_existing_data_are_learned_by_the_next_session_after_an_early_stop() -> None:
     stopped = fold(existing_data(1.0), session(), StopRequested(time=0.0, reason=StopReason.INTERRUPTED))
     assert decide(stopped, 0.0) == Close(
         SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
@@ -123,7 +123,7 @@ def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to
 
 @settings(max_examples=30, deadline=None)
 @given(queued=st.integers(1, 6), evaluations=st.integers(0, 6))
-def test_no_more_is_dispatched_than_a_lowered_budget_allows(queued: int, evaluations: int) -> None:
+def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> None:
     backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(queued))
     state = CampaignState(
         rules=Rules(evaluations=evaluations),

@@ -9,7 +9,7 @@ from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fol
 from workers.messages import FailureKind
 
 
-def test_the_target_stops_the_campaign_and_running_evaluations_end() -> None:
+def test_target_stops_the_campaign_after_running_evaluations() -> None:
     state = fold(session(slots=2, target=0.9), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)), success(0, 0.95))
     assert decide(state, now=1.0) == Stop(StopReason.TARGET_REACHED)
     state = apply(state, StopRequested(time=1.0, reason=StopReason.TARGET_REACHED))
@@ -17,7 +17,7 @@ def test_the_target_stops_the_campaign_and_running_evaluations_end() -> None:
     assert decide(apply(state, success(1)), now=1.0) == Close(SessionOutcome.FINISHED, "target reached")
 
 
-def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> None:
+def test_time_budget_counts_sessions_without_the_pauses_between() -> None:
     first = fold(
         session(hours=1.0), batch(0, [5]), dispatch((0, 1)), success(0, time=1800.0),
         SessionClosed(time=1800.0, outcome=SessionOutcome.INTERRUPTED, reason=""),
@@ -27,7 +27,7 @@ def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> Non
     assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
 
 
-def test_the_last_results_of_a_spent_budget_are_learned_before_the_end() -> None:
+def test_last_results_of_a_spent_budget_are_learned() -> None:
     log: list[Event] = [
         session(slots=2, hours=1.0, strategy={"mode": "async"}),
         batch(0, [5, 6]),
@@ -42,13 +42,13 @@ def test_the_last_results_of_a_spent_budget_are_learned_before_the_end() -> None
     assert decide(apply(state, refreshed), now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
 
 
-def test_an_interrupt_is_not_delayed_by_a_last_refresh() -> None:
+def test_interrupt_is_not_delayed_by_a_last_refresh() -> None:
     log: list[Event] = [session(slots=1, strategy={"mode": "async"}), batch(0, [5]), dispatch((0, 1))]
     state = fold(*log, StopRequested(time=0.5, reason=StopReason.INTERRUPTED), success(0))
     assert isinstance(decide(state, now=1.0), Close)
 
 
-def test_an_interrupted_batch_is_not_learned_so_that_a_resume_continues_with_it() -> None:
+def test_interrupted_batch_is_not_learned_before_a_resume() -> None:
     state = fold(
         session(slots=1),
         batch(0, [5, 6]),
@@ -70,7 +70,7 @@ def _events_of_interrupted() -> list[Event]:
     ]  # fmt: skip
 
 
-def test_a_campaign_in_which_everything_fails_stops_with_the_first_cause() -> None:
+def test_failing_campaign_stops_with_the_first_cause() -> None:
     state = fold(session(slots=1, evaluations=100), batch(0, list(range(100))))
     for trial in range(100):
         if decide(state, now=0.0) == Stop(StopReason.EVERYTHING_FAILS):
@@ -85,7 +85,7 @@ def test_a_campaign_in_which_everything_fails_stops_with_the_first_cause() -> No
     assert "invalid value: why" in close.reason
 
 
-def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
+def test_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
     state = fold(
         session(slots=1), batch(0, [5]), dispatch((0, 1)), success(0),
         ModelRefreshed(time=1.0, round=1, trials=(0,), dictionary_size=1, record={}, seconds=0.0),

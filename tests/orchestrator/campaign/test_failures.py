@@ -8,19 +8,19 @@ def failed(trial: int, message: str, kind: str = "error", attempt: int = 1) -> A
     return AttemptRow(trial, attempt, 0.0, 1.0, "w", kind, message)
 
 
-def test_messages_that_differ_in_numbers_are_one_group_with_the_newest_message() -> None:
+def test_failure_group_joins_messages_that_differ_in_numbers() -> None:
     groups = FailureGroups(failed(trial, f"ValueError: dropout 0.{trial} too large\nmore") for trial in range(7))
     (group,) = groups.newest_first()
     assert (group.count, list(group.trials)) == (7, [2, 3, 4, 5, 6])
     assert group.summary == "ValueError: dropout 0.6 too large"
 
 
-def test_the_attempts_of_one_trial_are_counted_and_the_trial_is_named_once() -> None:
+def test_failure_group_counts_attempts_and_names_a_trial_once() -> None:
     (group,) = FailureGroups(failed(3, "no", attempt=number) for number in (1, 2, 3)).newest_first()
     assert (group.count, list(group.trials)) == (3, [3])
 
 
-def test_other_messages_and_kinds_are_other_groups_the_newest_first() -> None:
+def test_failure_groups_differ_by_kind_and_message_newest_first() -> None:
     groups = FailureGroups([failed(0, "a"), failed(1, "b"), failed(2, "a", "timeout"), failed(3, "a")])
     assert [(group.kind, group.summary) for group in groups.newest_first()] == [
         ("error", "a"),
@@ -29,7 +29,7 @@ def test_other_messages_and_kinds_are_other_groups_the_newest_first() -> None:
     ]
 
 
-def test_ever_new_messages_do_not_grow_without_bound() -> None:
+def test_failure_groups_are_bounded() -> None:
     words = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(2 * MOST_GROUPS)]
     groups = FailureGroups(failed(number, word) for number, word in enumerate(words))
     assert [group.summary for group in groups.newest_first()] == words[: MOST_GROUPS - 1 : -1]

@@ -18,7 +18,7 @@ def front_of(goals: CampaignGoals, *results: tuple[float, float]) -> Front:
     return front
 
 
-def test_it_holds_the_results_that_no_other_is_better_than() -> None:
+def test_front_has_the_results_that_no_other_dominates() -> None:
     front = front_of(PAIR, (1.0, 5.0), (2.0, 5.0), (1.0, 1.0), (0.5, 2.0), (2.0, 5.0))
     assert [member.trial for member in front.members] == [1, 2]  # of equals the first
     assert [member.values for member in front.members] == [(2.0, 5.0), (1.0, 1.0)]
@@ -26,7 +26,7 @@ def test_it_holds_the_results_that_no_other_is_better_than() -> None:
     assert (front.results, front.feasible, front.worst) == (5, 5, (0.5, -5.0))
 
 
-def test_the_hypervolume_is_measured_from_the_worst_result_or_a_given_reference() -> None:
+def test_hypervolume_is_measured_from_the_worst_result_or_the_reference() -> None:
     front = front_of(PAIR, (0.0, 4.0), (2.0, 3.0), (1.0, 1.0))
     assert front.hypervolume(PAIR) == pytest.approx(2 * 1 + 1 * 2)
     objectives = (PAIR.objectives[0], ObjectiveGoal(metric="cost", is_maximized=False, reference=6.0))
@@ -35,7 +35,7 @@ def test_the_hypervolume_is_measured_from_the_worst_result_or_a_given_reference(
     assert front.hypervolume(goals) == pytest.approx(2 * 3 + 1 * 2)
 
 
-def test_results_that_break_a_constraint_count_and_are_not_on_the_front() -> None:
+def test_front_excludes_but_counts_infeasible_results() -> None:
     front = front_of(LIMITED, (9.0, 5.0), (1.0, 2.0), (8.0, 3.5))
     assert [member.trial for member in front.members] == [1]
     assert (front.results, front.feasible) == (3, 1)

@@ -36,7 +36,7 @@ def test_without_objectives_there_is_the_value(direction: str, sign: float) -> N
     assert goals.further(3.0, {"other": 1.0}) == ()
 
 
-def test_a_result_becomes_rewards_and_margins() -> None:
+def test_result_becomes_rewards_and_margins() -> None:
     goals = CampaignGoals.of(SETTINGS)
     metrics = {"latency": 7.0, "memory": 3.0}
     assert goals.values(0.75, metrics) == (0.75, 7.0)
@@ -49,7 +49,7 @@ def test_a_result_becomes_rewards_and_margins() -> None:
         goals.values(0.75, {"memory": 3.0})
 
 
-def test_a_constraint_may_have_two_bounds() -> None:
+def test_constraint_may_have_two_bounds() -> None:
     between = ConstraintGoal(metric="size", at_most=5.0, at_least=2.0)
     assert [between.margin(value) for value in (1.0, 2.0, 3.0, 5.0, 6.0)] == [-1.0, 0.0, 1.0, 0.0, -1.0]
     assert str(between) == "size at least 2 and at most 5"

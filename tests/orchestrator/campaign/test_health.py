@@ -27,27 +27,27 @@ def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> Campai
     return state
 
 
-def test_workers_that_always_evaluate_are_no_reason_to_warn() -> None:
+def test_no_warning_if_workers_always_evaluate() -> None:
     assert warnings(state_after(30), since=0.0) == {}
 
 
-def test_trials_that_wait_for_their_worker_all_the_time_are_no_news() -> None:
+def test_no_warning_if_trials_always_waited_for_workers() -> None:
     assert warnings(state_after(30, waited=20, late_from=0), since=0.0) == {}
 
 
-def test_a_worker_that_is_not_replaced_is_noticed_by_the_time_that_trials_wait() -> None:
+def test_missing_worker_is_noticed_by_the_waiting_time_of_trials() -> None:
     warned = warnings(state_after(40, waited=20, late_from=30), since=0.0)
     assert set(warned) == {"late"}
     assert "33%" in warned["late"]
     assert "0% before" in warned["late"]
 
 
-def test_what_a_session_lost_is_not_held_against_the_workers_of_the_next() -> None:
+def test_lost_time_of_a_session_is_not_counted_in_the_next() -> None:
     state = apply(state_after(40, waited=20, late_from=30), session(slots=1, time=2400.0, epoch=2, evaluations=1000))
     assert warnings(state, since=0.0) == {}
 
 
-def test_a_trial_without_an_outcome_for_much_longer_than_any_evaluation_is_named() -> None:
+def test_trial_without_an_outcome_for_very_long_is_named() -> None:
     state = fold(session(slots=2), batch(0, [0, 1]), dispatch((0, 1), (1, 1)))
     succeeded = TrialSucceeded(time=100.0, trial=0, attempt=1, value=1.0, started=0.0, finished=100.0, worker="w")
     state = apply(state, succeeded)
@@ -56,7 +56,7 @@ def test_a_trial_without_an_outcome_for_much_longer_than_any_evaluation_is_named
     assert "1 trial (1)" in text
 
 
-def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_session_is_open() -> None:
+def test_missing_slots_are_in_the_status_of_an_open_session() -> None:
     state = fold(session(slots=4, workers={"count": 4}))
     assert status_of("c", state).remarks == ()
     (remark,) = status_of("c", apply(state, PlacesChanged(time=1.0, slots=3))).remarks
@@ -64,14 +64,14 @@ def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_ses
     assert remark.endswith("wait for nodes with room for 1 CPU")
 
 
-def test_what_a_waiting_trial_waits_for_names_machines_cores_graphics_processors_and_memory() -> None:
+def test_missing_slots_name_machines_cpus_gpus_and_memory() -> None:
     needs = {"count": 4, "machines": 2, "cpus": 3.0, "gpus": 1.0, "memory_gb": 1.5}
     state = apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))
     (remark,) = status_of("c", state).remarks
     assert remark.endswith("room for 2 machines with 3 CPUs, 1 GPU and 1.5 GB each")
 
 
-def test_an_executor_that_is_no_cluster_evaluates_one_after_the_other_without_a_warning() -> None:
+def test_inline_executor_has_no_warning_about_slots() -> None:
     assert warnings(fold(session(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}
 
 

@@ -15,7 +15,7 @@ small = st.integers(-1, 5).map(float)
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4])
-def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objectives: int) -> None:
+def test_hypervolume_equals_the_dominated_share_of_random_points(objectives: int) -> None:
     rng = np.random.default_rng(objectives)
     points = rng.random((12, objectives))
     random_points = rng.random((40_000, objectives))
@@ -35,14 +35,14 @@ def test_hypervolume_of_whole_points_is_the_number_of_unit_cells_below_them(poin
     assert hypervolume(points, [0.0] * size) == pytest.approx(below)
 
 
-def test_the_reference_shifts_it() -> None:
+def test_hypervolume_shifts_with_the_reference() -> None:
     assert hypervolume([(3.0, 2.0), (2.0, 4.0)], (1.0, 1.0)) == pytest.approx(2 * 1 + 1 * 2)
     assert hypervolume([(3.0, 1.0)], (1.0, 1.0)) == 0.0
     assert hypervolume([], (0.0, 0.0)) == 0.0
 
 
 @given(st.lists(st.tuples(small, small, small), max_size=12))
-def test_a_front_holds_what_no_other_point_is_better_than(points: list[tuple[float, ...]]) -> None:
+def test_front_has_the_points_that_no_other_dominates(points: list[tuple[float, ...]]) -> None:
     front: list[tuple[float, ...]] = []
     for point in points:
         front = with_point(front, point)

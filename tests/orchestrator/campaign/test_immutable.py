@@ -23,7 +23,7 @@ class Lines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("orchestrator.campaign.immutable._KEPT", 1)  # a few items show what hundreds would
+        self.patch.setattr("orchestrator.campaign.immutable._KEPT", 1)  # a few items behave as hundreds do
         self.made: list[tuple[ImmutableQueue[int], tuple[int, ...]]] = [(ImmutableQueue(), ())]
 
     def add(self, queue: ImmutableQueue[int], expected: tuple[int, ...]) -> None:
@@ -61,18 +61,18 @@ class Lines(RuleBasedStateMachine):
 TestLines = Lines.TestCase
 
 
-def test_a_line_travels_without_what_other_queues_see() -> None:
+def test_pickled_queue_has_its_own_items_only() -> None:
     queue = ImmutableQueue(range(1000)).without_first(998)
     assert pickle.loads(pickle.dumps(queue)) == (998, 999)
     assert len(pickle.dumps(queue)) < 200
 
 
-def test_an_index_beyond_the_end_is_an_error() -> None:
+def test_queue_rejects_an_index_beyond_its_end() -> None:
     with pytest.raises(IndexError):
         ImmutableQueue([1])[1]
 
 
-def test_items_that_no_queue_has_any_more_are_not_kept() -> None:
+def test_queue_releases_removed_items() -> None:
     class Item:
         pass
 
@@ -96,7 +96,7 @@ class _Viewed(dict[int, int]):
 
 @pytest.mark.parametrize("kind", [dict, MappingProxyType, _Viewed])
 @given(numbers, numbers, st.integers(0, 9))
-def test_items_come_and_go_in_a_copy_that_nothing_can_change(
+def test_mapping_copy_is_read_only(
     kind: Callable[[dict[int, int]], Mapping[int, int]], items: dict[int, int], further: dict[int, int], key: int
 ) -> None:
     mapping = kind(dict(items))
@@ -106,14 +106,14 @@ def test_items_come_and_go_in_a_copy_that_nothing_can_change(
     assert isinstance(with_items(mapping, further), MappingProxyType)
 
 
-def test_a_replaced_state_differs_in_the_named_fields_only() -> None:
+def test_replace_changes_the_named_fields_only() -> None:
     before = CampaignState()
     after = replace(before, totals=Totals(chosen=3))
     assert (before.totals.chosen, after.totals.chosen) == (0, 3)
     assert replace(after, totals=Totals()) == before
 
 
-def test_a_field_that_does_not_exist_is_an_error() -> None:
+def test_replace_rejects_an_unknown_field() -> None:
     unknown: dict[str, Any] = {"total": 3}
     with pytest.raises(TypeError, match="CampaignState has no field total"):
         replace(CampaignState(), **unknown)

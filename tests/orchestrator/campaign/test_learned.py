@@ -16,26 +16,26 @@ def learned_model(**changes: object) -> LearnedModel:
     return model
 
 
-def test_a_record_without_a_fitted_model_says_nothing() -> None:
+def test_record_without_a_fitted_model_has_no_remark() -> None:
     assert LearnedModel.of({"dictionary": [1, 2]}) is None
 
 
-def test_a_valid_model_gives_its_share_and_no_remark() -> None:
+def test_valid_model_has_a_share_and_no_remark() -> None:
     assert learned_model().share == 0.95
     assert learned_model().remarks == ()
 
 
-def test_a_share_of_few_results_is_not_given() -> None:
+def test_share_of_few_results_is_not_given() -> None:
     assert learned_model(inside=1, predicted=5).share is None
     assert learned_model(inside=1, predicted=5).remarks == ()
 
 
-def test_a_model_that_is_too_sure_of_itself_is_remarked_on() -> None:
+def test_overconfident_model_is_remarked_on() -> None:
     (remark,) = learned_model(inside=30).remarks
     assert remark.startswith("the model is too sure of itself: 75% of 40 results")
 
 
-def test_a_candidate_that_takes_a_fifth_of_evaluations_without_noise_is_remarked_on() -> None:
+def test_candidate_with_a_fifth_of_noiseless_evaluations_is_remarked_on() -> None:
     (remark,) = learned_model(most_pulled=[7, 13]).remarks
     assert remark.startswith("candidate 7 took 13 of 60 evaluations")
     assert "objective.deterministic" in remark

@@ -8,7 +8,7 @@ from tests.orchestrator.campaign.short_logs import batch, dispatch, existing_dat
 MINE = {"name": "mine:Strategy"}
 
 
-def test_a_strategy_of_ones_own_that_chooses_everything_at_once_is_named() -> None:
+def test_own_strategy_that_chooses_everything_at_once_is_named() -> None:
     (remark,) = fold(session(strategy=MINE), batch(0, list(range(10)))).notes.remarks
     assert remark.startswith("the strategy chose all of the 10 trials before any result, so it learns nothing: `limit`")
 
@@ -18,7 +18,7 @@ def test_listed_strategies_may_choose_everything_at_once(strategy: dict[str, str
     assert fold(session(strategy=strategy), batch(0, list(range(10)))).notes.remarks == ()
 
 
-def test_batches_small_budgets_and_what_is_known_are_no_reason_for_it() -> None:
+def test_own_strategy_is_not_named_for_batches_small_budgets_or_known_results() -> None:
     assert fold(session(strategy=MINE), batch(0, list(range(9)))).notes.remarks == ()
     assert fold(session(strategy=MINE, evaluations=4), batch(0, list(range(4)))).notes.remarks == ()
     assert fold(session(strategy=MINE), existing_data(1.0), batch(0, list(range(10)))).notes.remarks == ()

@@ -18,29 +18,29 @@ from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import asynchronous, batch, dispatch, fold, refresh, session, success
 
 
-def test_in_asynchronous_mode_a_free_worker_is_given_a_pick_while_others_still_run() -> None:
+def test_async_mode_picks_for_a_free_worker_while_others_run() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(1))
     assert decide(state, now=1.0) == Ask(pending=(5, 6), limit=1)  # the reward of 6 waits in the buffer: still pending
 
 
-def test_a_spent_drift_budget_makes_what_is_finished_known() -> None:
+def test_spent_drift_budget_triggers_a_refresh() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(1))
     state = apply(state, batch(2, [], reason="drift budget", limit=1))
     assert decide(state, now=1.0) == Tell((FinishedTrial(1, Observation(6, 1.0)),))
     assert decide(apply(state, refresh(1)), now=2.0) == Ask(pending=(5,), limit=1)
 
 
-def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
+def test_refresh_waits_while_all_workers_are_busy() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1)), success(0), batch(2, [7], limit=1))
     assert decide(apply(state, dispatch((1, 1), (2, 1))), now=1.0) == Await()
 
 
-def test_the_rest_of_a_short_batch_is_not_asked_for_again_before_a_refresh() -> None:
+def test_short_batch_is_not_extended_before_a_refresh() -> None:
     state = asynchronous(batch(0, [5], limit=2), dispatch((0, 1)))
     assert decide(state, now=0.0) == Await()
 
 
-def test_a_refresh_comes_early_where_it_is_cheap_next_to_an_evaluation() -> None:
+def test_refresh_is_early_if_it_is_cheap() -> None:
     busy = (batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(0, time=10.0))
     began, done = ComputingBegan(time=10.0, what="refreshing"), refresh(0, time=10.4)
     again = (batch(2, [7], time=10.4, limit=1), dispatch((2, 1), time=10.4), success(2, time=20.0))
@@ -50,7 +50,7 @@ def test_a_refresh_comes_early_where_it_is_cheap_next_to_an_evaluation() -> None
     assert isinstance(decide(asynchronous(*busy, began, done, *again), 20.0), Ask)
 
 
-def test_a_refresh_is_due_when_results_have_grown_by_the_share_asked_for() -> None:
+def test_refresh_is_due_after_results_grow_by_the_share() -> None:
     first: tuple[Event, ...] = (batch(0, list(range(20)), limit=20), dispatch(*((trial, 1) for trial in range(20))))
     learned: tuple[Event, ...] = (*first, *(success(trial) for trial in range(10)), refresh(*range(10)))
     grown: tuple[Event, ...] = (*learned, *(success(trial, time=2.0) for trial in (10, 11)))
@@ -59,20 +59,20 @@ def test_a_refresh_is_due_when_results_have_grown_by_the_share_asked_for() -> No
     assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.15), 2.0), Ask)
 
 
-def test_in_virtual_time_a_refresh_is_due_by_growth_alone() -> None:
+def test_refresh_in_virtual_time_is_due_by_growth_alone() -> None:
     learned = (batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(0), refresh(0), success(1, time=9.0))
     assert isinstance(decide(asynchronous(*learned, refresh_overhead=0.05, refresh_growth=2.0), 9.0), Ask)
     assert isinstance(decide(asynchronous(*learned, refresh_overhead=0.05), 9.0), Tell)
 
 
-def test_while_the_strategy_computes_workers_get_trials_from_the_backlog() -> None:
+def test_backlog_supplies_workers_while_the_strategy_computes() -> None:
     state = asynchronous(batch(0, [5, 6, 7], limit=3), dispatch((0, 1), (1, 1)), success(0))
     state = apply(state, ComputingBegan(time=1.0, what="refreshing"))
     assert decide(state, now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
     assert decide(apply(state, dispatch((2, 1))), now=1.0) == Await()
 
 
-def test_the_backlog_covers_the_results_that_come_in_while_the_strategy_computes() -> None:
+def test_backlog_covers_the_results_expected_during_a_computation() -> None:
     begun: list[Event] = [batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1))]
     results: list[Event] = [
         success(0, time=1.0),
@@ -87,20 +87,20 @@ def test_the_backlog_covers_the_results_that_come_in_while_the_strategy_computes
     assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
 
 
-def test_picks_for_idle_workers_in_a_log_of_0_1_do_not_say_whether_the_strategy_has_more() -> None:
+def test_filler_picks_of_version_0_1_do_not_complete_a_batch() -> None:
     waiting = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatch((0, 1)))
     after = apply(waiting, batch(1, [9], limit=1, is_filler=True))
     assert after.batch.stalled == waiting.batch.stalled == "warm start"
     assert decide(after, now=0.0) == Dispatch((QueuedAttempt(1, 9, 1),))
 
 
-def test_the_last_results_are_learned_when_nothing_is_left_to_choose() -> None:
+def test_last_results_are_learned_after_the_last_choice() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(1), evaluations=2)
     assert decide(state, now=1.0) == Await()
     assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
 
 
-def test_idle_seconds_are_booked_to_their_cause() -> None:
+def test_idle_seconds_are_assigned_to_their_cause() -> None:
     events: list[Event] = [
         batch(0, [5, 6], time=1.0, limit=2),
         dispatch((0, 1), (1, 1), time=1.0),

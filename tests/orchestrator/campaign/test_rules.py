@@ -39,7 +39,7 @@ def attempts_of(kind: FailureKind, retries: int | None) -> int:
     raise AssertionError("the trial is tried again without end")
 
 
-def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
+def test_retry_is_first_in_the_queue_with_the_next_attempt_number() -> None:
     state = fold(session(slots=1), batch(0, [5, 6]), dispatch((0, 1)), failure(0, FailureKind.ERROR, False))
     assert decide(state, now=1.0) == Dispatch((QueuedAttempt(0, 5, 2),))
 
@@ -56,7 +56,7 @@ def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
         (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL, CANCELLATIONS_OF_A_TRIAL),
     ],
 )
-def test_every_kind_of_failure_has_its_own_number_of_attempts(
+def test_failure_kinds_have_their_own_number_of_attempts(
     kind: FailureKind, with_two_retries: int, by_default: int
 ) -> None:
     assert attempts_of(kind, retries=2) == with_two_retries
@@ -64,23 +64,23 @@ def test_every_kind_of_failure_has_its_own_number_of_attempts(
 
 
 @pytest.mark.parametrize("kind", [FailureKind.ERROR, FailureKind.TIMEOUT, FailureKind.OUT_OF_MEMORY])
-def test_no_retries_are_none_after_time_outs_and_memory_either(kind: FailureKind) -> None:
+def test_retries_of_0_hold_for_timeouts_and_memory_too(kind: FailureKind) -> None:
     assert attempts_of(kind, retries=0) == 1
 
 
-def test_a_lost_worker_does_not_use_up_the_retries() -> None:
+def test_lost_worker_does_not_use_up_the_retries() -> None:
     rules, lost = RetryRules(after_errors=1), AttemptFailures().after(FailureKind.WORKER_LOST)
     assert rules.allow(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
     assert not rules.allow(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
 
 
-def test_a_cancelled_attempt_does_not_use_up_the_retries() -> None:
+def test_cancelled_attempt_does_not_use_up_the_retries() -> None:
     rules = RetryRules(after_errors=0)
     assert rules.allow(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureKind) -> None:
+def test_retries_are_bounded_and_paused_for_every_kind_of_failure(kind: FailureKind) -> None:
     state, now, attempts = fold(session(slots=1, retries=8), batch(0, [5])), 0.0, 0
     while state.totals.succeeded + state.totals.failed == 0:
         command = decide(state, now)
@@ -97,7 +97,7 @@ def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureK
     assert now >= sum(min(60.0, 2.0**n) for n in range(attempts - 2))
 
 
-def test_a_free_worker_does_not_wait_for_a_trial_that_pauses() -> None:
+def test_free_worker_does_not_wait_for_a_paused_retry() -> None:
     state = fold(session(slots=1, strategy={"mode": "async"}), batch(0, [5], limit=1))
     for attempt in (1, 2):
         state = apply(state, dispatch((0, attempt)))
@@ -106,7 +106,7 @@ def test_a_free_worker_does_not_wait_for_a_trial_that_pauses() -> None:
     assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 3, not_before=2.0),))
 
 
-def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials() -> None:
+def test_arm_that_kills_workers_is_quarantined_across_its_trials() -> None:
     state = fold(session(slots=3), batch(0, [5, 5, 5]), dispatch((0, 1), (1, 1), (2, 1)))
     for trial in (0, 1):
         state = fail(state, trial, FailureKind.WORKER_LOST)
@@ -117,7 +117,7 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
     assert not ends_trial(state, 1, FailureKind.WORKER_LOST, attempt=2)
 
 
-def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:
+def test_out_of_memory_is_retried_with_more_memory_if_configured() -> None:
     state = fold(session(slots=1, workers={"retry_memory_factor": 1.5}), batch(0, [5]))
     for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):  # two retries
         state = apply(state, dispatch((0, attempt)))
@@ -126,7 +126,7 @@ def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> 
     assert state.totals.failed
 
 
-def test_a_deadline_is_learned_from_durations_where_the_campaign_says_so() -> None:
+def test_deadline_follows_durations_if_configured() -> None:
     events: list[Event] = [batch(0, list(range(7))), dispatch(*((trial, 1) for trial in range(7)))]
     events += [success(trial, time=20.0) for trial in range(5)]
     patient = fold(session(slots=7), *events)

@@ -30,7 +30,7 @@ from tests.orchestrator.campaign.short_logs import (
 from workers.messages import Success
 
 
-def test_a_late_or_doubled_result_is_not_expected() -> None:
+def test_late_or_doubled_result_is_not_expected() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 2)))
     late, current = (Success(0, attempt, 1.0, 0.0, 1.0, "w") for attempt in (1, 2))
     assert not is_expected(state, late)
@@ -38,7 +38,7 @@ def test_a_late_or_doubled_result_is_not_expected() -> None:
     assert not is_expected(apply(state, success(0, attempt=2)), current)
 
 
-def test_after_a_crash_what_was_running_runs_again_first_as_a_new_attempt() -> None:
+def test_running_trials_are_retried_first_after_a_crash() -> None:
     state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)), success(1), session(slots=3, epoch=2))
     assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 2), QueuedAttempt(2, 7, 1)))
 
@@ -56,14 +56,14 @@ def test_state_keeps_no_entry_of_a_trial_that_was_learned() -> None:
     assert entries[-1] == entries[99]
 
 
-def test_an_adopted_trial_continues_under_its_attempt() -> None:
+def test_adopted_trial_continues_under_its_attempt() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)))
     again = apply(state, replace(session(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
     assert decide(again, now=0.0) == Dispatch((QueuedAttempt(0, 5, 2),))
     assert is_expected(again, Success(1, 1, 1.0, 0.0, 1.0, "w"))
 
 
-def test_the_number_of_workers_follows_the_places_of_the_cluster() -> None:
+def test_slots_follow_the_capacity_of_the_cluster() -> None:
     grown: list[Event] = [session(slots=2), PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
     stop = StopRequested(time=30.0, reason=StopReason.INTERRUPTED)
     state = functools.reduce(apply, [*grown, stop], CampaignState())

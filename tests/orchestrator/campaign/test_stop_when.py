@@ -42,7 +42,7 @@ def after(values: list[float], stop_when: dict[str, Any], direction: str = "maxi
     return fold(*events)
 
 
-def test_a_campaign_without_a_gain_stops_and_is_finished() -> None:
+def test_campaign_without_a_gain_stops_and_is_finished() -> None:
     rule = {"no_gain_of": 0.1, "within": 3}
     assert decide(after([1.0, 1.0, 1.05], rule), now=1.0) != Stop(StopReason.NO_GAIN)
     state = after([1.0, 1.0, 1.05, 1.0], rule)
@@ -56,7 +56,7 @@ def test_small_gains_add_up() -> None:
     assert decide(after(values, {"no_gain_of": 0.1, "within": 3}), now=1.0) != Stop(StopReason.NO_GAIN)
 
 
-def test_a_value_that_is_minimised_gains_by_falling() -> None:
+def test_minimized_value_gains_by_falling() -> None:
     rule = {"no_gain_of": 0.1, "within": 3}
     falling, rising = [3.0, 2.0, 1.0, 0.5], [0.5, 1.0, 2.0, 3.0]
     assert decide(after(falling, rule, "minimize"), now=1.0) != Stop(StopReason.NO_GAIN)
@@ -73,8 +73,8 @@ def test_failed_evaluations_count() -> None:
 
 
 @given(values=st.lists(st.integers(0, 20).map(lambda ten: ten / 10), min_size=1, max_size=40), within=st.integers(1, 8))
-def test_no_gain_is_what_its_definition_says(values: list[float], within: int) -> None:
-    """It stops only where the best value rose by less than the gain in the last evaluations, and it
+def test_no_gain_follows_its_definition(values: list[float], within: int) -> None:
+    """It stops only if the best value rose by less than the gain in the last evaluations, and it
     stops at the latest when the best value has not risen at all for as many."""
     rule, gains = StopWhen(no_gain_of=0.25, within=within), Gains()
     for number, value in enumerate(values, start=1):
@@ -92,7 +92,7 @@ def test_no_gain_is_what_its_definition_says(values: list[float], within: int) -
 @pytest.mark.parametrize(
     ("below", "noise", "expected"), [("noise", 0.5, True), ("noise", 0.1, False), (0.3, 9.0, True)]
 )
-def test_the_models_expectation_stops_after_its_patience(below: Any, noise: float, expected: bool) -> None:
+def test_expected_gain_stops_after_its_patience(below: Any, noise: float, expected: bool) -> None:
     opened = opened_with({"expected_gain_below": below, "patience": 2})
     begun: list[Event] = [opened, batch(0, [0]), dispatch((0, 1)), success(0)]
     calm = [batch(1 + trial, [trial], possible_gain=0.2, noise=noise) for trial in range(2 * LEAST_ROUND)]
@@ -100,7 +100,7 @@ def test_the_models_expectation_stops_after_its_patience(below: Any, noise: floa
     assert (decide(fold(*begun, *calm), now=1.0) == Stop(StopReason.LITTLE_LEFT)) == expected
 
 
-def test_one_choice_that_promises_more_begins_the_patience_again() -> None:
+def test_patience_restarts_after_one_promising_choice() -> None:
     rule = StopWhen(expected_gain_below=0.3, patience=1)
     gains = Gains().after_result(1.0, 1, rule)
     for possible in (0.2, 0.4, 0.2):
@@ -110,7 +110,7 @@ def test_one_choice_that_promises_more_begins_the_patience_again() -> None:
     assert gains.after_choice(1, None, None, rule).calm == 0
 
 
-def test_the_status_says_what_is_left_and_when_the_last_gain_was() -> None:
+def test_status_has_the_possible_and_the_last_gain() -> None:
     state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
     assert (

@@ -32,7 +32,7 @@ class Course:
         self._computed: BatchChosen | ModelRefreshed | None = None  # the result of the running computation
 
     def run(self) -> Close | None:
-        """The command that closes the session; None where there is none within `MOST_TURNS`."""
+        """The command that closes the session; None if there is none within `MOST_TURNS`."""
         self._record(self._session)
         for _ in range(MOST_TURNS):
             self._now += 1.0
@@ -115,7 +115,7 @@ class Course:
     mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]),
     growth=st.sampled_from([0.0, 0.2]),
 )  # fmt: skip
-def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
+def test_random_campaign_keeps_its_budget_and_ends_every_trial_once(
     seed: int, slots: int, evaluations: int, mode: str, overhead: float, growth: float
 ) -> None:
     strategy = {"mode": mode, "refresh_overhead": overhead, "refresh_growth": growth}
@@ -127,5 +127,5 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
     assert fold(*course.log) == course.state
 
 
-def test_every_kind_of_event_has_a_transition() -> None:
+def test_transitions_cover_every_kind_of_event() -> None:
     assert set(TRANSITIONS) == set(get_args(Event))

@@ -15,13 +15,13 @@ from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, sessio
 ASHA = StoppingRule.asha(3.0, 1)
 
 
-def test_the_rungs_of_halving_grow_by_the_reduction() -> None:
+def test_asha_rungs_grow_by_the_reduction() -> None:
     assert [ASHA.rung(step) for step in (0, 1, 2, 3, 8, 9, 26, 27, 80, 81)] == [None, 0, 0, 1, 1, 2, 2, 3, 3, 4]
 
 
 @pytest.mark.parametrize("first_step", [1, 2, 5])
 @pytest.mark.parametrize("reduction", [2.0, 3.0, 4.0])
-def test_each_rung_begins_at_its_step(first_step: int, reduction: float) -> None:
+def test_rung_begins_at_its_step(first_step: int, reduction: float) -> None:
     rule = StoppingRule.asha(reduction, first_step)
     for number in range(1, 8):
         step = int(first_step * reduction**number)
@@ -41,23 +41,23 @@ def test_asha_continues_the_best_third() -> None:
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [1, 4]
 
 
-def test_the_first_trials_at_a_rung_all_continue() -> None:
+def test_asha_continues_the_first_trials_at_a_rung() -> None:
     rungs = rungs_after_step_1([0.1, 0.9])
     assert not rungs.stops(ASHA, 0)
 
 
-def test_equal_trials_all_continue() -> None:
+def test_asha_continues_equal_trials() -> None:
     rungs = rungs_after_step_1([0.5] * 9)
     assert not any(rungs.stops(ASHA, trial) for trial in range(9))
 
 
-def test_a_diverged_trial_counts_as_the_worst() -> None:
+def test_diverged_trial_counts_as_the_worst() -> None:
     rungs = rungs_after_step_1([math.nan, 0.9, 0.5, 0.3])
     assert rungs.stops(ASHA, 0)
     assert not rungs.stops(ASHA, 1)
 
 
-def test_a_rung_counts_a_trial_once() -> None:
+def test_rung_counts_a_trial_once() -> None:
     rungs = rungs_after_step_1([0.1, 0.2, 0.3])
     again = rungs.after(ASHA, 0, 2, 0.9)
     assert (again.rewards, again.standing) == (rungs.rewards, rungs.standing)
@@ -70,7 +70,7 @@ def test_rungs_keep_the_reports_of_an_ended_trial() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from([2.0, 3.0, 4.0]))
-def test_the_best_never_stops_and_at_most_the_share_continues(rewards: list[float], reduction: float) -> None:
+def test_asha_never_stops_the_best_and_continues_at_most_the_share(rewards: list[float], reduction: float) -> None:
     rule, rungs = StoppingRule.asha(reduction, 1), Rungs()
     for trial, reward in enumerate(rewards):
         rungs = rungs.after(rule, trial, 1, reward)
@@ -82,7 +82,7 @@ def test_the_best_never_stops_and_at_most_the_share_continues(rewards: list[floa
         assert going == [trial for trial, reward in enumerate(rewards) if reward >= threshold]  # an oracle by sorting
 
 
-def test_the_median_rule_stops_the_worse_half() -> None:
+def test_median_rule_stops_the_worse_half() -> None:
     rule, rungs = StoppingRule.median(3), Rungs()
     for trial in range(8):
         rungs = rungs.after(rule, trial, 3, float(trial))
@@ -113,7 +113,7 @@ def test_pauses_halve_a_training_and_none_is_before_their_first_step(
 
 
 @given(st.integers(1, 50), st.integers(2, 500), st.integers(0, 500))
-def test_the_next_rung_begins_at_the_least_step_that_reaches_it(after: int, last_step: int, step: int) -> None:
+def test_next_rung_begins_at_the_smallest_step_that_reaches_it(after: int, last_step: int, step: int) -> None:
     rule = StoppingRule.pauses(min(after, last_step), last_step)
     following = rule.step_of_next_rung(step)
     assert following > step
@@ -122,7 +122,7 @@ def test_the_next_rung_begins_at_the_least_step_that_reaches_it(after: int, last
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=9))
-def test_every_trial_pauses_once_at_each_rung(rewards: list[float]) -> None:
+def test_pauses_stop_every_trial_once_at_each_rung(rewards: list[float]) -> None:
     rule, rungs = StoppingRule.pauses(3, 52), Rungs()
     for trial, reward in enumerate(rewards):
         rungs = rungs.after(rule, trial, 3, reward)
@@ -136,8 +136,8 @@ def test_every_trial_pauses_once_at_each_rung(rewards: list[float]) -> None:
             assert not rungs.stops(rule, trial)
 
 
-def test_one_bad_step_does_not_end_a_good_trial() -> None:
-    """Trial 0 was the best of all at step 1 and has a bad third step, where the next rung is."""
+def test_asha_keeps_a_good_trial_after_one_bad_step() -> None:
+    """Trial 0 was the best of all at step 1 and has a bad third step, which is the next rung."""
     rungs = rungs_after_step_1([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])
     for trial, reward in enumerate([0.1, 0.6, 0.5, 0.4, 0.3, 0.2]):
         rungs = rungs.after(ASHA, trial, 3, reward)
@@ -145,7 +145,7 @@ def test_one_bad_step_does_not_end_a_good_trial() -> None:
 
 
 @given(st.lists(st.floats(-1, 1) | st.just(math.nan), min_size=1, max_size=9))
-def test_a_trial_has_at_a_rung_the_best_of_what_it_reported(rewards: list[float]) -> None:
+def test_rung_has_the_best_report_of_a_trial(rewards: list[float]) -> None:
     rungs = Rungs()
     for step, reward in enumerate(rewards, start=1):
         rungs = rungs.after(ASHA, 0, step, reward)
@@ -155,12 +155,12 @@ def test_a_trial_has_at_a_rung_the_best_of_what_it_reported(rewards: list[float]
             assert rungs.rewards[number] == (max(seen, default=-math.inf),)
 
 
-def test_nothing_is_kept_of_a_trial_that_is_over() -> None:
+def test_rungs_forget_the_standing_of_an_ended_trial() -> None:
     rungs = Rungs().after(ASHA, 0, 0, 0.5).after(ASHA, 1, 1, 0.5).without(0).without(1)
     assert (dict(rungs.standing), dict(rungs.best)) == ({}, {})
 
 
-def test_the_strategy_learns_the_last_value_and_that_the_trial_was_stopped() -> None:
+def test_strategy_learns_the_last_value_of_a_stopped_trial() -> None:
     stop = TrialStopped(time=2.0, trial=0, attempt=1, value=0.4, step=3, started=0.0, finished=2.0, worker="w")
     state = fold(session(direction="minimize"), batch(0, [7]), dispatch((0, 1)), stop)
     assert [trial.observation for trial in state.finished] == [Observation(7, -0.4, is_stopped=True)]

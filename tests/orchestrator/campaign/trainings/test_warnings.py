@@ -32,12 +32,12 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
     return fold(*events)
 
 
-def test_trainings_that_report_what_they_return_cause_no_warning() -> None:
+def test_no_warning_if_trials_report_their_returned_value() -> None:
     assert warnings_of_trainings(trained(*[(RISING, 0.8), (RISING, 0.75), ((0.3, 0.3, 0.3, 0.3), 0.31)] * 2)) == {}
 
 
 @pytest.mark.parametrize("rule", [MODEL, {"rule": "median", "after": 3}])
-def test_trials_that_never_report_are_named_once_three_have_finished(rule: dict[str, Any]) -> None:
+def test_silent_trials_are_named_after_three_have_finished(rule: dict[str, Any]) -> None:
     assert warnings_of_trainings(trained(*[((), 0.8)] * 2, rule=rule)) == {}
     state = trained(*[((), 0.8)] * 3, rule=rule)
     assert set(warnings_of_trainings(state)) == {"silent"}
@@ -46,12 +46,12 @@ def test_trials_that_never_report_are_named_once_three_have_finished(rule: dict[
     assert warnings_of_trainings(trained(*[((), 0.8)] * 3, rule=None)) == {}
 
 
-def test_a_step_beyond_the_last_one_is_named_at_once() -> None:
+def test_step_beyond_the_last_one_is_named_at_once() -> None:
     (text,) = warnings_of_trainings(trained(((*RISING, 0.85), 0.85))).values()
     assert "steps up to 5, and early_stopping.last_step is 4" in text
 
 
-def test_trainings_that_end_before_the_last_step_are_named_once_three_have_finished() -> None:
+def test_early_ends_are_named_after_three_trials_have_finished() -> None:
     short = (RISING[:3], 0.7)
     assert warnings_of_trainings(trained(short, short)) == {}
     assert warnings_of_trainings(trained(short, short, short, (RISING, 0.8))) == {}, "they may end early by themselves"
@@ -66,16 +66,16 @@ def test_trainings_that_end_before_the_last_step_are_named_once_three_have_finis
         ((0.31, 0.305, 0.30, 0.35), 0.30),  # the best one is returned, not the last one
     ],
 )
-def test_results_near_any_report_cause_no_warning(trial: tuple[Sequence[float], float]) -> None:
+def test_no_warning_for_results_near_any_report(trial: tuple[Sequence[float], float]) -> None:
     assert warnings_of_trainings(trained(*[trial] * 4)) == {}
 
 
-def test_a_loss_where_an_accuracy_is_reported_is_named() -> None:
+def test_loss_returned_after_reported_accuracies_is_named() -> None:
     assert set(warnings_of_trainings(trained(*[((0.85, 0.9, 0.93, 0.94), 0.21)] * 4))) == {"unlike"}
 
 
 @pytest.mark.parametrize("result", [-0.8, 80.0])
-def test_results_unlike_the_reports_are_named_when_most_trials_have_them(result: float) -> None:
+def test_unlike_results_are_named_if_most_trials_have_them(result: float) -> None:
     unlike, like = (RISING, result), (RISING, 0.8)
     assert warnings_of_trainings(trained(unlike, unlike, like)) == {}
     assert warnings_of_trainings(trained(unlike, unlike, unlike, like, like, like)) == {}

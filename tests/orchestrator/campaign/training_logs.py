@@ -1,0 +1,57 @@
+"""Events of short campaigns whose trials report values at steps, and the states that they fold to."""
+
+from typing import Any
+
+from orchestrator.campaign.events import (
+    Event,
+    ModelRefreshed,
+    ReportsArrived,
+    SessionOpened,
+    TrialStopped,
+)
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of
+
+END = 10
+
+
+def opened(steps: int | None, evaluations: int = 50, **changes: object) -> SessionOpened:
+    settings = settings_of(evaluations, strategy={"mode": "async"})
+    settings["budget"]["steps"] = steps
+    settings["early_stopping"] = {
+        "rule": "model", "after": 3, "finish": 2, "continues": True, "last_step": END, **changes,
+    }  # fmt: skip
+    return opening(settings)
+
+
+def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
+    steps = range(first, until + 1)
+    values = tuple(StepReport(trial, attempt, step, value) for step in steps)
+    return ReportsArrived(time=1.0, reports=values)
+
+
+def stop(trial: int, value: float, step: int) -> TrialStopped:
+    return TrialStopped(
+        time=1.0, trial=trial, attempt=1, value=value, step=step, started=0.0, finished=1.0, worker="w"
+    )  # fmt: skip
+
+
+def started(*values: float) -> list[Event]:
+    """Trials 0, 1, … that have reported their values at the steps 1 to 4."""
+    trials = range(len(values))
+    return [
+        batch(0, [10 + trial for trial in trials]),
+        dispatch(*((trial, 1) for trial in trials)),
+        *(reports(trial, value, 4) for trial, value in zip(trials, values, strict=True)),
+    ]
+
+
+def paused(*values: float, **rule: Any) -> CampaignState:
+    return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
+
+
+def refreshed(*forecasts: Forecast) -> ModelRefreshed:
+    return ModelRefreshed(
+        time=2.0, round=1, trials=(), dictionary_size=1, record={}, seconds=0.0, forecasts=forecasts
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Tests of orchestrator/campaign/trainings/curves.py: checkpoints that are removed."""
+
+from dataclasses import replace
+
+from orchestrator.campaign.commands import Ask, RemoveCheckpoints, Tell
+from orchestrator.campaign.events import (
+    CheckpointsRemoved,
+    ComputingBegan,
+    ContinuedTrial,
+    ModelRefreshed,
+    TrialsContinued,
+)
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import status_of
+from orchestrator.campaign.trainings.reports import Forecast
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, success
+from tests.orchestrator.campaign.training_logs import opened, paused, refreshed, started, stop
+
+
+def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
+    """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is
+    to be kept."""
+    rule = opened(None, finish=1, keep_checkpoints=1)
+    state = fold(rule, *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values[:3])))
+    forecasts = [Forecast(trial=trial, mean=value, low=0.0, high=value) for trial, value in enumerate(values[:3])]
+    learned = replace(refreshed(*forecasts), trials=(0, 1, 2))
+    waits = [replace(batch(4, []), limit=1, time=2.0)] * stalled
+    refreshing = ComputingBegan(time=1.5, what="refreshing")
+    return fold_from(state, refreshing, learned, *waits, stop(3, values[3], 4))
+
+
+def test_checkpoint_of_a_trial_without_a_new_forecast_is_kept() -> None:
+    state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
+    assert decide(state, 2.0) == RemoveCheckpoints((0, 1))
+
+
+def test_strategy_learns_removed_checkpoints_before_it_chooses() -> None:
+    """Also when a process dies after the event: the strategy of the next session would continue the
+    trial for ever."""
+    state = keeps_one(0.1, 0.5, 0.9, 0.3, stalled=True)
+    removed = CheckpointsRemoved(time=2.0, trials=(0, 1))
+    again = replace(opened(None), time=3.0, epoch=2)
+    state = fold_from(state, removed, again)
+    command = decide(state, 3.0)
+    assert isinstance(command, Tell)
+    learned = ModelRefreshed(time=4.0, round=2, trials=(3,), dictionary_size=1, record={}, seconds=0.0)
+    state = fold_from(state, ComputingBegan(time=3.5, what="refreshing"), learned)
+    assert isinstance(decide(state, 4.0), Ask)
+
+
+def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
+    """A continued trial does not count as ended any more."""
+    state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
+    again = [ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in range(3)]
+    continued = fold_from(state, TrialsContinued(time=2.0, trials=tuple(again), reason="finish"))
+    assert [status_of("run", campaign, 2.0).model.last_gain for campaign in (state, continued)] == [0, 0]

@@ -1,0 +1,124 @@
+"""Tests of orchestrator/campaign/trainings/rule.py: stops and step limits."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.campaign.events import (
+    ContinuedTrial,
+    ReportsArrived,
+    TrialsContinued,
+)
+from orchestrator.campaign.stops import step_limit, stop_cause
+from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from orchestrator.campaign.trainings.rule import StopCause
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, opening, success
+from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends_at"), [((1, 2, 3, 4, 5, 6, 7), 5), ((4, 16, 52), 4), ((3, 6, 9), 6), ((9,), 9)]
+)
+def test_first_training_ends_at_the_report_nearest_to_its_steps(steps: tuple[int, ...], ends_at: int) -> None:
+    rule = opened(1000, first_trials=4, first_steps=5, last_step=100)
+    state = fold(rule, batch(0, [7]), dispatch((0, 1)))
+    for step in steps:
+        state = fold_from(state, ReportsArrived(time=1.0, reports=(StepReport(0, 1, step, 0.5),)))
+        if stop_cause(state, 0) is not None:
+            break
+    assert (stop_cause(state, 0), state.trainings.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
+
+
+def test_trial_with_a_checkpoint_pauses_half_way_at_any_rank() -> None:
+    state = fold(opened(1000), *started(0.1, 0.5, 0.9))
+    assert [stop_cause(state, trial) for trial in range(3)] == [None] * 3
+    state = fold_from(state, reports(2, 0.9, 5, first=5))
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, StopCause.PAUSE]
+
+
+def test_step_limit_is_the_next_pause() -> None:
+    rule = opened(1000, first_trials=1, first_steps=4)
+    state = fold(rule, batch(0, [7, 8]))
+    assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
+    state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
+    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 0) == 5
+    state = fold_from(state, reports(1, 0.9, 6), stop(1, 0.9, 6))  # stopped a step late: its pause at 5 is over
+    again = ContinuedTrial(trial=1, arm=8, attempt=1, parameters={})
+    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 1) is None
+
+
+def test_step_limit_is_none_for_witnesses_and_completing_trials() -> None:
+    state = fold(opened(1000, evaluations=100), batch(0, list(range(80))))
+    assert step_limit(state, 79) is None  # a witness
+    assert [step_limit(state, trial) for trial in (19, 59, 78)] == [5, 5, 5]
+    assert step_limit(fold(opened(1000, continues="anew"), batch(0, [7])), 0) is None  # compared, not paused
+    assert [step_limit(paused(0.1, 0.5, 0.9, steps=1000), trial) for trial in range(3)] == [5, 5, 5]
+    near_the_end = paused(0.1, 0.5, 0.9, steps=18)  # the 6 steps left are those that one trial needs
+    assert near_the_end.end_of_budget.trials == (2,)
+    assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
+
+
+def test_step_limit_is_none_if_attempts_could_spend_the_budget() -> None:
+    for workers, steps, limits in ((1, 6, [5]), (1, 5, [None]), (2, 11, [5, 5]), (2, 10, [None, None])):
+        trials = list(range(workers))
+        state = fold(opened(steps), batch(0, [7, 8][:workers]), dispatch(*((trial, 1) for trial in trials)))
+        assert [step_limit(state, trial) for trial in trials] == limits
+
+
+def test_trial_is_not_paused_twice_at_a_step_reported_with_its_end() -> None:
+    state = fold(opened(1000), batch(0, [7]), dispatch((0, 1)), reports(0, 0.9, 4))
+    ended = replace(stop(0, 0.9, 5), reports=((5, 0.9),))
+    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
+    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((0, 2)))
+    state = fold_from(state, ended, *events, reports(0, 0.9, 6, attempt=2, first=6))
+    assert stop_cause(state, 0) is None
+
+
+def test_continued_trial_runs_from_its_pause_to_its_end() -> None:
+    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
+    before = fold(opened(1000), *started(0.1, 0.5, 0.9), reports(2, 0.9, 5, first=5), stop(2, 0.9, 5))
+    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2)))
+    for until in (9, END):
+        state = fold_from(before, *events, reports(2, 0.9, until, attempt=2, first=6))
+        assert stop_cause(state, 2) is None
+
+
+def test_forecast_stops_new_trials_but_not_continued_ones() -> None:
+    poor = [Forecast(trial=trial, mean=0.1, low=0.0, high=0.2) for trial in range(2)]
+    again = ContinuedTrial(trial=1, arm=11, attempt=1, parameters={})
+    before = fold(opened(1000), *started(0.1, 0.1, 0.9), success(2, 0.9), stop(1, 0.1, 4), refreshed(*poor))
+    state = fold_from(before, TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((1, 2)))
+    assert [stop_cause(state, trial) for trial in range(2)] == [StopCause.FORECAST, None]
+    paused_again = fold_from(state, reports(1, 0.1, 5, attempt=2, first=5))
+    assert stop_cause(paused_again, 1) is StopCause.PAUSE
+
+
+def test_trial_at_its_last_step_is_not_stopped() -> None:
+    events = (*started(0.1, 0.5, 0.9), *(reports(trial, 0.1, END, first=5) for trial in range(2)))
+    state = fold(opened(END * 2 + 6), *events)  # the remaining steps complete one trial
+    assert state.end_of_budget.trials == (2,)
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
+
+
+def test_last_step_is_unknown_after_a_training_that_ended_early() -> None:
+    """Trial 3 ended at step 9 by itself; the others train on after that."""
+    asha = {"rule": "asha", "reduction": 3.0, "first_step": 1}
+    rule = opening({**opened(None).settings, "early_stopping": asha})
+    values = (0.1, 0.2, 0.8, 0.9)
+    events = (
+        *started(*values),
+        *(reports(trial, value, 9, first=5) for trial, value in enumerate(values)),
+        success(3, 0.9),
+    )
+    state = fold(rule, *events)
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, None, None]
+    state = fold_from(state, reports(2, 0.8, 12, first=10))
+    assert [stop_cause(state, trial) for trial in range(2)] == [StopCause.WORSE_THAN_OTHERS] * 2
+
+
+def test_trial_that_would_restart_is_stopped_only_if_worse_than_others() -> None:
+    state = fold(opened(1000, continues="anew"), *started(0.1, 0.2, 0.3, 0.4, 0.5))
+    state = fold_from(state, *(reports(trial, 0.1 * trial, 5, first=5) for trial in range(5)))
+    causes = [stop_cause(state, trial) for trial in range(5)]
+    assert causes == [StopCause.WORSE_THAN_OTHERS] * 3 + [None] * 2
