@@ -149,7 +149,7 @@ def memory(strategy: str, counts: list[int]) -> Answer:
 
 def _note_memory(counts: list[int], memory_by_kind: dict[str, float], status: Status) -> None:
     for count in counts:
-        if status.done >= count and str(count) not in memory_by_kind:
+        if status.trials.done >= count and str(count) not in memory_by_kind:
             memory_by_kind[str(count)] = _resident_mebibytes()
 
 
