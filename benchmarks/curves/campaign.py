@@ -239,14 +239,13 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
 
 
 def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -> Settings:
-    rule = dict(CAMPAIGNS[name])
-    if rule["rule"] == "model":
-        rule["last_step"] = sum(problem.costs)
+    rule = {**CAMPAIGNS[name], "last_step": sum(problem.costs)}
+    objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"
     return from_mapping(
         {
             "name": name,
             "seed": setting.seed,
-            "objective": {"name": f"{CurveObjective.__module__}:{CurveObjective.__qualname__}", "deterministic": True},
+            "objective": {"name": objective, "deterministic": True, "direction": "maximize"},
             "strategy": {"name": "bbkb"},
             "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
             "workers": {"executor": "simulated", "count": setting.workers},

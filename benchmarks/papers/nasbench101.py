@@ -43,7 +43,8 @@ def comparisons(request: Request) -> Sequence[Comparison]:
 
 
 def _comparison(cells: CellSet, name: str, methods: Sequence[Method]) -> Comparison:
-    options: Plain = {"name": f"{Cells.__module__}:{Cells.__qualname__}", "options": {"cells": cells}}
+    name_of_class = f"{Cells.__module__}:{Cells.__qualname__}"
+    options: Plain = {"name": name_of_class, "options": {"cells": cells}, "direction": "maximize"}
     start = "with" if name.endswith("initial") else "without"
     return Comparison(
         name=name,

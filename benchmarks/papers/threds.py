@@ -80,7 +80,7 @@ BRANIN = Setting(
     },
 )
 ROSENBROCK = Setting(
-    {"name": f"{Rosenbrock.__module__}:{Rosenbrock.__qualname__}"},
+    {"name": f"{Rosenbrock.__module__}:{Rosenbrock.__qualname__}", "direction": "maximize"},
     2.0,
     {
         "low": 3.0,

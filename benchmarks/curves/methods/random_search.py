@@ -49,10 +49,7 @@ class RandomSearch:
 
 
 class ShortThenBest:
-    """Random configurations for `first_steps` steps, then the best ones to the end, in their order.
-
-    As many configurations as leave budget for completing the best `kept`.
-    """
+    """Random configurations for `first_steps` steps, then the best `best_kept` to the end."""
 
     watches = True
 
