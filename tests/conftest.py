@@ -35,7 +35,7 @@ SLOW_FIXTURES = {"ray_cluster", "postgresql_server"}  # a cluster, or a server o
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test` is quick, `make test-all` is not."""
+    """Add `--quick`, which `make test` uses and `make test-all` does not."""
     parser.addoption(
         "--quick",
         action="store_true",
@@ -44,11 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine
-    is.
+    """Set the number of examples of hypothesis, and remove its deadline.
 
-    Every run tries the same examples, so a failure is one of the code. `make fuzz` (`-m fuzz`)
-    looks for new ones.
+    Every run tries the same examples, so a failure is a failure of the code. `make fuzz`
+    (`-m fuzz`) looks for new ones.
     """
     if config.getoption("--quick"):
         os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
@@ -61,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def default_signal_handlers() -> Iterator[None]:
     """Handle SIGINT and SIGTERM as in the foreground, here and in child processes, which inherit
-    what is ignored.
+    ignored signals.
 
     A background job of a non-interactive shell ignores SIGINT. Tests send both signals to
     themselves and to children. SIGHUP stays ignored under `nohup`: the tests have to outlive the
@@ -101,13 +100,13 @@ def ray_cluster() -> Iterator[str]:
 
 
 def pytest_report_header() -> str:
-    """Which databases the store is tested on."""
+    """Report the databases on which the store is tested."""
     return f"databases: {', '.join(postgresql.databases())} (BBKB_TEST_POSTGRESQL={postgresql.WANTED or 'not set'})"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `--quick` does not run, and what kills a PostgreSQL server where no server is
-    installed."""
+    """Deselect tests that `--quick` excludes, and tests that kill a PostgreSQL server if no server
+    is installed."""
     left_out = {item for item in items if config.getoption("--quick") and _is_thorough(item)}
     if postgresql.binaries() is None:
         left_out |= {item for item in items if "postgresql_server" in _fixtures_of(item)}
@@ -117,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_thorough(item: pytest.Item) -> bool:
-    """Whether a test is left to `make test-all`."""
+    """Return whether only `make test-all` runs a test."""
     if item.get_closest_marker("essential") is not None:
         return False
     return item.get_closest_marker("thorough") is not None or not SLOW_FIXTURES.isdisjoint(_fixtures_of(item))

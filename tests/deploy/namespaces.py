@@ -1,8 +1,8 @@
 """Several machines simulated on this one: network namespaces that are joined by a bridge. Needs
 root.
 
-What runs in one has also a host name, a process table and mounts of its own, so that a folder such
-as Ray's can be another one on every machine.
+Processes of a machine also have their own host name, process table and mounts, so that a folder
+such as Ray's can differ between machines.
 """
 
 import os
@@ -28,7 +28,7 @@ def missing(*commands: str) -> str:
 
 
 def search_path() -> str:
-    """Where commands of the system's administrator lie too."""
+    """Return the search path with the folders of administrators' commands."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
@@ -57,15 +57,14 @@ class Machines:
         self._remove()
 
     def inside(self, name: str) -> list[str]:
-        """What a command in the network of this machine begins with; the bridge's is named
-        `bridge`."""
+        """Return the prefix of a command in the network of this machine, or of `bridge`."""
         return ["ip", "netns", "exec", self._space(name)]
 
     def start(
         self, name: str, command: str, environment: Mapping[str, str], mounts: Mapping[Path, Path] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run a shell command as a machine's own process. `mounts`: folder → what is to be seen in
-        its place there."""
+        """Run a shell command as a machine's own process. `mounts`: folder → the folder that
+        replaces it there."""
         pairs = [(shlex.quote(str(at)), shlex.quote(str(to))) for to, at in (mounts or {}).items()]
         binds = "".join(f"mount --bind {at} {to}; " for at, to in pairs)
         # bash stays the first process there: it waits for orphans, which some daemons do not
@@ -121,7 +120,7 @@ class Machines:
 
 
 def wait_for(holds: Callable[[], object], what: str, seconds: float = FOUND_SECONDS) -> None:
-    """Wait until it holds. Raises TimeoutError saying `what` was waited for."""
+    """Wait until the condition holds. Raises TimeoutError, which names `what`."""
     give_up = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > give_up:
