@@ -36,15 +36,15 @@ SHOWN_BY = {
     "Real, whole, log, stepped, categorical and ordered parameters": ("objectives/test_parameters.py", "*"),
     "Conditional parameters": (
         "objectives/test_constraints.py",
-        "test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses",
+        "test_candidates_satisfy_conditions_and_forbidden_clauses",
     ),
     "Forbidden combinations or constraints on parameters": (
         "objectives/test_constraints.py",
-        "test_two_parameters_can_be_compared",
+        "test_clause_can_compare_two_parameters",
     ),
     "Spaces of ConfigSpace are read": (
         "objectives/test_constraints.py",
-        "test_every_candidate_of_a_conditional_space_is_valid_for_configspace",
+        "test_candidates_of_a_conditional_space_are_valid_for_configspace",
     ),
     "Configurations to evaluate first": (
         "orchestrator/session/test_growing.py",

@@ -40,18 +40,18 @@ def test_each_configuration_has_its_own_row(name: str, folder: Path, silent: Rep
     assert table.optimum(maximize=False) == 0
 
 
-def test_the_seed_draws_the_repeat(folder: Path, silent: Report) -> None:
+def test_seed_draws_the_repeat(folder: Path, silent: Report) -> None:
     table = NasBench201().load(DataSource(folder))
     cell = configurations(NasBench201().default_space())[9]
     assert {table.evaluate(cell, seed, silent).value for seed in range(20)} == {8.5, 9.5}
 
 
-def test_a_data_set_is_a_column_of_the_table(folder: Path, silent: Report) -> None:
+def test_data_set_is_a_column_of_the_table(folder: Path, silent: Report) -> None:
     table = NasBench201(dataset="cifar100").load(DataSource(folder))
     assert table.optimum(maximize=False) == 1000
 
 
-def test_a_value_that_was_not_recorded_is_refused(folder: Path, silent: Report) -> None:
+def test_value_that_was_not_recorded_is_refused(folder: Path, silent: Report) -> None:
     table = NasBench201().load(DataSource(folder))
     with pytest.raises(ValueError, match=r"op0 must be one of none, skip_connect.*got 'conv'"):
         table.evaluate({"op0": "conv"}, 0, silent)
@@ -68,33 +68,33 @@ def test_cells_have_their_own_accuracy_and_duration(folder: Path, silent: Report
     assert candidates.parameter_of.tolist()[15:] == [15, 15, 15, 16, 16, 16, 17, 17, 17, 18, 18, 18]
 
 
-def test_the_papers_operations_leave_the_cells_with_a_projection_out(folder: Path) -> None:
+def test_papers_operations_leave_the_cells_with_a_projection_out(folder: Path) -> None:
     table = NasBench101().load(DataSource(folder))
     assert 0 < len(table.candidates()) < 40
     assert not any("conv1x1" in cell for cell in table.columns["cell"])
 
 
-def test_the_edge_types_are_other_features(folder: Path) -> None:
+def test_edge_types_are_other_features(folder: Path) -> None:
     first, second = (NasBench101(encoding=encoding).load(DataSource(folder)).features for encoding in Encoding)
     assert first.shape != second.shape
 
 
 @pytest.mark.parametrize("options", [*GRIDS.values(), NasBench101()])
-def test_a_missing_file_is_named_with_the_remedy(options: Any, tmp_path: Path) -> None:
+def test_missing_file_is_named_with_the_remedy(options: Any, tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=r"\.npz must be in the data folder, and none is given.*BBKB_DATA"):
         options.load(DataSource())
     with pytest.raises(ObjectiveError, match=rf"must be in the data folder, {tmp_path}"):
         options.load(DataSource(tmp_path))
 
 
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fcnet").mkdir()
     (tmp_path / "fcnet" / "fcnet.npz").write_bytes(b"PK nothing")
     with pytest.raises(ObjectiveError, match=r"fcnet\.npz cannot be read as the table it should be.*replace it"):
         FcNet().load(DataSource(tmp_path))
 
 
-def test_a_table_with_holes_is_refused(tmp_path: Path) -> None:
+def test_table_with_holes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fcnet").mkdir()
     np.savez(tmp_path / "fcnet" / "fcnet.npz", index=np.zeros((1, 9), np.uint8), protein_structure=np.ones((1, 4)))
     with pytest.raises(ObjectiveError, match="62208 different configurations"):

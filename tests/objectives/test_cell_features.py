@@ -13,7 +13,7 @@ from objectives.cells import CONVOLUTION, POOLING, Cell, CellSet, cells_of
 ALL = cells_of(5)
 
 
-def test_the_adjacency_encoding_is_the_papers() -> None:
+def test_adjacency_encoding_is_the_papers() -> None:
     """Calandriello et al. 2020, D.2: 15 bits of the upper triangle, 4 bits for convolutions, halves
     of norm <= 1."""
     cells = cells_of(6, (CONVOLUTION, POOLING))
@@ -26,7 +26,7 @@ def test_the_adjacency_encoding_is_the_papers() -> None:
     np.testing.assert_array_equal(features[:, :15] > 0, cells.adjacency[:, upper[0], upper[1]])
 
 
-def test_the_one_hot_columns_of_an_operation_share_their_parameter() -> None:
+def test_one_hot_columns_of_an_operation_share_their_parameter() -> None:
     features, parameter_of = encode_cells(ALL, Encoding.ADJACENCY)
     assert features.shape[1] == 10 + 3 * 3
     assert parameter_of.tolist() == [*range(10), 10, 10, 10, 11, 11, 11, 12, 12, 12]

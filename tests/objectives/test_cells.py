@@ -12,12 +12,12 @@ from objectives.cells import CONVOLUTION, MOST_EDGES, OPERATIONS, POOLING, PROJE
 
 
 @pytest.mark.parametrize(("vertices", "count"), [(2, 1), (3, 6), (4, 84), (5, 2441), (6, 62_010)])
-def test_there_are_as_many_cells_as_published(vertices: int, count: int) -> None:
+def test_cells_are_as_many_as_published(vertices: int, count: int) -> None:
     """Ying et al. 2019: 423 624 in all, so 359 082 with seven vertices."""
     assert len(cells_of(vertices)) == count
 
 
-def test_the_paper_of_bbkb_searches_12416_of_them() -> None:
+def test_paper_of_bbkb_searches_12416_of_them() -> None:
     assert len(cells_of(6, (CONVOLUTION, POOLING))) == 12_416
 
 
@@ -54,7 +54,7 @@ def test_each_class_of_a_slow_enumeration_is_listed_once(vertices: int) -> None:
         assert sum((cell.edges, cell.operations) in members for members in classes) == 1
 
 
-def test_every_listed_cell_is_one_of_the_space() -> None:
+def test_cells_in_the_list_belong_to_the_space() -> None:
     cells = cells_of(6, (CONVOLUTION, POOLING))
     for number in range(0, len(cells), 97):
         cell = cells.cell(number)
@@ -64,7 +64,7 @@ def test_every_listed_cell_is_one_of_the_space() -> None:
 
 
 @given(st.integers(0, 2440), st.permutations([1, 2, 3]))
-def test_a_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int, inner: list[int]) -> None:
+def test_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int, inner: list[int]) -> None:
     cells = cells_of(5)
     order = [0, *inner, 4]
     moved = cells.adjacency[[number]][:, order][:, :, order]
@@ -86,6 +86,6 @@ def test_a_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int,
         (f"0-1 {' '.join([PROJECTION] * 6)}", "at most 5 operations"),
     ],
 )
-def test_what_is_no_cell_is_refused_with_the_rule(text: str, message: str) -> None:
+def test_cell_that_breaks_a_rule_is_rejected_with_it(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Cell.parse(text)

@@ -27,7 +27,7 @@ def test_values_and_codes_are_each_others_inverse(parameter: Parameter, position
 
 @settings(max_examples=40, deadline=None)
 @given(discrete)
-def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter: Parameter) -> None:
+def test_codes_reach_all_values_and_are_distinct_when_spread(parameter: Parameter) -> None:
     codes = coding.draw(parameter, np.linspace(0, 1, 20_001))
     assert set(codes) == set(range(int(coding.count(parameter))))
     few = coding.spread_codes(parameter, 3)
@@ -65,6 +65,6 @@ def test_weights_share_out_the_draws() -> None:
         (Choice(("a", "b")), "c", "must be one of 'a', 'b', got 'c'"),
     ],
 )
-def test_a_value_that_a_parameter_cannot_take_is_refused(parameter: Parameter, value: object, rule: str) -> None:
+def test_value_that_a_parameter_cannot_take_is_refused(parameter: Parameter, value: object, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         coding.code_of(parameter, value)

@@ -48,7 +48,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
-def test_any_text_reaches_the_command_unharmed(text: str) -> None:
+def test_command_receives_any_text_unchanged(text: str) -> None:
     evaluation = run('test {word} = "$WORD" && echo 1', {"word": text}, environment={"WORD": text})
     assert evaluation.value == 1
 
@@ -65,11 +65,11 @@ def test_parameters_and_seed_are_in_the_environment(tmp_path: Path) -> None:
     assert run("test $PWD -ef {here} && echo 1", {"here": str(tmp_path)}, working_directory=str(tmp_path)).value == 1
 
 
-def test_the_value_is_the_last_line_that_is_not_empty() -> None:
+def test_value_is_the_last_line_that_is_not_empty() -> None:
     assert run("echo epoch 1; echo 0.25; echo; echo '  '").value == 0.25
 
 
-def test_the_result_file_wins_and_brings_metrics() -> None:
+def test_result_file_wins_and_brings_metrics() -> None:
     evaluation = run("""echo 3; echo '{{"value": 0.5, "loss": 2}}' > $BBKB_RESULT""")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.5, {"loss": 2.0})
     assert run("echo 0.75 > $BBKB_RESULT").value == 0.75
@@ -85,12 +85,12 @@ def test_the_result_file_wins_and_brings_metrics() -> None:
         ("echo '{{}}' > $BBKB_RESULT", "BBKB_RESULT must return a mapping with 'value'"),
     ],
 )
-def test_a_command_that_gives_no_number_is_an_invalid_value(command: str, message: str) -> None:
+def test_command_that_gives_no_number_is_an_invalid_value(command: str, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         run(command)
 
 
-def test_a_failing_command_tells_its_status_and_the_end_of_its_errors() -> None:
+def test_failing_command_tells_its_status_and_the_end_of_its_errors() -> None:
     with pytest.raises(CommandFailedError) as caught:
         run("for i in $(seq 100); do echo line $i >&2; done; echo 1; exit 3")
     assert "ended with status 3" in str(caught.value)
@@ -109,17 +109,17 @@ def test_endless_output_is_bounded_and_its_end_kept() -> None:
     assert run(f"{flood} >&2; {flood}; echo; echo 4").value == 4
 
 
-def test_what_the_command_leaves_running_dies_with_it(tmp_path: Path) -> None:
+def test_command_kills_its_remaining_processes_at_its_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert run("sleep 1000 & echo $! > {file}; echo 1", {"file": str(pid_file)}).value == 1
     wait_for(lambda: not is_alive(int(pid_file.read_text())))
 
 
-def test_a_command_may_wait_for_its_own_children() -> None:
+def test_command_may_wait_for_its_own_children() -> None:
     assert run("true & wait; echo 1").value == 1
 
 
-def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid_file, waiting = tmp_path / "pid", tmp_path / "waiting"
     waitid = os.waitid
 
@@ -145,7 +145,7 @@ def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkey
     wait_for(lambda: not is_alive(int(pid_file.read_text())))
 
 
-def test_the_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
+def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"""
         from objectives.command import ShellCommand
@@ -159,7 +159,7 @@ def test_the_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(child))
 
 
-def test_a_child_that_left_the_group_does_not_hold_the_result_back(
+def test_child_that_left_the_group_does_not_hold_the_result_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("objectives.command.DRAIN_SECONDS", 0.2)
@@ -181,7 +181,7 @@ def test_memory_is_limited_for_the_command_only() -> None:
     assert run(greedy).value == 1
 
 
-def test_no_file_and_no_process_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_leaves_no_file_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -196,7 +196,7 @@ def test_it_travels_to_a_worker() -> None:
 
 
 @pytest.mark.parametrize("text", ["echo {", "echo }", "echo {} 1", "echo {x!r}"])
-def test_a_text_that_is_no_template_is_refused_when_built(text: str) -> None:
+def test_text_that_is_no_template_is_refused_when_built(text: str) -> None:
     with pytest.raises(ObjectiveError, match=r"a literal brace is written \{\{ or \}\}"):
         ShellCommand(text)
 
@@ -209,7 +209,7 @@ def test_a_text_that_is_no_template_is_refused_when_built(text: str) -> None:
         (ShellCommand("true", working_directory="/no/such/folder"), "working directory '/no/such/folder' is not there"),
     ],
 )
-def test_a_command_that_does_not_fit_is_refused_early(command: ShellCommand, message: str) -> None:
+def test_command_that_does_not_fit_is_refused_early(command: ShellCommand, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         command.check(["learning_rate"])
     ShellCommand("train --lr {learning_rate}").check(["learning_rate", "unused"])

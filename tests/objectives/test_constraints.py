@@ -57,7 +57,7 @@ def oracle() -> ConfigSpace.ConfigurationSpace:
 FORBID = clauses_of([{"model": "forest", "depth": [8, 9]}])
 
 
-def test_every_candidate_of_a_conditional_space_is_valid_for_configspace() -> None:
+def test_candidates_of_a_conditional_space_are_valid_for_configspace() -> None:
     candidates = make_candidates(SearchSpace(TREE, FORBID), 500, seed=3)
     theirs = oracle()
     for arm in range(len(candidates)):
@@ -79,7 +79,7 @@ def test_every_candidate_of_a_conditional_space_is_valid_for_configspace() -> No
         },
     )
 )
-def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration: dict[str, Any]) -> None:
+def test_configuration_is_accepted_where_configspace_accepts_it(configuration: dict[str, Any]) -> None:
     try:
         ConfigSpace.Configuration(oracle(), values=configuration)
         accepted = True
@@ -98,7 +98,7 @@ def draw_candidates(space: SearchSpace, seed: int) -> Candidates | None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(spaces(), st.integers(0, 1000))
-def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
+def test_candidates_satisfy_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
     candidates = draw_candidates(space, seed)
     assume(candidates is not None)
     assert candidates is not None
@@ -109,7 +109,7 @@ def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space:
         assert is_valid(space, candidates.parameters(arm)), candidates.parameters(arm)
 
 
-def test_a_finite_conditional_space_is_enumerated_once_each() -> None:
+def test_finite_conditional_space_is_enumerated_once_each() -> None:
     space: dict[str, Parameter] = {name: parameter for name, parameter in TREE.items() if name != "C"}
     candidates = make_candidates(SearchSpace(space, FORBID))
     configurations = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
@@ -122,13 +122,13 @@ def test_a_finite_conditional_space_is_enumerated_once_each() -> None:
     assert SearchSpace(space, FORBID).count(len(candidates) - 1) is None
 
 
-def test_a_space_of_many_branches_is_enumerated_though_its_product_is_not() -> None:
+def test_space_of_many_branches_is_enumerated_though_its_product_is_not() -> None:
     branches = {f"p{number}": Range(1, 10, integer=True, when={"model": number}) for number in range(50)}
     space = SearchSpace({"model": Choice(tuple(range(50))), **branches})
     assert len(make_candidates(space)) == 500
 
 
-def test_a_space_that_cannot_be_enumerated_is_given_up_before_memory_is() -> None:
+def test_space_that_cannot_be_enumerated_is_given_up_before_memory_is() -> None:
     wide = {f"p{number}": Range(1, 10**9, integer=True) for number in range(30)}
     assert SearchSpace(wide).count(100_000) is None
     assert len(make_candidates(wide, 50)) == 50
@@ -148,7 +148,7 @@ def test_inactive_features_are_constant_and_half_of_the_largest() -> None:
     assert set(candidates.parameters(int(np.flatnonzero(inactive)[0]))) == {"model"}
 
 
-def test_two_parameters_can_be_compared() -> None:
+def test_clause_can_compare_two_parameters() -> None:
     space = SearchSpace(
         {"low": Range(0, 9, integer=True), "high": Range(0, 9, integer=True)}, ({"low": {"above": "high"}},)
     )
@@ -188,7 +188,7 @@ def test_two_parameters_can_be_compared() -> None:
         ),
     ],
 )
-def test_a_mistake_between_parameters_is_placed(
+def test_mistake_between_parameters_is_placed(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
 ) -> None:
     problems = mistakes(space, forbid)
@@ -208,7 +208,7 @@ def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
         lambda all_: [[one for one in some if one < len(all_)] for some in all_]
     )
 )
-def test_the_order_is_that_of_taking_the_first_that_is_ready_again_and_again(parents: list[list[int]]) -> None:
+def test_order_is_that_of_taking_the_first_that_is_ready_again_and_again(parents: list[list[int]]) -> None:
     space: dict[str, Parameter] = {
         f"p{index}": Choice(("a", "b"), when={f"p{parent}": "a" for parent in some} or None)
         for index, some in enumerate(parents)
@@ -219,7 +219,7 @@ def test_the_order_is_that_of_taking_the_first_that_is_ready_again_and_again(par
     assert order_parameters(space) == [f"p{index}" for index in done]
 
 
-def test_a_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for_each() -> None:
+def test_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for_each() -> None:
     space: dict[str, Parameter] = {
         f"p{index}": Choice(("a", "b"), when={f"p{index + 1}": "a"} if index < 999 else None) for index in range(1000)
     }

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("load", LOADERS.values())
-def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(
+def test_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(
     load: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BBKB_DATA", str(tmp_path / "mistyped"))
@@ -50,7 +50,7 @@ def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_take
         SoftmaxRegression(dataset="auto").load(DataSource.find())
 
 
-def test_a_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BBKB_DATA", "/somewhere")
     assert DataSource.find() == DataSource(Path("/somewhere"))
     assert DataSource.find(tmp_path, may_download=True) == DataSource(tmp_path, may_download=True)
@@ -58,7 +58,7 @@ def test_a_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatc
     assert DataSource.find() == DataSource(None)
 
 
-def test_the_folders_files_are_read(folder: Path) -> None:
+def test_folders_files_are_read(folder: Path) -> None:
     source = DataSource(folder)
     abalone, cadata, mnist = load_abalone(source), load_cadata(source), load_mnist(source)
     np.testing.assert_array_equal(abalone.features[:, :2], [[1, 0.455], [2, 0.53], [3, 0.33]])
@@ -72,7 +72,7 @@ def test_the_folders_files_are_read(folder: Path) -> None:
         assert str(folder) in read.source
 
 
-def test_the_real_data_have_their_published_shape(source: DataSource) -> None:
+def test_real_data_have_their_published_shape(source: DataSource) -> None:
     """With the data folder the published sizes and means, without it the bundled digits'."""
     assert load_digits().pixels.shape == (1797, 64)
     assert load_digits().pixels.max() == load_digits().brightest
@@ -96,13 +96,13 @@ def test_missing_data_are_met_with_every_remedy(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_damaged_file_is_named(name: str, folder: Path) -> None:
+def test_damaged_file_is_named(name: str, folder: Path) -> None:
     (folder / name).write_bytes(b"PK\x03\x04 not what it should be")
     with pytest.raises(ObjectiveError, match=f"{name} cannot be read"):
         LOADERS[name](DataSource(folder))
 
 
-def test_a_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_no_route() -> None:
         raise OSError("no route to host")
 
@@ -147,7 +147,7 @@ def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch: pyte
     np.testing.assert_array_equal(load_mnist(online).labels, mnist.labels)
 
 
-def test_the_published_counts_come_back_from_ratios() -> None:
+def test_published_counts_come_back_from_ratios() -> None:
     rng = np.random.default_rng(0)
     households = rng.integers(1, 6000, 500)
     rooms, bedrooms, population = rng.integers(1, 40000, (3, 500))

@@ -29,7 +29,7 @@ def test_each_row_belongs_to_the_first_that_equals_it(rows: list[tuple[int, ...]
         assert values[index][~np.isnan(values[index])].tolist() == expected
 
 
-def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path: Path, silent: Report) -> None:
+def test_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     table = table_objective(path, "accuracy", seconds="took")
@@ -54,7 +54,7 @@ def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["", "accuracy"])
-def test_a_table_without_duplicates_is_taken_as_it_is(tmp_path: Path, target: str | None) -> None:
+def test_table_without_duplicates_is_taken_as_it_is(tmp_path: Path, target: str | None) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
     merged = table_objective(path, target).candidates() if target else table_candidates(path)

@@ -31,7 +31,7 @@ def write_table(folder: Path, rows: list[str]) -> str:
     return str(folder / "table.csv")
 
 
-def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
+def test_estimator_score_equals_scikit_learns_cross_validation(silent: Report) -> None:
     """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing
     is text."""
     evaluation = load_estimator(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
@@ -43,7 +43,7 @@ def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
     assert evaluation.metrics["fit_seconds"] > 0.0
 
 
-def test_every_fold_reports_the_mean_so_far() -> None:
+def test_estimator_reports_the_mean_after_each_fold() -> None:
     reports: list[Any] = []
     evaluation = load_estimator(estimator=SVM, data="iris", folds=3).evaluate(
         {}, 0, lambda value, step: reports.append((step, value))
@@ -52,7 +52,7 @@ def test_every_fold_reports_the_mean_so_far() -> None:
     assert reports[-1][1] == evaluation.value
 
 
-def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent: Report) -> None:
+def test_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent: Report) -> None:
     tree = load_estimator(estimator=TREE, data="wine")
     values = [tree.evaluate({"max_features": 1, "splitter": "random"}, seed, silent).value for seed in (1, 1, 2, 3)]
     assert values[0] == values[1]
@@ -77,14 +77,14 @@ def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Rep
     assert objective.evaluate({}, 0, silent).value == 1.0
 
 
-def test_a_text_column_of_many_values_does_not_become_as_many_features(tmp_path: Path) -> None:
+def test_text_column_of_many_values_does_not_become_as_many_features(tmp_path: Path) -> None:
     rows = ["name,y", *(f"name{number % 200},{number % 2}" for number in range(400))]
     objective = load_estimator(estimator=TREE, data=write_table(tmp_path, rows), target="y")
     pipeline = objective._pipeline({}, 0).fit(objective.table.features, objective.table.target)
     assert pipeline[0].transform(objective.table.features).shape == (400, MOST_VALUES + 1)
 
 
-def test_a_regressor_has_the_score_that_is_asked_for(silent: Report) -> None:
+def test_regressor_has_the_score_that_is_asked_for(silent: Report) -> None:
     options = {"estimator": RIDGE, "data": "diabetes"}
     r2 = load_estimator(**options).evaluate({"alpha": 1.0}, 0, silent).value
     error = load_estimator(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value
@@ -119,7 +119,7 @@ def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], messa
         ({"folds": 51}, "folds must be at most the rows of every class of iris, 50"),
     ],
 )
-def test_what_cannot_be_had_is_refused_before_the_campaign(options: dict[str, Any], message: str) -> None:
+def test_estimator_options_are_checked_before_the_campaign(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         load_estimator(**{"estimator": SVM, "data": "iris", **options})
 
@@ -151,20 +151,20 @@ def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
     return file
 
 
-def test_the_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
+def test_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
     settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
     assert isinstance(settings.objective.options, SklearnEstimator)
     assert settings.objective.options.data == str(tmp_path / "table.csv")
     assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
 
 
-def test_a_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"campaign\.yaml:4: space\.gama is not a parameter of .*did you mean 'gamma'"
     ):
         load(campaign(tmp_path, "gama: {low: 0.1, high: 10}"))
 
 
-def test_an_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"campaign\.yaml:2: .*has no 'SVK'"):
         load(campaign(tmp_path, "C: {low: 0.1, high: 10}", "sklearn.svm.SVK"))

@@ -58,7 +58,7 @@ def test_parameters_are_keywords(callable_named: Callable[[str], PythonCallable]
     assert callable_named("plain").evaluate({"x": 3, "scale": 2}, 0, silent).value == 6
 
 
-def test_the_seed_and_the_report_are_given_when_named(callable_named: Callable[[str], PythonCallable]) -> None:
+def test_seed_and_the_report_are_given_when_named(callable_named: Callable[[str], PythonCallable]) -> None:
     reports: list[Any] = []
     evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, reports.append))
     assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
@@ -66,7 +66,7 @@ def test_the_seed_and_the_report_are_given_when_named(callable_named: Callable[[
     assert reports == [(0.5, 4)]
 
 
-def test_a_parameter_called_seed_is_the_parameter(
+def test_parameter_called_seed_is_the_parameter(
     callable_named: Callable[[str], PythonCallable], silent: Report
 ) -> None:
     assert callable_named("seeded").evaluate({"x": 1, "seed": 5}, 41, silent).value == 6
@@ -78,7 +78,7 @@ def test_keyword_catchers_get_the_parameters_only(
     assert callable_named("anything").evaluate({"a": 1, "b": 2}, 0, silent).value == 2
 
 
-def test_what_the_function_raises_passes_through(
+def test_exception_of_the_function_passes_through(
     callable_named: Callable[[str], PythonCallable], silent: Report
 ) -> None:
     with pytest.raises(ZeroDivisionError, match="of the user's own"):
@@ -108,7 +108,7 @@ def test_preparing_imports_the_module_and_raises_what_it_raises(
     ("name", "parameters"),
     [("plain", ["x"]), ("plain", ["x", "scale"]), ("seeded", ["x"]), ("reporting", ["x"]), ("anything", ["a", "b"])],
 )
-def test_a_function_that_fits_the_space_passes_the_check(
+def test_function_that_fits_the_space_passes_the_check(
     callable_named: Callable[[str], PythonCallable], silent: Report, name: str, parameters: list[str]
 ) -> None:
     objective = callable_named(name)
@@ -130,7 +130,7 @@ def test_a_function_that_fits_the_space_passes_the_check(
         ("constant", ["x"], "must name a function, 'users_module:constant' is int"),
     ],
 )
-def test_a_function_that_does_not_fit_is_refused_early(
+def test_function_that_does_not_fit_is_refused_early(
     callable_named: Callable[[str], PythonCallable], name: str, parameters: list[str], message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
@@ -160,12 +160,12 @@ class _AsynchronousCall:
         (_yields, r"must return its value, it has a yield; .* report\(value, step\)"),
     ],
 )
-def test_a_function_that_returns_no_value_when_called_is_refused_early(
+def test_function_that_returns_no_value_when_called_is_refused_early(
     function: Callable[..., object], message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
         check_signature(function, ["x"], "f")
 
 
-def test_a_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:
+def test_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:
     PythonCallable("builtins:dict").check(["x"])

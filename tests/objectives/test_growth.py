@@ -37,7 +37,7 @@ def lengthscales_of(candidates: Candidates, value: float = 0.5) -> list[float]:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(spaces() | spaces(kinds=discrete), st.integers(0, 1000), st.floats(0.02, 30))
-def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, lengthscale: float) -> None:
+def test_growth_gives_valid_new_arms_without_duplicates(space: SearchSpace, seed: int, lengthscale: float) -> None:
     pool = first_pool(space, seed)
     assume(pool is not None)
     assert pool is not None
@@ -59,7 +59,7 @@ def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(spaces(), st.integers(0, 1000))
-def test_what_was_appended_is_rebuilt_bit_for_bit_from_its_values_as_json(space: SearchSpace, seed: int) -> None:
+def test_appended_arms_are_rebuilt_bit_for_bit_from_json(space: SearchSpace, seed: int) -> None:
     pool = first_pool(space, seed)
     assume(pool is not None)
     assert pool is not None
@@ -72,7 +72,7 @@ def test_what_was_appended_is_rebuilt_bit_for_bit_from_its_values_as_json(space:
     assert [again.parameters(arm) for arm in range(len(again))] == [grown.parameters(arm) for arm in range(len(grown))]
 
 
-def test_the_same_generator_gives_the_same_arms() -> None:
+def test_same_generator_gives_the_same_arms() -> None:
     space = SearchSpace({"x": Range(0, 1), "m": Choice(("a", "b")), "n": Range(1, 9, integer=True)})
     pool = first_pool(space)
     one, other = (grow_some(space, pool, [3, 5], [0.3, 1.0, 0.5], 50, np.random.default_rng(7)) for _ in range(2))
@@ -90,7 +90,7 @@ def test_short_lengthscales_keep_real_steps_short() -> None:
     assert 0.001 < np.median(distance[:, 1]) < 0.2
 
 
-def test_on_a_grid_one_or_two_parameters_move_by_a_value_at_least() -> None:
+def test_growth_on_a_grid_moves_one_or_two_parameters() -> None:
     names = "abcdef"
     space = SearchSpace({name: Ordered(tuple(range(10))) for name in names})
     pool = make_candidates(space, 50, "random")
@@ -101,20 +101,20 @@ def test_on_a_grid_one_or_two_parameters_move_by_a_value_at_least() -> None:
         assert len(moved) in (1, 2), "the first half are steps"
 
 
-def test_every_value_of_a_choice_can_come_up() -> None:
+def test_growth_can_draw_every_value_of_a_choice() -> None:
     space = SearchSpace({"m": Choice(tuple("abcde")), "x": Range(0, 1)})
     pool = make_candidates(space, 8)
     grown = grow_some(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
     assert set(grown.columns["m"]) == set("abcde")
 
 
-def test_a_space_that_is_in_the_pool_already_gives_nothing() -> None:
+def test_space_that_is_in_the_pool_already_gives_nothing() -> None:
     space = SearchSpace({"m": Choice(("a", "b")), "n": Range(1, 3, integer=True)})
     assert grow(space, make_candidates(space), [0, 1], [0.5, 0.5], 100, np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("weight", [0.1, 10.0])
-def test_a_narrow_forbidden_space_still_grows(weight: float) -> None:
+def test_narrow_forbidden_space_still_grows(weight: float) -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, weight)}, ({"x": {"above": 0.05}},))
     pool = make_candidates(space, 20)
     grown = grow_some(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))

@@ -58,7 +58,7 @@ class NoMetrics:
         return Evaluation(1.0)
 
 
-def test_only_the_first_machine_needs_metrics() -> None:
+def test_metrics_are_required_only_on_the_first_machine() -> None:
     objective = WithMetrics(NoMetrics(), "value", (("accuracy", "constraints.0"),))
     attempt = Attempt(0, 0, {}, 0)
     assert isinstance(evaluate(objective, attempt, Limits(), machine=SECOND), Success)

@@ -10,11 +10,11 @@ from objectives.objective import ObjectiveError
 from objectives.synthetic import Branin
 
 
-def test_a_listed_name_and_a_reference_find_the_same_class() -> None:
+def test_listed_name_and_a_reference_find_the_same_class() -> None:
     assert find_objective("branin") is find_objective("objectives.synthetic:Branin") is Branin
 
 
-def test_a_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
+def test_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
     with pytest.raises(ObjectiveError, match=r"one of abalone, branin, .*got 'brannin'; did you mean 'branin'"):
         find_objective("brannin")
 
@@ -22,12 +22,12 @@ def test_a_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("reference", "lack"), [("math:sqrt", "load"), ("decimal:Decimal", "load"), ("math:pi", "load")]
 )
-def test_a_reference_to_something_else_is_refused(reference: str, lack: str) -> None:
+def test_reference_to_something_else_is_refused(reference: str, lack: str) -> None:
     with pytest.raises(ObjectiveError, match=f"must name a class with load.*{reference}.*lacks {lack}"):
         find_objective(reference)
 
 
-def test_the_table_is_sorted() -> None:
+def test_table_is_sorted() -> None:
     assert list(OBJECTIVES) == sorted(OBJECTIVES)
 
 

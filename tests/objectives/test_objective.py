@@ -93,12 +93,12 @@ def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options: Any) 
         build(kind, {"no_such_option": 1})
 
 
-def test_it_is_an_objective_with_candidates_or_a_space(options: ObjectiveOptions, objective: Objective) -> None:
+def test_bundled_objective_has_candidates_or_a_space(options: ObjectiveOptions, objective: Objective) -> None:
     assert isinstance(objective, Objective)
     assert (options.default_space() is None) == isinstance(objective, HasCandidates)
 
 
-def test_a_value_is_finite_for_every_candidate(objective: Objective, candidates: Candidates, silent: Report) -> None:
+def test_value_is_finite_for_every_candidate(objective: Objective, candidates: Candidates, silent: Report) -> None:
     for arm in some_arms(candidates):
         evaluation = objective.evaluate(candidates.parameters(arm), 0, silent)
         assert type(evaluation.value) is float
@@ -140,7 +140,7 @@ def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates
     assert parameters == parameters_before
 
 
-def test_no_noise_free_value_is_beyond_the_optimum(
+def test_noise_free_values_are_never_beyond_the_optimum(
     objective: Objective, candidates: Candidates, silent: Report
 ) -> None:
     evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some_arms(candidates)]

@@ -21,7 +21,7 @@ ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
         ({"constant": "adam"}, Constant("adam")),
     ],
 )
-def test_a_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], parameter: Parameter) -> None:
+def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], parameter: Parameter) -> None:
     built = ADAPTER.validate_python(mapping)
     assert built == parameter
     levels = getattr(built, "choices", ())
@@ -41,6 +41,6 @@ def test_a_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], p
         (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
     ],
 )
-def test_a_wrong_parameter_is_refused_with_its_rule(build: Callable[[], object], rule: str) -> None:
+def test_wrong_parameter_is_refused_with_its_rule(build: Callable[[], object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         build()

@@ -33,7 +33,7 @@ class Squared:
         return x * x
 
 
-def test_a_function_equals_its_copy_out_of_a_pickle_and_itself_at_another_place() -> None:
+def test_function_equals_its_copy_out_of_a_pickle_and_itself_at_another_place() -> None:
     for function in (scaled(2.0), functools.partial(scaled(2.0)), Squared(), abs):
         assert has_equal_code(function, cloudpickle.loads(cloudpickle.dumps(function)))
     assert has_equal_code(compiled("def f(x): return x + 1"), compiled("import math\n\n\ndef f(x):\n    return x + 1"))
@@ -50,11 +50,11 @@ def test_a_function_equals_its_copy_out_of_a_pickle_and_itself_at_another_place(
         "def f(y): return y + 1",
     ],
 )
-def test_a_function_with_other_instructions_constants_or_names_is_another_one(changed: str) -> None:
+def test_function_with_other_instructions_constants_or_names_is_another_one(changed: str) -> None:
     assert not has_equal_code(compiled("def f(x): return x + 1"), compiled(changed))
 
 
-def test_a_function_inside_a_function_is_compared_too() -> None:
+def test_function_inside_a_function_is_compared_too() -> None:
     one, other = (f"def f(x):\n    def g(y):\n        return y + {number}\n    return g(x)\n" for number in (1, 2))
     assert not has_equal_code(compiled(one), compiled(other))
 
@@ -71,7 +71,7 @@ def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, mon
         draft_function(lambda x: x + small[0], tmp_path / "functions").write()
 
 
-def test_a_large_function_with_a_variable_that_has_no_value_is_pickled(
+def test_large_function_with_a_variable_that_has_no_value_is_pickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
@@ -109,7 +109,7 @@ def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
 
 
 @pytest.mark.filterwarnings("ignore:.*takes 0 MB")
-def test_a_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No run names it yet when another program removes what is old."""
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
     again = functools.partial(max, 0.0)

@@ -41,12 +41,12 @@ def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
     assert counts / counts.sum() == pytest.approx(expected / expected.sum(), abs=0.01)
 
 
-def test_an_expected_choice_is_drawn_so_much_more_often() -> None:
+def test_expected_choice_is_drawn_so_much_more_often() -> None:
     codes = priors.draw(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
     assert np.bincount(codes.astype(int)).tolist() == [200, 400]
 
 
-def test_the_log_density_is_relative_to_the_expected_configuration() -> None:
+def test_log_density_is_relative_to_the_expected_configuration() -> None:
     best = SPACE.candidate({"lr": 0.01, "model": "forest", "depth": 3, "x": 0.2}).log_prior
     assert best is not None
     assert best == pytest.approx(0.0)
@@ -68,7 +68,7 @@ def test_candidates_begin_with_the_expected_values_and_half_of_them_are_near() -
     assert 0.4 < kinds.count("forest") / 512 < 0.58
 
 
-def test_a_finite_space_begins_near_the_expected_values_and_has_all_configurations() -> None:
+def test_finite_space_begins_near_the_expected_values_and_has_all_configurations() -> None:
     space: Space = {"n": Range(1, 50, integer=True, prior=7, confidence="high"), "c": Choice(("a", "b"), prior="a")}
     candidates = make_candidates(space)
     assert len(candidates) == 100
@@ -76,7 +76,7 @@ def test_a_finite_space_begins_near_the_expected_values_and_has_all_configuratio
     assert np.abs(candidates.columns["n"][:10].astype(int) - 7).mean() < 15
 
 
-def test_a_space_without_priors_has_none() -> None:
+def test_space_without_priors_has_none() -> None:
     assert make_candidates({"x": Range(0.0, 1.0)}, 8).log_prior is None
 
 
@@ -89,7 +89,7 @@ def test_a_space_without_priors_has_none() -> None:
         (Ordered((1, 2), prior=3), r"space\.p\.prior must be one of 1, 2, got 3"),
     ],
 )
-def test_a_prior_is_a_value_of_its_parameter(parameter: Parameter, words: str) -> None:
+def test_prior_is_a_value_of_its_parameter(parameter: Parameter, words: str) -> None:
     with pytest.raises(ObjectiveError, match=words):
         SearchSpace({"p": parameter, "x": Range(0.0, 1.0)})
 

@@ -12,11 +12,11 @@ from objectives.objective import ObjectiveError
 from objectives.reference import did_you_mean, import_reference
 
 
-def test_a_reference_is_what_it_names() -> None:
+def test_reference_is_what_it_names() -> None:
     assert import_reference("math:sqrt") is math.sqrt
 
 
-def test_a_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "module_found_on_search_path.py").write_text("answer = 42")
     assert import_reference("module_found_on_search_path:answer", [str(tmp_path)]) == 42
@@ -33,7 +33,7 @@ def test_a_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytes
         ("math:sqtr", "has no 'sqtr'; did you mean 'sqrt'"),
     ],
 )
-def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
+def test_wrong_reference_is_refused(reference: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         import_reference(reference)
 
@@ -46,7 +46,7 @@ def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
         ("train_of_hour.f", r"got 'train_of_hour.f'; did you mean 'train_of_hour:f'"),
     ],
 )
-def test_a_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
+def test_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, message: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -55,7 +55,7 @@ def test_a_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
         import_reference(reference, [str(tmp_path), str(tmp_path / ".")])
 
 
-def test_of_equally_near_words_the_one_with_the_same_letters_is_suggested() -> None:
+def test_suggestion_prefers_the_word_with_the_same_letters() -> None:
     assert did_you_mean("lgo", ["low", "high", "log"]) == "; did you mean 'log'?"
 
 
@@ -71,7 +71,7 @@ def test_of_equally_near_words_the_one_with_the_same_letters_is_suggested() -> N
         ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),
     ],
 )
-def test_a_module_that_fails_on_import_differs_from_a_missing_one(
+def test_module_that_fails_on_import_differs_from_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -81,7 +81,7 @@ def test_a_module_that_fails_on_import_differs_from_a_missing_one(
 
 
 @pytest.mark.parametrize("raising", ["1 / 0", "import json\njson.loads('{')"], ids=["here", "in the library"])
-def test_the_line_that_failed_is_the_last_one_of_the_users_code(
+def test_line_that_failed_is_the_last_one_of_the_users_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raising: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -93,7 +93,7 @@ def test_the_line_that_failed_is_the_last_one_of_the_users_code(
             import_reference(reference, [str(tmp_path)])
 
 
-def test_the_line_of_an_installed_module_is_named_where_no_other_is(
+def test_line_of_an_installed_module_is_named_where_no_other_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

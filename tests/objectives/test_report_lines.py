@@ -26,26 +26,26 @@ def read_in_pieces(output: bytes, size: int) -> tuple[tuple[Reported, ...], dict
 
 
 @pytest.mark.parametrize("name", ["value", "step", LONG])
-def test_a_metric_that_cannot_be_recorded_is_left_out_and_the_value_reported(name: str) -> None:
+def test_metric_that_cannot_be_recorded_is_left_out_and_the_value_reported(name: str) -> None:
     points, left_out = read(f"BBKB_REPORT 3 0.5 {name}=1 loss=0.25")
     assert points == (Reported(3, 0.5, (("loss", 0.25),)),)
     assert [*left_out] == [f"reported {name}"]
 
 
-def test_of_too_many_metrics_the_first_are_reported() -> None:
+def test_report_with_too_many_metrics_contains_the_first() -> None:
     (point,), left_out = read("BBKB_REPORT 3 0.5 " + " ".join(f"m{number}={number}" for number in range(101)))
     assert (point.value, len(point.metrics)) == (0.5, MOST_METRICS)
     assert left_out == {"reported m100": f"more than {MOST_METRICS}"}
 
 
 @pytest.mark.parametrize("piece", [1, 1000, 4096, 65536])
-def test_a_report_of_the_most_metrics_with_the_longest_names_is_read_in_any_pieces(piece: int) -> None:
+def test_report_of_the_most_metrics_with_the_longest_names_is_read_in_any_pieces(piece: int) -> None:
     metrics = tuple((f"{number:03}" + "é" * (NAME_CHARACTERS - 3), 1 / (3 + number)) for number in range(MOST_METRICS))
     line = f"BBKB_REPORT 3 0.5 {' '.join(f'{name}={value!r}' for name, value in metrics)}\n".encode()
     assert read_in_pieces(line, piece) == ((Reported(3, 0.5, metrics),), {})
 
 
-def test_a_line_above_the_limit_is_no_report_whatever_its_pieces() -> None:
+def test_line_above_the_limit_is_no_report_whatever_its_pieces() -> None:
     line = b"BBKB_REPORT 3 0.5 " + b"a=1 " * (LONGEST_LINE // 4) + b"\nBBKB_REPORT 4 0.5\n"
     for piece in (LONGEST_LINE // 2, len(line)):
         points, left_out = read_in_pieces(line, piece)
@@ -53,16 +53,16 @@ def test_a_line_above_the_limit_is_no_report_whatever_its_pieces() -> None:
         assert left_out == {"a report": f"a line of more than {LONGEST_LINE} bytes"}
 
 
-def test_a_metric_may_have_the_name_self() -> None:
+def test_metric_may_have_the_name_self() -> None:
     assert read("BBKB_REPORT 3 0.5 self=1") == ((Reported(3, 0.5, (("self", 1.0),)),), {})
 
 
 @pytest.mark.parametrize("line", ["3 0.5 loss", "3 0.5 loss=low", "3 0.5 =1", "three 0.5", "is no report"])
-def test_a_line_of_another_form_is_no_report(line: str) -> None:
+def test_line_of_another_form_is_no_report(line: str) -> None:
     assert read(f"BBKB_REPORT {line}") == ((), {})
 
 
-def test_the_result_of_a_command_has_a_remark_of_what_was_left_out() -> None:
+def test_result_of_a_command_has_a_remark_of_what_was_left_out() -> None:
     evaluation = ShellCommand("echo BBKB_REPORT 1 0.5 step=1; echo 2").evaluate({}, 0, Reports())
     remark = check_result(evaluation).remark
     assert remark == "metrics left out: reported step (an argument of report has this name)"

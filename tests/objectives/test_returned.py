@@ -19,13 +19,13 @@ class Unprintable:
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(4, 2), Decimal(2)])
-def test_any_number_is_a_value(number: object) -> None:
+def test_returned_number_of_any_type_is_a_value(number: object) -> None:
     evaluation = as_evaluation(number, "f")
     assert evaluation.value == 2.0
     assert type(evaluation.value) is float
 
 
-def test_a_mapping_has_a_value_and_metrics() -> None:
+def test_mapping_has_a_value_and_metrics() -> None:
     evaluation = as_evaluation({"value": 1, "loss": np.float32(0.5), "epochs": 3}, "f")
     assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "epochs": 3.0})
 
@@ -57,17 +57,17 @@ def test_anything_else_is_refused_telling_what_was_got(returned: object) -> None
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_a_refused_value_is_named_with_what_to_write(returned: object, remedy: str) -> None:
+def test_refused_value_is_named_with_what_to_write(returned: object, remedy: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{remedy}$"):
         as_evaluation(returned, "f")
 
 
-def test_a_tensor_with_a_gradient_is_a_number_without_a_warning() -> None:
+def test_tensor_with_a_gradient_is_a_number_without_a_warning() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     assert as_evaluation(torch.tensor(0.5, requires_grad=True), "f").value == 0.5
 
 
-def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
+def test_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
     with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
         as_evaluation(Unprintable(), "f")
 
@@ -82,12 +82,12 @@ def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
         ({"value": "high"}, "f must return a number, got str 'high'"),
     ],
 )
-def test_a_wrong_mapping_is_refused(returned: object, message: str) -> None:
+def test_wrong_mapping_is_refused(returned: object, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         as_evaluation(returned, "f")
 
 
-def test_a_metric_that_is_no_number_does_not_discard_the_value() -> None:
+def test_metric_that_is_no_number_does_not_discard_the_value() -> None:
     folds = np.array([0.9, 0.97, 0.98])
     evaluation = as_evaluation({"value": 0.95, "folds": folds, "model": "x.pt", "loss": np.float32(0.5)}, "f")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.95, {"loss": 0.5})

@@ -54,12 +54,12 @@ def place_of(command: str) -> str:
         ('echo "$(echo "@")"', "double quotes"),
     ],
 )
-def test_it_is_known_where_a_placeholder_stands(command: str, place: str) -> None:
+def test_placeholder_context_is_found_in_any_command(command: str, place: str) -> None:
     assert place_of(command) == place
 
 
 @pytest.mark.parametrize("command", ['sh -c "echo {x}"', "echo '{x}'", "echo `echo {x}`", "echo 1 # {x}"])
-def test_a_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str) -> None:
+def test_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str) -> None:
     with pytest.raises(ObjectiveError, match=r"\{x\} must be outside of quotes, got it in .*: write --x=\{x\}"):
         ShellCommand(command)
 
@@ -89,9 +89,7 @@ HOSTILE = [
         'n="$(printf %s {x} | wc -c)"; echo "$n"',
     ],
 )
-def test_whatever_a_value_holds_it_is_one_word_and_nothing_of_it_is_run(
-    command: str, value: str, tmp_path: Path
-) -> None:
+def test_shell_value_is_one_word_and_never_executed(command: str, value: str, tmp_path: Path) -> None:
     parameters: Parameters = {"x": value}
     evaluation = ShellCommand(command, str(tmp_path)).evaluate(parameters, 0, Unheard())
     assert evaluation.value == len(value.encode())
@@ -99,7 +97,7 @@ def test_whatever_a_value_holds_it_is_one_word_and_nothing_of_it_is_run(
 
 
 @given(st.text(alphabet="'\"\\`$()#<>EOF \n;a@{}", max_size=30).filter(lambda text: text.count("@") == 1))
-def test_where_a_word_is_called_plain_a_shell_takes_it_as_one(text: str) -> None:
+def test_plain_word_is_one_word_of_a_shell(text: str) -> None:
     """An oracle: with the variable in its place, the shell never runs what the value holds."""
     if place_of(text):
         return

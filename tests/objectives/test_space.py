@@ -50,7 +50,7 @@ def values_of(parameter: Parameter) -> list[Scalar]:
 
 @settings(max_examples=40, deadline=None)
 @given(spaces, st.integers(1, 300), SAMPLERS, st.integers(0, 2**31))
-def test_every_candidate_lies_in_the_space_and_the_unit_cube(
+def test_candidates_lie_in_the_space_and_the_unit_cube(
     space: Mapping[str, Parameter], size: int, sampler: Sampler, seed: int
 ) -> None:
     smallest_grid = 2 ** sum(isinstance(p, Range) for p in space.values()) * math.prod(
@@ -74,7 +74,7 @@ def test_every_candidate_lies_in_the_space_and_the_unit_cube(
 
 @settings(max_examples=30, deadline=None)
 @given(spaces, st.integers(1, 300), st.sampled_from(["sobol", "random"]), st.integers(0, 2**31))
-def test_no_two_arms_are_the_same_and_the_seed_decides(
+def test_candidates_are_distinct_and_determined_by_the_seed(
     space: Mapping[str, Parameter], size: int, sampler: Sampler, seed: int
 ) -> None:
     candidates = make_candidates(space, size, sampler, seed)
@@ -87,7 +87,7 @@ def test_no_two_arms_are_the_same_and_the_seed_decides(
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordered, levels)), SAMPLERS)
-def test_a_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: Sampler) -> None:
+def test_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: Sampler) -> None:
     space = {**space, "n": Range(1, 9, integer=True, log=True)}
     candidates = make_candidates(space, None, sampler)
     expected = set(itertools.product(*(map(repr, values_of(space[name])) for name in candidates.columns)))
@@ -99,7 +99,7 @@ def test_a_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: 
 
 @settings(max_examples=30, deadline=None)
 @given(reals | integers)
-def test_a_range_stands_at_its_value_on_its_own_scale(parameter: Range) -> None:
+def test_range_stands_at_its_value_on_its_own_scale(parameter: Range) -> None:
     candidates = make_candidates({"x": parameter}, 50, "random")
     values = candidates.columns["x"].astype(float)
     scale = np.log if parameter.log else lambda x: x
@@ -108,7 +108,7 @@ def test_a_range_stands_at_its_value_on_its_own_scale(parameter: Range) -> None:
     np.testing.assert_allclose(candidates.features[:, 0], (scale(values) - low) / (high - low), atol=1e-6)
 
 
-def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced() -> None:
+def test_choices_are_at_distance_one_and_ordinals_equally_spaced() -> None:
     candidates = make_candidates({"c": Choice(("a", "b", "c")), "o": Ordered((1, 10, 1000))})
     for i, j in itertools.combinations(range(len(candidates)), 2):
         a, b = candidates.parameters(i), candidates.parameters(j)
@@ -117,7 +117,7 @@ def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced()
         assert squared == pytest.approx((a["c"] != b["c"]) + (steps / 2) ** 2)
 
 
-def test_a_constant_is_a_parameter_but_no_feature() -> None:
+def test_constant_is_a_parameter_but_no_feature() -> None:
     candidates = make_candidates({"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}, 4)
     assert candidates.features.shape == (4, 1)
     assert candidates.parameters(0) | {"x": 0} == {"x": 0, "c": "adam", "one": True}
@@ -130,13 +130,13 @@ def test_equal_levels_of_different_types_keep_their_types() -> None:
     assert {type(value) for value in values} == {bool, int, float, type(None), str}
 
 
-def test_the_ends_of_an_integer_range_get_their_full_share() -> None:
+def test_ends_of_an_integer_range_get_their_full_share() -> None:
     space = {"n": Range(1, 4, integer=True), "x": Range(0, 1)}
     values = make_candidates(space, 4000, "random").columns["n"]
     assert np.bincount(values)[1:].min() > 800  # 1000 each expected; half a share would be 667 at the ends
 
 
-def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
+def test_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
     features = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 64).features
     assert (np.bincount((features[:, 0] * 64).astype(int), minlength=64) == 1).all()
     longer = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 100).features
@@ -162,7 +162,7 @@ def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
         assert [some.parameters(arm) for arm in range(len(some))] == [once.parameters(arm) for arm in range(len(once))]
 
 
-def test_a_grid_has_both_ends_and_as_many_levels_as_fit() -> None:
+def test_grid_has_both_ends_and_as_many_levels_as_fit() -> None:
     candidates = make_candidates({"x": Range(1, 100, log=True), "n": Range(0, 2, integer=True)}, 16, "grid")
     assert sorted(set(candidates.columns["n"])) == [0, 1, 2]
     np.testing.assert_allclose(sorted(set(candidates.columns["x"])), np.geomspace(1, 100, 5))
@@ -180,7 +180,7 @@ def test_coarse_integers_are_dropped_keeping_the_first() -> None:
     assert len({tuple(candidates.parameters(arm).values()) for arm in range(len(candidates))}) == len(candidates)
 
 
-def test_a_tiny_bound_is_not_rounded() -> None:
+def test_tiny_bound_is_not_rounded() -> None:
     values = make_candidates({"l2": Range(1.2345678e-12, 1e-3, log=True)}, 3, "grid").columns["l2"]
     np.testing.assert_allclose(values.min(), 1.2345678e-12, rtol=1e-12)
 
@@ -198,7 +198,7 @@ def test_a_tiny_bound_is_not_rounded() -> None:
         ({"x": Range(0, 1e300, integer=True)}, 8, "sobol", "space.x must stay within"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_a_remedy(
+def test_candidates_that_cannot_be_created_are_rejected_with_a_remedy(
     space: Mapping[str, Parameter], size: int, sampler: Sampler, message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):

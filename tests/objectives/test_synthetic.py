@@ -13,7 +13,7 @@ from objectives.synthetic import Branin, Sine, branin, sine
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.0), Branin(noise_std=0.0)])
-def test_the_optimum_is_the_best_of_a_fine_grid(objective: Sine | Branin, silent: Report) -> None:
+def test_optimum_is_the_best_of_a_fine_grid(objective: Sine | Branin, silent: Report) -> None:
     space = objective.default_space()
     candidates = make_candidates(space, 160_000 if len(space) == 2 else 10_001, "grid")
     # every 7th arm is fine enough, and both ends of the grid are kept
@@ -51,7 +51,7 @@ def test_noise_has_the_deviation_asked_for(objective: Sine | Branin, silent: Rep
     assert abs(noise.std() - 0.5) < 0.05
 
 
-def test_an_expensive_function_sleeps(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
+def test_expensive_function_sleeps(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     Sine(seconds=3.0).evaluate({"x": 1.0}, 0, silent)
@@ -62,11 +62,11 @@ def test_an_expensive_function_sleeps(monkeypatch: pytest.MonkeyPatch, silent: R
 @pytest.mark.parametrize("kind", [Sine, Branin])
 @pytest.mark.parametrize("option", ["noise_std", "seconds"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_a_wrong_option_is_refused(kind: type[Sine | Branin], option: str, value: float) -> None:
+def test_wrong_option_is_refused(kind: type[Sine | Branin], option: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{option} must be finite and >= 0"):
         kind(**{option: value})
 
 
-def test_a_missing_coordinate_is_named(silent: Report) -> None:
+def test_missing_coordinate_is_named(silent: Report) -> None:
     with pytest.raises(ValueError, match="the space must have x and y, got x, z"):
         Branin().evaluate({"x": 0.1, "z": 0.2}, 0, silent)

@@ -14,7 +14,7 @@ FEATURES = np.array([[0.0], [0.5], [1.0]])
 COLUMNS = {"depth": np.array([1, 2, 3])}
 
 
-def test_a_candidate_carries_its_row_and_what_people_read(silent: Report) -> None:
+def test_candidate_carries_its_row_and_what_people_read(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([0.1, 0.3, 0.2]))
     candidates = table.candidates()
     assert candidates.parameters(1) == {"row": 1, "depth": 2}
@@ -24,7 +24,7 @@ def test_a_candidate_carries_its_row_and_what_people_read(silent: Report) -> Non
     assert (table.optimum(maximize=True), table.optimum(maximize=False)) == (0.3, 0.1)
 
 
-def test_the_seed_picks_among_the_repeats_that_are_there(silent: Report) -> None:
+def test_seed_picks_among_the_repeats_that_are_there(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([[1.0, 2.0, np.nan], [5.0, np.inf, 7.0], [0.0, 0.0, 0.0]]))
     values = {table.evaluate({"row": 0}, seed, silent).value for seed in range(50)}
     assert values == {1.0, 2.0}
@@ -43,7 +43,7 @@ def test_noise_has_the_deviation_asked_for_and_seconds_are_reported(silent: Repo
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1.0, "1", None])
-def test_a_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
+def test_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
     with pytest.raises(ValueError, match="parameter 'row' must be an integer from 0 to 2, got"):
         Table(FEATURES, COLUMNS, np.zeros(3)).evaluate({"row": row}, 0, silent)
 
@@ -60,12 +60,12 @@ def test_a_row_that_is_not_there_is_refused(silent: Report, row: object) -> None
         ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
     ],
 )
-def test_a_table_that_does_not_fit_together_is_refused(change: dict[str, Any], message: str) -> None:
+def test_table_that_does_not_fit_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises((ObjectiveError, ValueError), match=message):
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
 
-def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
+def test_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
     monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
 ) -> None:
     """On the real data where the folder is there, else on a stand-in of the same shape; both named
@@ -88,7 +88,7 @@ def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
         assert table.description
 
 
-def test_a_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
+def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,optimizer,accuracy,took\n0.1,adam,0.9,60\n0.2,sgd,0.8,30\n")
     table = table_objective(path, target="accuracy", seconds="took")
@@ -98,7 +98,7 @@ def test_a_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Rep
     assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9, "seconds": 60.0})
 
 
-def test_a_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
+def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
     path = tmp_path / "arms.csv"
     path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")
     candidates = table_candidates(path)
@@ -113,7 +113,7 @@ def test_a_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
         ("optimizer", "candidates.target: column 'optimizer' of .* must be numbers, got text"),
     ],
 )
-def test_a_target_that_cannot_be_one_is_refused(tmp_path: Path, target: str, message: str) -> None:
+def test_target_that_cannot_be_one_is_refused(tmp_path: Path, target: str, message: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
     with pytest.raises(ObjectiveError, match=message):

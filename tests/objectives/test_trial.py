@@ -18,7 +18,7 @@ def writes(text: str) -> Callable[[str], int]:
     return lambda path: Path(path).write_text(text)
 
 
-def test_a_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> None:
+def test_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> None:
     reports = Reports(lambda reported: reported is not None and reported.step == 2)
     trial = Trial(reports, tmp_path)
     assert not trial.report({"loss": 0.5}, "loss", 1)
@@ -31,17 +31,17 @@ def test_a_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_of_a_function_on_several_machines_the_first_reports(rank: int) -> None:
+def test_trial_on_several_machines_reports_only_on_the_first(rank: int) -> None:
     machine = Machine(rank, 2, ("10.0.0.1", "10.0.0.2"), 29500)
     assert Trial(Reports(machine=machine)).is_first == (rank == 0)
 
 
-def test_a_missing_metric_is_answered_with_those_there_are() -> None:
+def test_missing_metric_is_answered_with_those_there_are() -> None:
     with pytest.raises(KeyError, match=r"metric 'acuracy' must be one that the training computes: loss, accuracy"):
         Trial(Reports()).report({"loss": 0.5, "accuracy": 0.1}, "acuracy", 1)
 
 
-def test_without_a_report_a_trial_prints_the_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trial_without_a_report_prints_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     print("a progress bar", end="")
     Trial().report({"loss": 0.1 + 0.2, "val accuracy": 0.5, "k=1": 2.0}, "loss", 7)
     reports = Reports()
@@ -49,7 +49,7 @@ def test_without_a_report_a_trial_prints_the_lines_of_a_command(capsys: pytest.C
     assert reports.points() == (Reported(7, 0.1 + 0.2, (("val_accuracy", 0.5), ("k=1", 2.0))),)
 
 
-def test_the_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
+def test_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BBKB_FOLDER", raising=False)
@@ -61,7 +61,7 @@ def test_the_folder_is_the_given_one_that_of_the_report_or_that_of_the_environme
     assert Trial(Reports(folder=tmp_path / "report"), tmp_path / "argument").folder == tmp_path / "argument"
 
 
-def test_the_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_path: Path) -> None:
+def test_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_path: Path) -> None:
     trial = Trial(folder=tmp_path)
     assert (trial.checkpoint, trial.step) == (None, 0)
     for step in (9, 10):
@@ -82,7 +82,7 @@ def test_drafts_of_an_attempt_that_was_killed_are_removed_with_the_next_checkpoi
     assert [path.name for path in tmp_path.iterdir()] == ["step-6.json"]
 
 
-def test_a_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path: Path) -> None:
+def test_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path: Path) -> None:
     trial = Trial(folder=tmp_path)
     for content in ("first", "second"):
         draft = tmp_path / "saved"
@@ -95,7 +95,7 @@ def test_a_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
 
 
-def test_a_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BBKB_FOLDER", raising=False)
 
     def fail(path: str) -> None:
@@ -104,7 +104,7 @@ def test_a_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch)
     Trial().save(fail, 1)
 
 
-def test_an_exception_of_another_kind_is_not_taken_for_a_stop() -> None:
+def test_exception_of_another_kind_is_not_taken_for_a_stop() -> None:
     def stop(reported: Reported | None) -> bool:
         raise EvaluationStopped
 

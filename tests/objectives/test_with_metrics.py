@@ -30,20 +30,20 @@ def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, 
     return evaluate(WithMetrics(Returns(returned), first, needed), attempt, Limits())
 
 
-def test_the_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:
+def test_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:
     result = outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0})
     assert isinstance(result, Success)
     assert result.value == 0.5
     assert result.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
 
 
-def test_a_mapping_of_metrics_alone_is_enough() -> None:
+def test_mapping_of_metrics_alone_is_enough() -> None:
     result = outcome({"accuracy": 0.5, "latency": 3})
     assert isinstance(result, Success)
     assert (result.value, result.metrics) == (0.5, {"latency": 3.0})
 
 
-def test_a_constraint_on_a_metric_beside_the_value() -> None:
+def test_constraint_on_a_metric_beside_the_value() -> None:
     result = outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),))
     assert isinstance(result, Success)
     assert (result.value, result.metrics) == (2.0, {"memory": 1.0})
@@ -58,7 +58,7 @@ def test_a_constraint_on_a_metric_beside_the_value() -> None:
         ({"accuracy": "high", "latency": 1}, "'accuracy', which objectives.0 names, is a str, not a number"),
     ],
 )
-def test_a_result_without_a_metric_of_a_goal_is_a_failure(returned: object, message: str) -> None:
+def test_result_without_a_metric_of_a_goal_is_a_failure(returned: object, message: str) -> None:
     result = outcome(returned)
     assert isinstance(result, Failure)
     assert result.kind is FailureKind.INVALID_VALUE
@@ -73,12 +73,12 @@ def test_metrics_of_goals_are_kept_when_there_are_too_many() -> None:
     assert len(result.metrics) == 100
 
 
-def test_without_goals_a_mapping_must_have_a_value() -> None:
+def test_mapping_without_goals_must_have_a_value() -> None:
     with pytest.raises(InvalidValueError, match="must return a mapping with 'value', got keys"):
         as_evaluation({"accuracy": 1.0}, "f")
 
 
-def test_the_error_travels_between_processes() -> None:
+def test_error_travels_between_processes() -> None:
     with pytest.raises(MissingValueError) as raised:
         as_evaluation({"accuracy": 1.0}, "f")
     copy = pickle.loads(pickle.dumps(raised.value))

@@ -30,7 +30,7 @@ WITH_SECRET = [
 
 
 @pytest.mark.parametrize("text", WITH_SECRET)
-def test_no_part_of_a_password_is_left(text: str) -> None:
+def test_redaction_leaves_no_part_of_a_password(text: str) -> None:
     hidden = redact(text)
     for part in (SECRET, "hunter2", "s3cret", "with"):
         assert part not in hidden.replace("psycopg", "").replace("--set", "")
@@ -52,7 +52,7 @@ def test_no_part_of_a_password_is_left(text: str) -> None:
         "file.py:12: a plain sentence, at ann@example.org",
     ],
 )
-def test_a_text_without_a_password_stays_as_it_is(text: str) -> None:
+def test_text_without_a_password_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
     assert not has_password(text)
 
@@ -61,7 +61,7 @@ def test_a_text_without_a_password_stays_as_it_is(text: str) -> None:
     password=st.text(min_size=1).filter(lambda text: text != "***"),
     host=st.sampled_from(["db", "db:5432", "[::1]:5432", ""]),
 )
-def test_what_is_stored_gives_the_same_url_without_its_password(password: str, host: str) -> None:
+def test_stored_url_is_the_same_without_its_password(password: str, host: str) -> None:
     complete = sa.URL.create("postgresql", "ann", password, database="results").render_as_string(hide_password=False)
     complete = complete.replace("@/", f"@{host}/") if host else complete
     stored, original = (
@@ -83,12 +83,12 @@ def test_variables_are_replaced_part_by_part_so_that_a_value_may_hold_any_charac
     assert resolve_url("postgresql://db:${PORT}/results", {"PORT": "6000"}).port == 6000
 
 
-def test_a_variable_that_is_not_set_is_named() -> None:
+def test_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(UnsetVariableError, match="PW"):
         resolve_url("postgresql://ann:${PW}@db/results", {})
 
 
-def test_a_drivers_message_keeps_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_message_keeps_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "from the environment")
     message = without_secrets("cannot use 'from the environment'", "postgresql://ann:${PW}@db/results")
     assert message == "cannot use '***'"

@@ -16,7 +16,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_private_file_is_readable_by_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+def test_private_file_is_readable_by_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         files.write_text(tmp_path / "new", "one")
@@ -28,7 +28,7 @@ def test_a_private_file_is_readable_by_its_owner_only_whatever_the_umask(tmp_pat
     assert (tmp_path / "old").read_text() == "two"
 
 
-def test_a_file_for_others_follows_the_umask(tmp_path: Path) -> None:
+def test_file_for_others_follows_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         files.write_bytes(tmp_path / "export.csv", b"a,b", is_private=False)
@@ -37,7 +37,7 @@ def test_a_file_for_others_follows_the_umask(tmp_path: Path) -> None:
     assert mode(tmp_path / "export.csv") == 0o640
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "report.html"
     files.write_text(target, "old")
 
@@ -51,7 +51,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_link_keeps_pointing_and_a_device_stays_a_device(tmp_path: Path) -> None:
+def test_link_keeps_pointing_and_a_device_stays_a_device(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     files.write_text(tmp_path / "link", "new")

@@ -27,7 +27,7 @@ def record(message: str, **extra: object) -> logging.LogRecord:
     return log_record
 
 
-def test_a_line_names_time_level_place_campaign_trial_and_attempt() -> None:
+def test_line_names_time_level_place_campaign_trial_and_attempt() -> None:
     line = TextFormatter("tuning").format(record("failed", trial=3, attempt=1))
     assert line == "2026-03-01T14:05:09.250Z WARNING bbkb.test campaign=tuning trial=3 attempt=1: failed"
     assert json.loads(JsonFormatter("tuning").format(record("failed", trial=3, attempt=1))) == {
@@ -37,7 +37,7 @@ def test_a_line_names_time_level_place_campaign_trial_and_attempt() -> None:
 
 
 @given(message=st.text())
-def test_no_text_can_forge_a_line_or_drive_a_terminal(message: str) -> None:
+def test_log_escapes_texts_that_forge_lines_or_control_a_terminal(message: str) -> None:
     for formatter in (TextFormatter("c"), JsonFormatter("c")):
         line = formatter.format(record(message))
         assert len(line.splitlines()) == 1
@@ -56,19 +56,19 @@ def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: 
     assert ["shown" in line for line in lines] == [True, True]
 
 
-def test_without_the_folder_lines_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_without_the_folder_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with log_into(tmp_path / "elsewhere", "c", "info", "text"):
         LOGGER.info("shown")
     assert "campaign=c: shown" in capsys.readouterr().err
 
 
-def test_a_library_users_terminal_stays_silent() -> None:
+def test_library_users_terminal_stays_silent() -> None:
     code = "import logging, orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=REPOSITORY)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
+def test_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     with (
         pytest.raises(RunError, match=r"run\.log cannot be written: Is a directory"),
@@ -77,7 +77,7 @@ def test_a_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> Non
         pass
 
 
-def test_a_disk_that_is_full_when_the_log_closes_does_not_hide_how_the_session_ended(
+def test_disk_that_is_full_when_the_log_closes_does_not_hide_how_the_session_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close(handler: logging.FileHandler) -> None:

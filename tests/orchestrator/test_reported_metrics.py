@@ -70,7 +70,7 @@ def test_metrics_of_reports_are_recorded_with_their_step(result: Result) -> None
         }
 
 
-def test_a_result_has_a_row_for_each_reported_step(result: Result) -> None:
+def test_result_has_a_row_for_each_reported_step(result: Result) -> None:
     rows = result.rows(reports=True)
     reported = [
         (row.trial, step, value) for row in history_of(result).trials for step, value in row.training.reports.items()
@@ -87,7 +87,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history_of(run(train, tmp_path_factory.mktemp("runs")))
 
 
-def test_the_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tmp_path: Path) -> None:
     folder = str(run(train, tmp_path).folder)
     lines = bbkb(tmp_path, "status", folder, "--trial", "0").stdout.splitlines()
     assert [line.partition(", ")[2] for line in lines if line.startswith("  step")] == [
@@ -97,7 +97,7 @@ def test_the_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tm
     assert shown["report_metrics"]["2"] == {"loss": 0.5, "val/auc": None}
 
 
-def test_the_page_gets_the_metrics_of_reports(history: History) -> None:
+def test_page_gets_the_metrics_of_reports(history: History) -> None:
     described = describe_trial(history, 1)
     assert described is not None
     assert described["report_metrics"] == {step: {"loss": 1 / step, "val/auc": None} for step in range(1, STEPS + 1)}
@@ -131,7 +131,7 @@ def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:
     assert ("reported.loss", 0.5, 2) in _report_rows(history.trials[0])
 
 
-def test_the_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:
     folder = str(run(train, tmp_path).folder)
     text = bbkb(tmp_path, "export", folder, "--reports").stdout
     assert text.startswith("trial,step,value,metric.loss")

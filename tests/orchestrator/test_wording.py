@@ -18,7 +18,7 @@ def test_wall_clock_and_virtual_times_are_written_differently() -> None:
     assert moment(12.25) == "12.2 s (virtual)"
 
 
-def test_a_time_that_no_date_can_have_is_written_as_the_nearest_one() -> None:
+def test_time_that_no_date_can_have_is_written_as_the_nearest_one() -> None:
     assert iso(3.6e15) == "9999-12-31T23:59:59.000000Z"
     assert moment(1e300) == "9999-12-31 23:59:59 UTC"
     assert iso(float("nan")).endswith("Z")
@@ -31,5 +31,5 @@ def test_characters_that_mislead_a_reader_are_escaped_and_all_others_stay() -> N
     assert printable(plain) == plain
 
 
-def test_one_is_singular() -> None:
+def test_plural_of_one_is_singular() -> None:
     assert [plural(count, "batch", "es") for count in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]

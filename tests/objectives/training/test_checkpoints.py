@@ -103,7 +103,7 @@ def flat(state: Any) -> Any:
     return state.numpy().tobytes() if hasattr(state, "numpy") else state
 
 
-def test_a_training_that_was_paused_ends_bit_for_bit_as_without_a_pause(
+def test_training_that_was_paused_ends_bit_for_bit_as_without_a_pause(
     case: Case, evaluate: Callable[[Report], Evaluation], tmp_path: Path
 ) -> None:
     whole, paused = Reports(folder=tmp_path / "whole"), tmp_path / "paused"
@@ -117,7 +117,7 @@ def test_a_training_that_was_paused_ends_bit_for_bit_as_without_a_pause(
     assert [path.name for path in paused.iterdir()] == [case.file]  # the newest one only
 
 
-def test_without_a_folder_nothing_is_kept_and_the_value_is_the_same(
+def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also within a command that has a folder of its own, which is not that of these trials."""
@@ -131,7 +131,7 @@ def test_without_a_folder_nothing_is_kept_and_the_value_is_the_same(
 
 
 @pytest.mark.parametrize("variable", RANK_VARIABLES)
-def test_a_rank_that_the_worker_inherited_does_not_switch_checkpoints_off(
+def test_rank_that_the_worker_inherited_does_not_switch_checkpoints_off(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """As in a worker of a Ray node that srun or mpirun has started."""
@@ -140,7 +140,7 @@ def test_a_rank_that_the_worker_inherited_does_not_switch_checkpoints_off(
     assert [path.stem for path in tmp_path.iterdir()] == ["step-3"]
 
 
-def test_a_training_whose_result_was_lost_is_not_repeated(
+def test_training_whose_result_was_lost_is_not_repeated(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path
 ) -> None:
     first, again = Reports(folder=tmp_path), Reports(folder=tmp_path)
@@ -177,7 +177,7 @@ class _Touch:
 
 
 @pytest.mark.parametrize("damage", [_truncate, _empty, _flip, _replace_by_code])
-def test_a_damaged_checkpoint_means_beginning_anew_with_a_warning(
+def test_damaged_checkpoint_means_beginning_anew_with_a_warning(
     case: Case, evaluate: Callable[[Report], Evaluation], tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     whole, last = Reports(), Reports(folder=tmp_path)
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_means_beginning_anew_with_a_warning(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), PermissionError(13, "Permission denied"), OSError(5, "I/O error")])
-def test_a_checkpoint_that_cannot_be_read_now_is_kept_and_read_by_the_next_attempt(
+def test_checkpoint_that_cannot_be_read_now_is_kept_and_read_by_the_next_attempt(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     expected = evaluate(Reports())
@@ -215,7 +215,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_kept_and_read_by_the_next_attem
     [(name, part) for name in WITH_TORCH for part in ("network", "optimizer", "random")]
     + [(name, "schedule") for name in WITH_TORCH if name == "nas_cell"],
 )
-def test_each_part_of_the_state_changes_the_training(name: str, part: str, tmp_path: Path) -> None:
+def test_checkpoint_state_is_necessary_in_each_part(name: str, part: str, tmp_path: Path) -> None:
     import torch
 
     case = CASES[name]
@@ -232,6 +232,6 @@ def test_each_part_of_the_state_changes_the_training(name: str, part: str, tmp_p
     assert evaluate(Reports(folder=tmp_path / "late")) != expected
 
 
-def test_a_training_knows_its_last_step(objective: Objective) -> None:
+def test_training_knows_its_last_step(objective: Objective) -> None:
     assert isinstance(objective, TrainsInSteps)
     assert objective.last_step == EPOCHS

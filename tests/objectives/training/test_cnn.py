@@ -76,7 +76,7 @@ def write_mnist(folder: Path, **left_out: object) -> DataSource:
     return DataSource(folder)
 
 
-def test_the_space_is_the_papers() -> None:
+def test_space_is_the_papers() -> None:
     """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each
     mapped to [0, 1]."""
     candidates = make_candidates(ConvolutionalNetwork().default_space(), size=None)
@@ -99,7 +99,7 @@ def test_importing_it_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
+def test_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
     monkeypatch: pytest.MonkeyPatch, silent: Report
 ) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
@@ -110,7 +110,7 @@ def test_a_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_the_digits_are_split_once_for_all_with_equal_classes() -> None:
+def test_digits_are_split_once_for_all_with_equal_classes() -> None:
     first, second = (ConvolutionalNetwork(dataset="digits").load(DataSource()) for _ in range(2))
     parts = [first.train, first.validation, first.test]
     np.testing.assert_array_equal(first.test.pixels, second.test.pixels)
@@ -129,7 +129,7 @@ def test_mnist_is_tested_on_its_test_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_a_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
+def test_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
     source = write_mnist(tmp_path, x_test=None)
     with pytest.raises(ObjectiveError, match=r"mnist\.npz must hold x_test and y_test.*replace it"):
         ConvolutionalNetwork(train_size=500).load(source)
@@ -145,7 +145,7 @@ def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_a_train_size_that_leaves_no_test_rows_is_refused() -> None:
+def test_train_size_that_leaves_no_test_rows_is_refused() -> None:
     with pytest.raises(ObjectiveError, match=r"train_size must leave rows of every class.*rarest has 174; got 1500"):
         ConvolutionalNetwork(dataset="digits", train_size=1500).load(DataSource())
 
@@ -186,7 +186,7 @@ def test_every_kernel_keeps_the_size_of_every_image() -> None:
 
 
 @with_torch
-def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
+def test_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
     """Weights stay what they were drawn: the mean loss of an untrained network is near that of
     guessing, log 10."""
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
@@ -218,7 +218,7 @@ def test_every_epoch_is_reported_with_its_validation_accuracy(digits: Convolutio
 
 
 @with_torch
-def test_a_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
+def test_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
     reports = []
     evaluation = digits.evaluate(
         {**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None, **_: reports.append(value)
@@ -228,7 +228,7 @@ def test_a_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None
 
 
 @with_torch
-def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
+def test_seed_alone_decides_and_it_travels_to_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
     import torch
 
     there = pickle.loads(pickle.dumps(digits))
@@ -239,7 +239,7 @@ def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits: Convolutional
 
 
 @with_torch
-def test_the_process_keeps_its_generator_and_its_threads(silent: Report) -> None:
+def test_process_keeps_its_generator_and_its_threads(silent: Report) -> None:
     """Also after a training that fails, here for labels that are not among the classes of the
     training rows."""
     import torch
@@ -259,7 +259,7 @@ def test_the_process_keeps_its_generator_and_its_threads(silent: Report) -> None
 
 
 @with_torch
-def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
+def test_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
     import torch
 
     used: list[int] = []
@@ -285,7 +285,7 @@ def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.Monkey
         ({"momentum": 0.9}, "parameters of the convolutional network are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_a_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
+def test_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         blank_training().evaluate(parameters, 0, silent)
 
@@ -293,6 +293,6 @@ def test_a_wrong_parameter_is_refused(silent: Report, parameters: dict[str, floa
 @pytest.mark.parametrize(
     "option", [{"epochs": 0}, {"train_size": 0}, {"train_size": 120}, {"momentum": 1.0}, {"threads": 0}]
 )
-def test_a_wrong_option_is_refused(option: dict[str, Any]) -> None:
+def test_wrong_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(option))} must .*got {next(iter(option.values()))}"):
         ConvolutionalNetwork(**option)

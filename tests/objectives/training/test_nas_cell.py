@@ -28,7 +28,7 @@ def test_importing_it_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_missing_torch_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=r"nas_cell needs PyTorch.*pip install"):
         CellNetwork(dataset="digits").load(DataSource())
@@ -51,7 +51,7 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], message: str)
         CellNetwork(**options)
 
 
-def test_the_candidates_are_the_papers_cells() -> None:
+def test_candidates_are_the_papers_cells() -> None:
     candidates = load_training().candidates()
     assert candidates.features.shape == (12_416, 19)
     arm = candidates.parameters(7)
@@ -59,13 +59,13 @@ def test_the_candidates_are_the_papers_cells() -> None:
     assert arm[CELL].count(CONVOLUTION) == arm["convolutions"]
 
 
-def test_a_wider_space_and_other_features() -> None:
+def test_wider_space_and_other_features() -> None:
     wide = load_training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
     assert len(wide) == 2441
     assert not np.array_equal(wide.features.shape, (2441, 19))
 
 
-def test_a_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.nas_cell.MOST_CELLS", 100)
     first, second = (load_training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
@@ -83,7 +83,7 @@ def test_it_learns_and_reports_every_epoch() -> None:
     assert evaluation.metrics["seconds"] > 0.0
 
 
-def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
+def test_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
     training = load_training(epochs=1)
     there = pickle.loads(pickle.dumps(training))
     losses = [
@@ -93,7 +93,7 @@ def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_a_diverging_training_gives_nan(silent: Report) -> None:
+def test_diverging_training_gives_nan(silent: Report) -> None:
     evaluation = load_training(epochs=1, learning_rate=1e30).evaluate({CELL: CHAIN}, 0, silent)
     assert math.isnan(evaluation.value)
 
@@ -103,7 +103,7 @@ def test_what_is_no_cell_is_refused(silent: Report) -> None:
         load_training().evaluate({}, 0, silent)
 
 
-def test_the_number_of_weights_is_that_counted_by_hand() -> None:
+def test_number_of_weights_is_that_counted_by_hand() -> None:
     """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten
     classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
@@ -133,6 +133,6 @@ def test_every_kind_of_cell_gives_scores_for_small_and_large_images() -> None:
     assert vertex_channels(chain, 6, 7) == [6, 3, 4, 3, 7]  # vertex 1 is as wide as the one it feeds
 
 
-def test_the_default_description_says_which_images(silent: Report) -> None:
+def test_default_description_says_which_images(silent: Report) -> None:
     assert "bundled digits" in load_training().description
     assert "MNIST is used when" in replace(CellNetwork(), train_size=200).load(DataSource()).description

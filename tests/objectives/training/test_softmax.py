@@ -41,7 +41,7 @@ def digits() -> Any:
     st.lists(st.integers(0, 1), min_size=4, max_size=4),
     st.floats(0, 1),
 )
-def test_the_gradient_agrees_with_finite_differences(start: Floats, inputs: Floats, labels: Any, l2: float) -> None:
+def test_gradient_agrees_with_finite_differences(start: Floats, inputs: Floats, labels: Any, l2: float) -> None:
     labels, shape = np.array(labels), (3, 2)
     flat = start.ravel()[:8]  # (3, 2) weights and 2 intercepts
 
@@ -80,7 +80,7 @@ def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
         SoftmaxRegression(dataset="mnist").load(DataSource())
 
 
-def test_the_split_is_stratified_disjoint_and_fixed() -> None:
+def test_split_is_stratified_disjoint_and_fixed() -> None:
     first, second = (SoftmaxRegression(dataset="digits").load(DataSource()) for _ in range(2))
     np.testing.assert_array_equal(first.validation.pixels, second.validation.pixels)
     assert (len(first.train.labels), len(first.validation.labels)) == (1437, 360)
@@ -105,7 +105,7 @@ def test_every_epoch_is_reported(digits: Any) -> None:
     assert reports[-1][1] == evaluation.value
 
 
-def test_a_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
+def test_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
     reports = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -130,7 +130,7 @@ def test_dropout_keeps_the_inputs_in_expectation() -> None:
     np.testing.assert_allclose(one, other, atol=0.02)
 
 
-def test_the_penalty_shrinks_the_weights(digits: Any) -> None:
+def test_penalty_shrinks_the_weights(digits: Any) -> None:
     zero = Weights(np.zeros((64, 10), np.float32), np.zeros(10, np.float32))
     norms = [
         np.linalg.norm(train_epoch(zero, digits.train, SoftmaxParameters(l2=l2), np.random.default_rng(0)).matrix)
@@ -164,12 +164,12 @@ def test_it_travels_to_a_worker(digits: Any, silent: Report) -> None:
         ({"momentum": 0.9}, "parameters of softmax regression are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_a_wrong_parameter_is_refused(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
+def test_wrong_parameter_is_refused(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         digits.evaluate(parameters, 0, silent)
 
 
 @pytest.mark.parametrize("option", [{"epochs": 0}, {"validation_fraction": 0.0}, {"validation_fraction": 1.0}])
-def test_a_wrong_option_is_refused(option: dict[str, Any]) -> None:
+def test_wrong_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(option))):
         SoftmaxRegression(**option)

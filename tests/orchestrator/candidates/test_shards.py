@@ -58,7 +58,7 @@ def test_uncertainty_sampling_is_that_of_one_array(sharded: ShardedArms) -> None
     assert initial[0] == initial[1]
 
 
-def test_the_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None:
+def test_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None:
     observations = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
     beliefs = []
     for arms in (sharded, ARMS):
@@ -68,7 +68,7 @@ def test_the_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> 
     np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
 
 
-def test_arms_that_are_appended_are_answered_for_as_in_one_array(sharded: ShardedArms) -> None:
+def test_shards_answer_for_appended_arms_as_one_array(sharded: ShardedArms) -> None:
     appended = np.random.default_rng(5).random((9, 2))
     answers = []
     for arms in (sharded, ARMS):
@@ -83,7 +83,7 @@ def test_arms_that_are_appended_are_answered_for_as_in_one_array(sharded: Sharde
     assert answers[:3] == answers[3:]
 
 
-def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: ShardedArms) -> None:
+def test_shards_answer_two_states_in_turns_as_one_array(sharded: ShardedArms) -> None:
     answers = []
     for arms in (sharded, ARMS):
         first_state = STRATEGY.init(arms, np.random.default_rng(0))
@@ -101,7 +101,7 @@ def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: Sh
     assert len(answers[0][0]) > 1
 
 
-def test_a_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:
+def test_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:
     sharded = ShardedArms.start(ARMS, 2)
     state = STRATEGY.init(sharded, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))
@@ -111,7 +111,7 @@ def test_a_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:
 
 
 @pytest.mark.parametrize("shards", [0, 601])
-def test_as_many_shards_as_arms_at_most(shards: int) -> None:
+def test_shards_are_at_most_as_many_as_arms(shards: int) -> None:
     with pytest.raises(
         ValueError, match=f"computing.shards must be between 1 and the number of arms, 600, got {shards}"
     ):

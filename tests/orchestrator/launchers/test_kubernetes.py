@@ -66,7 +66,7 @@ def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any],
     assert head["rayStartParams"]["num-cpus"] == "0", "no machine of an evaluation is the head"
 
 
-def test_the_example_in_deploy_is_what_the_code_writes_without_its_token() -> None:
+def test_example_in_deploy_is_what_the_code_writes_without_its_token() -> None:
     text = (REPOSITORY / "deploy" / "kubernetes" / "campaign.yaml").read_text()
     pods = Pods(image="registry.example/bbkb:1", pods=3, cpus=4)
     documents = manifests_for(pods, load(QUICKSTART), QUICKSTART.read_text(), "quickstart", "not shown")[1:]
@@ -74,7 +74,7 @@ def test_the_example_in_deploy_is_what_the_code_writes_without_its_token() -> No
     assert text.partition("---\n")[2] == as_yaml(documents)
 
 
-def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secret() -> None:
+def test_kubernetes_with_a_database_needs_no_volume_and_reads_a_secret() -> None:
     documents = manifests(store="postgresql://server/campaigns")
     assert "PersistentVolumeClaim" not in documents
     head = documents["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
@@ -89,7 +89,7 @@ def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secr
         ("a-1", Pods(image="registry.example:5000/a/b:1.0@sha256:" + "0" * 64, pods=2, cpus=3, gpus=8)),
     ],
 )
-def test_whatever_is_asked_for_the_operators_rules_hold(run: str, pods: Pods) -> None:
+def test_kubernetes_manifests_satisfy_the_operators_rules(run: str, pods: Pods) -> None:
     documents = manifests(run, pods=pods)
     check(documents.values())
     cluster = documents["RayJob"]["spec"]["rayClusterSpec"]
@@ -98,7 +98,7 @@ def test_whatever_is_asked_for_the_operators_rules_hold(run: str, pods: Pods) ->
         assert group["template"]["spec"]["securityContext"]["runAsNonRoot"]
 
 
-def test_the_example_in_deploy_keeps_the_operators_rules() -> None:
+def test_example_in_deploy_keeps_the_operators_rules() -> None:
     text = (REPOSITORY / "deploy" / "kubernetes" / "campaign.yaml").read_text()
     token = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quickstart-token"}}
     check([token, *yaml.safe_load_all(text)])
@@ -139,7 +139,7 @@ POD = f"{WORKERS}.template.spec.containers.0"
         (f"{POD}.resources.limits.memory", "4GB", "no quantity"),
     ],
 )
-def test_an_error_in_a_value_is_found(place: str, value: object, message: str) -> None:
+def test_error_in_a_value_is_found(place: str, value: object, message: str) -> None:
     documents = manifests()
     node, last = _at(documents, place.split("."))
     node[last] = value
@@ -147,7 +147,7 @@ def test_an_error_in_a_value_is_found(place: str, value: object, message: str) -
         check(documents.values())
 
 
-def test_a_misspelt_key_is_found_wherever_it_stands() -> None:
+def test_misspelt_key_is_found_wherever_it_stands() -> None:
     # of entries in a list the first stands for all
     sound = manifests()
     places = [place for place in _places(sound) if len(place) > 1 and place[-2] not in ("data", "stringData")]
@@ -178,7 +178,7 @@ def _at(tree: Any, place: Sequence[str]) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("run", ["First", "1st", "a_b", "a-", "a" * 48, ""])
-def test_a_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
+def test_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
     with pytest.raises(UserError, match="--run must have"):
         manifests(run)
 
@@ -196,12 +196,12 @@ def test_a_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
         ({"gpus": -1}, "--gpus"),
     ],
 )
-def test_what_kubernetes_would_refuse_is_refused_here(change: dict[str, Any], message: str) -> None:
+def test_kubernetes_values_that_it_would_reject_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Pods(**{"image": "i", **change})
 
 
-def test_a_pod_must_hold_one_evaluation() -> None:
+def test_pod_must_hold_one_evaluation() -> None:
     with pytest.raises(UserError, match=r"--cpus must be >= workers\.cpus = 4"):
         workers_on(Pods(image="i", cpus=2), settings_of(cpus=4.0))
     assert workers_on(Pods(image="i", pods=2, cpus=8, gpus=1), settings_of(gpus=0.5)) == 4
@@ -215,7 +215,7 @@ def test_a_pod_must_hold_one_evaluation() -> None:
         ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
     ],
 )
-def test_a_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(line: str, place: str) -> None:
+def test_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(line: str, place: str) -> None:
     settings = from_mapping({**TREE, **({} if "studies" in line else yaml.safe_load(line))})
     with pytest.raises(
         UserError, match=rf"^{re.escape(place)} must not hold a secret .* the Secret first-store$"
@@ -225,7 +225,7 @@ def test_a_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(l
 
 
 @pytest.mark.parametrize("key", ["password", "db_password", "api_key", "access-token"])
-def test_a_secret_among_the_options_of_an_objective_is_refused(key: str) -> None:
+def test_secret_among_the_options_of_an_objective_is_refused(key: str) -> None:
     resolved = from_mapping(TREE).resolved()
     with pytest.raises(UserError, match=rf"^objective\.options\.judge\.{key} must not hold a secret") as error:
         refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})
@@ -233,7 +233,7 @@ def test_a_secret_among_the_options_of_an_objective_is_refused(key: str) -> None
     refuse_secret_options({**resolved, "objective": {"options": {"stop_token": "</s>", key: ""}}})
 
 
-def test_a_webhook_gets_its_variable_from_the_secret() -> None:
+def test_webhook_gets_its_variable_from_the_secret() -> None:
     settings = from_mapping({**TREE, "notify": {"webhook": "${HOOK}"}})
     by_kind = {
         document["kind"]: document for document in manifests_for(Pods(image="i"), settings, TEXT, "first", "a token")
@@ -243,13 +243,13 @@ def test_a_webhook_gets_its_variable_from_the_secret() -> None:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql://server/campaigns"])
-def test_wherever_results_lie_every_key_is_known(store: str) -> None:
+def test_kubernetes_manifests_have_only_known_keys(store: str) -> None:
     check(manifests(store=store, pods=Pods(image="i", pods=2, gpus=1)).values())
 
 
 @pytest.mark.skipif(CRDS is None, reason="needs BBKB_KUBERAY_CRDS, a folder with the operator's CRDs")
 @pytest.mark.parametrize("store", ["sqlite", "postgresql://server/campaigns"])
-def test_the_operators_schema_knows_every_key(store: str) -> None:
+def test_operators_schema_knows_every_key(store: str) -> None:
     job = manifests(store=store)["RayJob"]
     jsonschema.Draft4Validator(_schema("RayJob")).validate(job)
     job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containerz"] = []

@@ -22,7 +22,7 @@ def settings_of(runs: str) -> Settings:
     return from_mapping(campaign)
 
 
-def test_the_command_uploads_the_campaigns_folder_and_is_safe_to_repeat(tmp_path: Path) -> None:
+def test_command_uploads_the_campaigns_folder_and_is_safe_to_repeat(tmp_path: Path) -> None:
     settings = settings_of("/shared/runs")
     command = command_for(settings, tmp_path / "c.yaml", ["seed=3"], "first", None, "http://head:8265")
     options, _, entrypoint = " ".join(command).partition(" -- ")

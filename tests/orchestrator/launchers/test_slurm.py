@@ -57,12 +57,12 @@ def check_shell(text: str) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_the_script_in_deploy_is_what_the_code_writes_and_sound() -> None:
+def test_script_in_deploy_is_what_the_code_writes_and_sound() -> None:
     assert (REPOSITORY / "deploy" / "slurm" / "bbkb.sbatch").read_text() == general_script()
     check_shell(general_script())
 
 
-def test_what_was_asked_for_stands_in_the_script() -> None:
+def test_slurm_script_contains_the_requested_resources() -> None:
     allocation = JobResources(nodes=8, cpus=16, gpus=2, time="4:00:00", partition="a,b", exclusive=True)
     text = script(allocation, timeout_seconds=600.0, gpus=0.5).text
     for line in (
@@ -95,7 +95,7 @@ def test_core_of_the_coordinator_is_not_kept_from_evaluations_that_take_all() ->
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
+def test_slurm_script_with_a_container_runs_all_commands_inside(gpus: int) -> None:
     text = script(JobResources(cpus=2, gpus=gpus, container="/images/my bbkb.sif")).text
     assert "--bind \"$tmp\" '/images/my bbkb.sif')" in text
     assert ("--nv" in text) == bool(gpus)
@@ -105,14 +105,14 @@ def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
-def test_names_are_words_whatever_is_in_them(run: str) -> None:
+def test_slurm_names_are_single_words(run: str) -> None:
     text = script(JobResources(), run=run).text
     (line,) = [line for line in text.splitlines() if line.startswith("run=")]
     read = subprocess.run(["bash", "-c", f'{line}\nprintf %s "$run"'], capture_output=True, check=True)
     assert read.stdout.decode() == run
 
 
-def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
+def test_campaign_file_with_a_hostile_name_is_one_argument() -> None:
     text = script_for(JobResources(), settings_of(), [HOSTILE], "first", Path("/bin")).text
     words = text.partition("bbkb run ")[2].partition(" --workers")[0]
     assert (
@@ -136,25 +136,25 @@ def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
         ({"cpus": 2}, "--cpus must be >= workers.cpus = 4"),
     ],
 )
-def test_what_slurm_would_refuse_is_refused_here(change: dict[str, Any], message: str) -> None:
+def test_slurm_options_that_slurm_would_reject_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         script(JobResources(**{"cpus": 4, **change}), cpus=4.0)
 
 
-def test_a_campaign_that_does_not_run_on_ray_is_refused() -> None:
+def test_campaign_that_does_not_run_on_ray_is_refused() -> None:
     with pytest.raises(UserError, match=r"workers\.executor must be ray .* got inline"):
         script(JobResources(), executor="inline")
 
 
 @settings(max_examples=30, deadline=None)
 @given(seconds=st.floats(0.1, 1e6))
-def test_the_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds: float) -> None:
+def test_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds: float) -> None:
     grace = grace_seconds(seconds)
     assert 60 <= grace <= 65535
     assert grace >= seconds + 30 or grace == 65535
 
 
-def test_every_setting_that_follows_from_another_says_from_which() -> None:
+def test_slurm_settings_name_their_sources() -> None:
     reasons = {setting.name: setting.reason for setting in script(JobResources(nodes=3, cpus=4)).settings}
     assert reasons["workers.count"] == "3 nodes, 1 CPU an evaluation; one core of the first node is the coordinator's"
     assert "no workers.timeout_seconds" in reasons["--signal"]
@@ -172,7 +172,7 @@ def test_every_setting_that_follows_from_another_says_from_which() -> None:
         ("200:00:00", 720000),
     ],
 )
-def test_a_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, seconds: int) -> None:
+def test_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, seconds: int) -> None:
     allocation = JobResources(time=time)
     assert allocation.seconds == seconds
     shown = {setting.name: setting for setting in script(allocation, timeout_seconds=1.0).settings}["--time"]
@@ -187,7 +187,7 @@ def run_checks(text: str, *arguments: str, **environment: str) -> subprocess.Com
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
-def test_the_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:
+def test_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     no_file = run_checks(general_script(), str(file))
     assert (no_file.returncode, no_file.stdout.rpartition(" got ")[2]) == (2, f"'{file}'\n")

@@ -32,7 +32,7 @@ def bbkb(*arguments: str) -> str:
     return " ".join(done.output.split())
 
 
-def test_slurm_writes_a_script_and_says_how_to_start_it_and_what_follows_from_what(folder: Path) -> None:
+def test_launch_slurm_writes_a_script_and_explains_its_settings(folder: Path) -> None:
     text = bbkb("slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--run", "first", "--set", "seed=4")
     script = folder / "first.sbatch"
     assert f"to start it: sbatch {script}" in text
@@ -41,13 +41,13 @@ def test_slurm_writes_a_script_and_says_how_to_start_it_and_what_follows_from_wh
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
 
-def test_submitting_where_there_is_no_slurm_is_a_users_mistake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_slurm_without_slurm_is_a_mistake_of_the_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(UserError, match="--submit needs the command sbatch"):
         bbkb("slurm", "campaign.yaml", "--submit")
 
 
-def test_what_a_clusters_command_complains_of_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_shows_the_error_of_the_clusters_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n")
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -55,7 +55,7 @@ def test_what_a_clusters_command_complains_of_is_shown(folder: Path, monkeypatch
         bbkb("slurm", "campaign.yaml", "--submit")
 
 
-def test_a_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = "echo 'RuntimeError: No available agent to submit job, please try again later.' >&2; exit 1"
     (folder / "ray").write_text(f"#!/bin/sh\n[ -e tried ] && echo accepted && exit 0\ntouch tried; {refuse}\n")
     (folder / "ray").chmod(0o755)
@@ -68,7 +68,7 @@ def test_a_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, mon
     assert (folder / "tries").read_text().count("try") == 6
 
 
-def test_of_a_commands_traceback_the_last_line_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_shows_the_last_line_of_a_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traceback = "Traceback (most recent call last):\\n  File x\\nConnectionError: no cluster there\\n"
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
     (folder / "ray").chmod(0o755)
@@ -77,7 +77,7 @@ def test_of_a_commands_traceback_the_last_line_is_shown(folder: Path, monkeypatc
         bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs", "--submit")
 
 
-def test_an_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
+def test_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
     with pytest.raises(UserError, match=f"--container must be an image that every node sees.* got {folder}/bbkb.sif"):
         bbkb("slurm", "campaign.yaml", "--container", "bbkb.sif")
     (folder / "bbkb.sif").touch()
@@ -86,13 +86,13 @@ def test_an_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
         assert f'--bind "$tmp" {written})' in (folder / "sine.sbatch").read_text()
 
 
-def test_a_path_with_a_space_is_one_word_of_the_command_that_is_shown(folder: Path) -> None:
+def test_path_with_a_space_is_one_word_of_the_command_that_is_shown(folder: Path) -> None:
     (folder / "my folder").mkdir()
     text = bbkb("slurm", "campaign.yaml", "--output", "my folder/a.sbatch")
     assert f"to start it: sbatch '{folder}/my folder/a.sbatch'" in text
 
 
-def test_a_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
+def test_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
     text = bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs")
     assert "RAY_AUTH_MODE=token ray job submit --address http://127.0.0.1:8265" in text
     assert "--set runs=/shared/runs --run sine --or-resume" in text
@@ -107,6 +107,6 @@ def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_prin
     assert secret["stringData"]["auth_token"] not in text
 
 
-def test_a_name_that_is_none_is_refused(folder: Path) -> None:
+def test_name_that_is_none_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="run"):
         bbkb("slurm", "campaign.yaml", "--run", "../elsewhere")
