@@ -87,21 +87,30 @@ class Earlier:
 
 
 def build_earlier(tree: Any, folder: Path) -> Earlier | None:
-    """Return the runs that the section `earlier` lists, relative to `folder`, or what was read of
-    them before. Raises ValidationError when the section is wrong."""
+    """Return the earlier runs that the section lists, relative to `folder`, with the configurations
+    that were read from them before, if any. Raises ValidationError."""
     if tree is None or isinstance(tree, Earlier):
         return tree
-    first = tree.get("first") if isinstance(tree, Mapping) and tree.keys() == {"runs", "first"} else None
-    if not (
-        first is None
-        or (isinstance(first, list | tuple) and all(isinstance(configuration, Mapping) for configuration in first))
-    ):
+    if isinstance(tree, Mapping) and tree.keys() == {"runs", "first"}:
+        return Earlier(_places(tree["runs"], folder), _configurations(tree["first"]))
+    return Earlier(_places(tree, folder))
+
+
+def _places(runs: object, folder: Path) -> tuple[str, ...]:
+    """Return the absolute folders of runs. Raises ValidationError."""
+    if not isinstance(runs, list | tuple) or not runs or not all(isinstance(run, str) and run for run in runs):
+        rule = "must be a list of folders of runs, such as [runs/mnist-1]"
+        raise failure([Refusal((), rule, excerpt(runs))])
+    return tuple(str((folder / Path(run).expanduser()).resolve()) for run in runs)
+
+
+def _configurations(first: object) -> tuple[Mapping[str, Scalar], ...] | None:
+    """Return the recorded configurations; None if there are none. Raises ValidationError."""
+    if first is None:
+        return None
+    if not isinstance(first, list | tuple) or not all(isinstance(entry, Mapping) for entry in first):
         raise failure([Refusal(("first",), "must be a list of configurations", excerpt(first))])
-    runs = tree if first is None else tree["runs"]
-    if not (isinstance(runs, list | tuple) and runs and all(isinstance(run, str) and run for run in runs)):
-        raise failure([Refusal((), "must be a list of folders of runs, such as [runs/mnist-1]", excerpt(tree))])
-    places = tuple(str((folder / Path(run).expanduser()).resolve()) for run in runs)
-    return Earlier(places, None if first is None else tuple(dict(configuration) for configuration in first))
+    return tuple(dict(configuration) for configuration in first)
 
 
 def dump_earlier(earlier: Earlier | None) -> Plain | list[str] | None:

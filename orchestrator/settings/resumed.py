@@ -1,4 +1,4 @@
-"""The settings of a resume: what the run's recorded settings decide where the new ones leave it open."""
+"""The settings of a resume: recorded settings complete the new ones."""
 
 import os
 from collections.abc import Mapping
@@ -15,23 +15,33 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import MOST_TRIALS
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
-# settings of `rule: model` that the first session decides when they are left open
+# options of strategies that the first versions lacked, with their present defaults
+_LATER_OPTIONS = {"coverage": COVERAGE, "verify": VERIFY}
+# settings of `rule: model` that the first session decides unless they are given
 _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
-    """Return the settings with what the run's settings `old` decide: existing data and what was
-    read of the same earlier runs, which are read only once because they may have changed,
-    `workers.retries` and options of the strategy where the new settings leave them open, because
-    their defaults have changed, and what the first session decided about trainings. Where
-    a budget of steps alone was given, the evaluations rise with it."""
-    recorded, workers, budget = from_mapping(old), settings.workers, settings.budget
-    before, steps = recorded.budget, budget.steps or 0
+    """Return the settings of a resume, completed by the run's settings `old`.
+
+    * Existing data, and the configurations of the same earlier runs, are those that were recorded:
+      their sources may have changed.
+    * `workers.retries` and later options of the strategy are those of the run unless they are
+      given, because their defaults have changed.
+    * The decisions of the first session about trainings hold.
+    * If only a budget of steps was given, the number of evaluations rises with it.
+    """
+    recorded = from_mapping(old)
+    workers = settings.workers
+    budget = settings.budget
+    before = recorded.budget
+    steps = budget.steps or 0
     if before.steps == before.evaluations == budget.evaluations < steps:  # `steps` alone was given
         budget = budget.model_copy(update={"evaluations": min(steps, MOST_TRIALS)})
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
-    rule, begun = settings.early_stopping, recorded.early_stopping
+    rule = settings.early_stopping
+    begun = recorded.early_stopping
     if isinstance(rule, ModelStoppingSettings) and isinstance(begun, ModelStoppingSettings):
         left_open = [name for name in _DECIDED if getattr(rule, name) is None]
         rule = rule.model_copy(update={name: getattr(begun, name) for name in left_open})
@@ -50,8 +60,8 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
 
 
 def _are_same(recorded: Earlier | None, earlier: Earlier | None) -> bool:
-    """Return whether the section lists the recorded runs. A recorded folder that is gone was moved
-    or removed, and is known by its name."""
+    """Return whether the section lists the recorded runs. A recorded folder that no longer exists
+    is compared by its name."""
     if recorded is None or earlier is None or len(recorded.runs) != len(earlier.runs):
         return False
     return all(
@@ -61,20 +71,32 @@ def _are_same(recorded: Earlier | None, earlier: Earlier | None) -> bool:
 
 
 def _as_begun(old: object, before: Any, strategy: Any) -> Any:
-    """Return the strategy with the start, the coverage and the verification that it was begun with
-    by an older version, whose recorded options `old` lack `coverage`, `verify` or
-    `model.first_fit`; unchanged where the new settings give other values than the defaults."""
+    """Return the strategy with the options with which an older version began the run.
+
+    Args:
+        old: the recorded options. An older version did not record those that came later.
+        before: the strategy built from `old`.
+        strategy: that of the resume. Its options that are not at their defaults are kept.
+    """
     if not isinstance(old, Mapping) or type(before) is not type(strategy):
         return strategy
-    changed: dict[str, object] = {}
-    for name, default in (("coverage", COVERAGE), ("verify", VERIFY)):
-        if name not in old and getattr(strategy, name, None) == default:
-            changed[name] = getattr(before, name)
-    model = old.get("model")
-    if isinstance(model, Mapping) and "first_fit" not in model and isinstance(strategy.model, Model):
-        if strategy.model.first_fit is None:
-            changed["model"] = replace(strategy.model, first_fit=before.model.first_fit)
-        start = getattr(strategy, "warm_start", None)
-        if isinstance(start, SpreadStart) and start.pulls is None:
-            changed["warm_start"] = before.warm_start
+    changed = {
+        name: getattr(before, name)
+        for name, default in _LATER_OPTIONS.items()
+        if name not in old and getattr(strategy, name, None) == default
+    }
+    changed |= _start_as_begun(old.get("model"), before, strategy)
     return replace(strategy, **changed) if changed else strategy
+
+
+def _start_as_begun(model: object, before: Any, strategy: Any) -> dict[str, Any]:
+    """Return the model and the start of a run whose recorded `model` lacks `first_fit`."""
+    if not isinstance(model, Mapping) or "first_fit" in model or not isinstance(strategy.model, Model):
+        return {}
+    changed: dict[str, Any] = {}
+    if strategy.model.first_fit is None:
+        changed["model"] = replace(strategy.model, first_fit=before.model.first_fit)
+    start = getattr(strategy, "warm_start", None)
+    if isinstance(start, SpreadStart) and start.pulls is None:
+        changed["warm_start"] = before.warm_start
+    return changed

@@ -202,31 +202,43 @@ def _example(options: object) -> str:
 
 
 def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
-    """Return the parameters of a block `{repeat: n_layers, space: {units: …}}` by their names,
-    `layer_1_units`, …: those with the number i exist where `n_layers` is at least i."""
+    """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by their names,
+    `layer_1_units`, …. Those of repetition i exist if `n_layers` is at least i."""
     if options.keys() != {REPEAT, "space"}:
         raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
     count = str(options[REPEAT])
-    number = _build_parameter(written[count]) if isinstance(written.get(count), Mapping | Parameter) else None
-    if not (isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS):
-        rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
-        raise failure([Refusal((REPEAT,), rule, count)])
-    try:
-        block = build_space(options["space"])
-    except ValidationError as error:
-        raise failure([problem.below("space") for problem in describe(error, options["space"])]) from error
-    for inner, parameter in block.items():
-        if any(count in clause for clause in conditions(parameter)):
-            rule = f"must not name {count}, by which the block is repeated"
-            raise failure([Refusal(("space", inner, "when"), rule)])
+    repeats = _repeats(count, written.get(count))
+    block = _block(options["space"], count)
     return {
         f"{name}_{place}_{inner}": dataclasses.replace(
             parameter, when=tuple(_of_place(clause, f"{name}_{place}_", block, count, place) for clause in clauses)
         )
-        for place in range(1, int(number.high) + 1)
+        for place in range(1, repeats + 1)
         for inner, parameter in block.items()
         for clauses in [conditions(parameter) or ({},)]
     }
+
+
+def _repeats(count: str, options: object) -> int:
+    """Return how often a block is repeated at most; `options` are those of the parameter `count`."""
+    number = _build_parameter(options) if isinstance(options, Mapping | Parameter) else None
+    if isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS:
+        return int(number.high)
+    rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
+    raise failure([Refusal((REPEAT,), rule, count)])
+
+
+def _block(space: object, count: str) -> dict[str, Parameter]:
+    """Return the parameters of a block. No condition of theirs may be on `count`."""
+    try:
+        block = build_space(space)
+    except ValidationError as error:
+        raise failure([problem.below("space") for problem in describe(error, space)]) from error
+    for inner, parameter in block.items():
+        if any(count in clause for clause in conditions(parameter)):
+            rule = f"must not name {count}, by which the block is repeated"
+            raise failure([Refusal(("space", inner, "when"), rule)])
+    return block
 
 
 def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
