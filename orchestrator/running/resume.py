@@ -16,7 +16,6 @@ from orchestrator.session.build import Parts, build
 from orchestrator.session.retrying import reopen
 from orchestrator.session.rules import rules_of
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
-from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.resumed import with_recorded
@@ -77,7 +76,7 @@ def prepare(
         created, state = snapshots.current(old, store)
         now = status_of(created.name, state)
         trials_done = now.trials.done
-        recorded = read_recorded(old.recorded_settings(store)).plain
+        recorded = old.recorded_settings(store)
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
         check_budget(trials_done, settings)

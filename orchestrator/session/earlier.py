@@ -1,4 +1,4 @@
-"""Earlier runs of the same space: what they evaluated gives a campaign its first configurations.
+"""Earlier runs of the same space, whose best configurations a campaign evaluates first.
 
 The objective may be another one. So no value of an earlier run is learned: only which
 configurations were among the best there (`portfolio`).
@@ -13,6 +13,7 @@ import numpy as np
 
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
+from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
@@ -67,16 +68,7 @@ def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal
     violated one of the `constraints` there; `key` is its place in the campaign file."""
     run = open_run(folder)
     history = fold(run.events())
-    theirs = read_recorded(history.created.settings).space
-    changes = differences(dump_space(theirs), dump_space(space.parameters))
-    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
-    if different:
-        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
-        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
-        raise RunError(
-            f"{key}: run {run.name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
-            "search the same space"
-        )
+    _check_space(run.name, read_recorded(history.created.settings).space, space, key)
     sign = 1.0 if history.is_maximized else -1.0
     results = [
         ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
@@ -89,6 +81,19 @@ def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal
         within = " that satisfies the constraints" if constraints else ""
         raise RunError(f"{key}: run {run.name} has no result of an allowed configuration{within}: leave it out")
     return EarlierRun(run.name, [configuration for configuration, _ in allowed], [reward for _, reward in allowed])
+
+
+def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace, key: str) -> None:
+    """Raise RunError if the run `name` has another space than `space`, priors aside."""
+    changes = differences(dump_space(theirs), dump_space(space.parameters))
+    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
+    if different:
+        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
+        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        raise RunError(
+            f"{key}: run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
+            "search the same space"
+        )
 
 
 def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:

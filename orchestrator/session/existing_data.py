@@ -35,8 +35,8 @@ _TABLES = (".csv", ".csv.gz", ".parquet")
 
 @dataclass(frozen=True)
 class _Results:
-    """`values` (n,) on the user's scale and what tells their candidates: columns (n,), `arm` or
-    parameters. `labels` (n,) say which result is meant."""
+    """`values` (n,) on the user's scale, and the columns (n,) that identify their candidates: `arm`
+    or parameters. `labels` (n,) name the results in messages."""
 
     source: str
     columns: Mapping[str, NDArray[np.generic]]
@@ -66,19 +66,30 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
     Raises UserError when none of them belongs to a candidate.
     """
     configurations = _without_fixed(data, candidates.columns)
-    names = list(dict.fromkeys(name for configuration in configurations for name in configuration))
-    parameters = [name for name in candidates.columns if name in names]
-    unknown = [name for name in names if name not in candidates.columns]
-    if unknown or not parameters:
-        raise UserError(
-            f"existing_data: {data.source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
-            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
-        )
+    parameters = _known_parameters(data.source, configurations, candidates)
     rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
     columns = {name: array_of([row[name] for row in rows]) for name in parameters}
     values = np.array([result.value for result in data.results], np.float64)
     labels = [f"result {number}" for number in range(len(values))]
     return _take(_Results(data.source, columns, values, labels), candidates, direction, time)
+
+
+def _known_parameters(
+    source: str,
+    configurations: Sequence[Mapping[str, object]],
+    candidates: Candidates,
+) -> list[str]:
+    """Return the parameters of the candidates that existing data have. Raises UserError if the data
+    have others, or none."""
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    unknown = [name for name in names if name not in candidates.columns]
+    parameters = [name for name in candidates.columns if name in names]
+    if unknown or not parameters:
+        raise UserError(
+            f"existing_data: {source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
+        )
+    return parameters
 
 
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:

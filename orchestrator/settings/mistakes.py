@@ -218,11 +218,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in ("value_error", "assertion_error"):
         return _Found(align(keys, str(ctx["error"]), details["input"]), union)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        key = ctx["discriminator"].strip("'")
-        if "tag" not in ctx:
-            return _Found(Refusal((*keys, key), "is required"))
-        rule = f"must be {_either_of(_QUOTED.findall(ctx['expected_tags']))}"
-        return _Found(Refusal((*keys, key), rule, excerpt(ctx["tag"])))
+        return _Found(_wrong_tag(keys, ctx))
     if kind in _UNKNOWN:
         return _Found(_unknown(keys, model), union)
     got = "" if kind == "missing" else excerpt(details["input"])
@@ -231,10 +227,24 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind == "literal_error":
         got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
-    if kind in ("model_type", "model_attributes_type") and (existing := _keys_of(model, keys)):
-        ending = ", …" if len(existing) > _NAMED_KEYS else ""
-        rule = f"{rule} with keys such as {', '.join(existing[:_NAMED_KEYS])}{ending}"
+    if kind in ("model_type", "model_attributes_type"):
+        rule += _with_keys(_keys_of(model, keys))
     return _Found(Refusal(keys, rule, got), union)
+
+
+def _with_keys(existing: Sequence[str]) -> str:
+    """Return the first keys of a section, for the rule that it must be a mapping."""
+    ending = ", …" if len(existing) > _NAMED_KEYS else ""
+    return f" with keys such as {', '.join(existing[:_NAMED_KEYS])}{ending}" if existing else ""
+
+
+def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
+    """Return the problem of a section whose key, such as `rule`, selects no member of a union."""
+    key = ctx["discriminator"].strip("'")
+    if "tag" not in ctx:
+        return Refusal((*keys, key), "is required")
+    rule = f"must be {_either_of(_QUOTED.findall(ctx['expected_tags']))}"
+    return Refusal((*keys, key), rule, excerpt(ctx["tag"]))
 
 
 def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
