@@ -70,6 +70,15 @@ RefreshGrowth = Annotated[
     Ge(0),
     Doc("In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth."),
 ]
+VerifiedShare = Annotated[
+    float,
+    Ge(0),
+    Le(1),
+    Doc(
+        "Share of the picks that repeat the best candidates while values are noisy, in [0, 1]; the other picks "
+        "repeat none until all candidates were evaluated. 0: the strategy itself decides about repeats."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

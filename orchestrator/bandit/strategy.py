@@ -77,9 +77,10 @@ class Pick:
         width: the confidence width, a factor on the standard deviation.
         variance: its posterior variance on the 1/λ scale.
         trial: the stopped trial that is to be continued; None: a new one.
-        reason: `"coverage"` where the arm is not the one of the largest upper bound, but one of a
-            level that lacks evaluations; `"verification"` where it is one of the best, which are
-            repeated.
+        reason: the reason of the pick: `"coverage"` for an arm of a level that lacks evaluations,
+            `"verification"` for one of the best arms, which is repeated because values are noisy,
+            `"exhausted"` for a repeated arm after all arms were chosen; empty for an arm that the
+            strategy prefers to all others.
     """
 
     arm: int

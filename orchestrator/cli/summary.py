@@ -38,6 +38,7 @@ def summarize(
         ("gain", gains_text(now)),
         ("goals", "" if now.goals is None else goals_text(now.goals)),
         ("evaluations", f"{now.trials.done}: {now.trials.outcomes}"),
+        ("configurations", f"{history.distinct} distinct"),
         ("existing data", "" if history.existing is None else str(history.existing)),
         *_time_facts(history, waited_seconds),
         *(("warning", remark) for remark in now.remarks),

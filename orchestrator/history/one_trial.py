@@ -82,6 +82,8 @@ def reason(history: History, row: TrialRow) -> str:
         )
     if row.pick.reason == "verification":
         return f"{chosen}, to evaluate one of the best candidates again, because single values are noisy: {prediction}."
+    if row.pick.reason == "exhausted":
+        return f"{chosen}, to evaluate it again, because all candidates were evaluated: {prediction}."
     if best is None:
         return f"{chosen}, with this prediction by the model: {prediction}."
     prior = ", including the priors of the space" if has_prior(history.settings.space) else ""

@@ -52,6 +52,11 @@ class History:
         return self.campaign.rules.strategy.is_asynchronous
 
     @property
+    def distinct(self) -> int:
+        """The number of different configurations among the successful trials."""
+        return len({row.arm for row in self.succeeded})
+
+    @property
     def is_maximized(self) -> bool:
         """Whether the first objective is maximized."""
         return self.campaign.rules.is_maximized

@@ -43,6 +43,7 @@ def summary_cards(history: History) -> list[Card]:
         _best_card(history),
         *goal_cards(history),
         _done_card(history),
+        Card("Configurations", f"{history.distinct:,}", "distinct, of the successful evaluations"),
         _failed_card(history),
         _learning_card(history),
         _elapsed_card(history),

@@ -45,9 +45,10 @@ from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model, ModelOption
 from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.observations import check_arms
-from orchestrator.bandit.options import AnyNumber, check_options
+from orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
 from orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
 from orchestrator.bandit.sparse.state import no_arm_left
+from orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
@@ -108,7 +109,7 @@ class CompressedState(ExactState):
         This state is `before` with the pairs that entered the belief.
         """
         base = before.base.observe(observations)
-        fitted = calibrate(base, before.base, observations, model, before._moments)
+        fitted = calibrate(base, before.base, observations, model, before.moments)
         return replace(self, base=fitted).with_scores(model)
 
     def with_scores(self, model: Model | None) -> Self:
@@ -173,6 +174,7 @@ class Compressed(ABC):
         Doc("With `evaluate_uninformative` False: how many steps in a row may be skipped before the run ends, ≥ 0."),
     ] = 1_000_000
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
@@ -221,6 +223,10 @@ class Compressed(ABC):
         start = state.base.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "initial point")
+        contender = contender_due(state.base, (), self.verify, state.moments)
+        if contender is not None:
+            pick = state.pick(contender, self.width_at(state, state.step), VERIFICATION)
+            return Choose((pick,), "one pull at a time")
         step = self._next_step(state)
         if step is None:
             rule = (
@@ -228,8 +234,8 @@ class Compressed(ABC):
             )
             return Wait(rule)
         arm, skipped = step
-        width, belief = self.width_at(state, state.step + skipped), state.belief
-        pick = Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm]))
+        width = self.width_at(state, state.step + skipped)
+        pick = state.pick(arm, width, OpenArms.of(state.base, (), self.verify).reason)
         return Choose(
             (pick,), f"one pull at a time, after {skipped} skipped steps" if skipped else "one pull at a time"
         )
@@ -237,8 +243,13 @@ class Compressed(ABC):
     def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
         """Return the next arm to evaluate and the steps skipped before it; None for too many."""
 
+        blocked = OpenArms.of(state.base, (), self.verify).blocked
+        is_blocked = np.isin(state.available, blocked)
+
         def winner(skipped: int) -> int:
-            return int(state.available[np.argmax(self.scores(state, state.step + skipped))])
+            scores = self.scores(state, state.step + skipped)
+            scores[is_blocked] = -np.inf
+            return int(state.available[np.argmax(scores)])
 
         if self.evaluate_uninformative:
             return winner(0), 0

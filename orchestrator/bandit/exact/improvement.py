@@ -23,7 +23,7 @@ from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import ModelNoise, check_options
+from orchestrator.bandit.options import ModelNoise, VerifiedShare, check_options
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
@@ -47,6 +47,7 @@ class Improvement(ExactStrategy[ExactState]):
     ] = 0.01
     warm_start: WarmStartOption = ONE_PULL
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
@@ -68,4 +69,4 @@ class Improvement(ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: the warm start's, then the argmax."""
-        return next_pull(state, pending, limit, self.scores, self.width_at(state))
+        return next_pull(state, pending, limit, self.scores, self.width_at(state), self.verify)

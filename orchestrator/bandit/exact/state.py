@@ -14,7 +14,7 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
 from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.strategy import Observation, Posterior, Record
+from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 
 _MANY = 64  # number of first pulls from which one factorisation is faster than an update for each pull
 
@@ -70,7 +70,7 @@ class ExactState:
         `model`: the strategy's calibrated one, checked against these results and fitted to them
         when a fit is due.
         """
-        base = calibrate(self.base.observe(observations), self.base, observations, model, self._moments)
+        base = calibrate(self.base.observe(observations), self.base, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
         return self._with(base, self._pull(arms, rewards) if model is None else self._score(base, arms))
 
@@ -88,7 +88,7 @@ class ExactState:
 
     def recommend(self) -> int | None:
         """See `Recommends`."""
-        return recommendation(self.base, self._moments)
+        return recommendation(self.base, self.moments)
 
     def _with(self, base: SparseState, belief: ExactPosterior) -> Self:
         return replace(self, base=base, belief=belief)
@@ -114,7 +114,8 @@ class ExactState:
             belief = belief.pull_without_reward(arm)
         return belief.rescore(base.pulls) if arms else belief
 
-    def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
+    def moments(self, arms: Indices) -> tuple[Floats, Floats]:
+        """Return mean and variance of `arms` (n,), on the 1/λ scale."""
         return self.belief.mean[arms], self.belief.variance[arms]
 
     def with_start(self, initial: Sequence[int]) -> Self:
@@ -129,8 +130,19 @@ class ExactState:
             mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64), unit=belief.model.regularization
         )
 
-    def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
-        """Return `scores` (A,), −∞ for arms that may not be chosen with `pending` pulls."""
+    def without_set_aside(self, scores: Floats) -> Floats:
+        """Return `scores` (A,), −∞ for the arms that may never be chosen."""
         masked = scores.copy()
-        masked[self.base.blocked_arms(pending)] = -np.inf
+        masked[self.base.blocked_arms()] = -np.inf
         return masked
+
+    def best(self, scores: Floats, blocked: Indices) -> int:
+        """Return the arm of the largest of `scores` (A,) that is not `blocked`; ties: the lowest."""
+        masked = scores.copy()
+        masked[blocked] = -np.inf
+        return int(np.argmax(masked))
+
+    def pick(self, arm: int, width: float, reason: str = "") -> Pick:
+        """Return the pick of `arm` with its moments; `width`: a factor on σ of the 1/λ scale."""
+        belief = self.belief
+        return Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm]), reason=reason)

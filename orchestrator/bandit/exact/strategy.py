@@ -13,6 +13,7 @@ from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
@@ -32,6 +33,7 @@ class ExactStrategy(ABC, Generic[E]):
     regularization: float
     model: Model | None
     warm_start: AnyWarmStart | None = None  # none, unless a strategy has such a field
+    verify: float
 
     @abstractmethod
     def ask(self, state: E, pending: Sequence[int], limit: int) -> Decision:
@@ -72,13 +74,20 @@ class ExactStrategy(ABC, Generic[E]):
         return state.posterior(self.width_at(state))
 
 
-def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Score, width: float) -> Decision:
+def next_pull(
+    state: ExactState,
+    pending: Sequence[int],
+    limit: int,
+    score: Score,
+    width: float,
+    verify: float = 0.0,
+) -> Decision:
     """Return the warm start's next arm, then the arm of largest `score`; nothing while a reward is
     not in yet.
 
     `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway.
     Ties go to the lowest index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN
-    for none. Raises ValueError when `limit` is below 1.
+    for none; `verify`: see `next_arm`. Raises ValueError when `limit` is below 1.
     """
     wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
     if wait:
@@ -86,5 +95,11 @@ def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Scor
     start = state.base.remaining_start()
     if start:
         return Choose((Pick(start[0]),), "warm start")
-    belief, arm = state.belief, int(np.argmax(state.without_set_aside(score(state))))
-    return Choose((Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])),), "one pull at a time")
+    arm, reason = next_arm(
+        state.base,
+        pending,
+        verify,
+        lambda blocked: state.best(score(state), blocked),
+        state.moments,
+    )
+    return Choose((state.pick(arm, width, reason),), "one pull at a time")

@@ -23,19 +23,20 @@ many estimates is too good:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.calibrated import Belief, is_noisy
+from orchestrator.bandit.model.outputs import mean_rewards
+from orchestrator.bandit.sparse.calibrated import NEGLIGIBLE_NOISE, Belief, is_noisy
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 
-VERIFICATION = "verification"  # the reason of such a pick
+VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
+EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all were chosen
 OWN_PULLS = 4.0  # N: pulls of an arm after which its own rewards count as much as the model's mean
 WIDTH = 2.0  # standard deviations
-RESULTS = 50  # for each parameter: after so many the model alone chooses
 RECOMMENDED_OWN_PULLS = 8.0  # N of the recommended arm
 FITTED_PULLS = 4.0  # repeated evaluations that count as much as the fitted noise beside the measured one
 MOST_CHECKED = 400  # arms whose errors are looked at
@@ -51,20 +52,21 @@ class Estimates:
     counts: Indices  # (p,), their pulls
     means: Floats  # (p,), estimates m of their scores
     model_variances: Floats  # (p,), (1 − w)² σ̃²
-    noise: float  # v, the variance of a score; 0 where arms do not repeat, as if they had no own effect
+    noise: float  # v, the variance of a score; 0 if arms do not repeat, as if they had no own effect
 
     @staticmethod
     def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
         """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's;
         `arms`: of these alone, which have a finished pull, ascending."""
         arms = state.pulls.finished_arms if arms is None else arms
-        counts, noise = state.pulls.counts[arms], state.model.regularization
+        counts, fitted = state.pulls.counts[arms], state.model.regularization
         model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
         own_scores = state.scale.scores(state.pulls.reward_sums[arms] / counts)
         has_own_effects = state.layout is not None and state.layout.repeats
         weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
         means = model_means + weights * (own_scores - model_means)
-        return Estimates(arms, counts, means, (1.0 - weights) ** 2 * noise * variances, noise * has_own_effects)
+        noise = _pooled_noise(state, weight=1.0) if has_own_effects else 0.0
+        return Estimates(arms, counts, means, (1.0 - weights) ** 2 * fitted * variances, noise)
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
         """Return the arm with the largest upper bound when `open_pulls` are pending, by its own
@@ -106,6 +108,12 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
 def _measured_noise(state: SparseState) -> float:
     """Return the variance of a score's noise: the fitted one, or more where repeated evaluations of
     the better half of the arms, whose scores are linear in their rewards, show it."""
+    return max(state.model.regularization, _pooled_noise(state, FITTED_PULLS))
+
+
+def _pooled_noise(state: SparseState, weight: float) -> float:
+    """Return the variance of a score's noise: the mean of the fitted one, which counts as much as
+    `weight` repeated evaluations, and of the squares of those of the better half of the arms."""
     fitted, finished = state.model.regularization, state.pulls.finished
     arms = state.pulls.finished_arms
     means = finished.sums[arms] / finished.counts[arms]
@@ -113,8 +121,8 @@ def _measured_noise(state: SparseState) -> float:
     freedom = float(np.sum(finished.counts[better] - 1))
     slope = state.scale.slope
     measured = slope * slope * float(finished.squares[better].sum())
-    noise = (FITTED_PULLS * fitted + measured) / (FITTED_PULLS + freedom)
-    return max(fitted, noise) if math.isfinite(noise) else fitted
+    noise = (weight * fitted + measured) / (weight + freedom)
+    return noise if math.isfinite(noise) else fitted
 
 
 def _error_ratio(state: SparseState) -> float:
@@ -131,22 +139,90 @@ def _error_ratio(state: SparseState) -> float:
     return math.sqrt(max(1.0, float(squared[best].mean())))
 
 
-def places_left(state: SparseState, pending: Sequence[int]) -> int:
-    """Return how many picks of arms that were not chosen yet are made before the model alone
-    decides about repeats; 0 where it does: where values are exact, the search is long, or half of
-    the arms that were not retired were chosen."""
-    if state.calibration is None or state.layout is None or not state.repeats or not state.goals.is_single:
-        return 0
-    is_short = state.pulls.total < RESULTS * state.layout.parameter_count
-    if not is_short or not is_noisy(state.calibration.fitted) or state.curves.trials:
-        return 0
-    excluded = np.union1d(np.union1d(state.pulls.arms, state.failed), np.array(pending, np.intp))
-    retired = np.setdiff1d(state.set_aside, excluded, assume_unique=True)
-    return max((len(state.model.arms) - len(retired)) // 2 - len(excluded), 0)
+@dataclass(frozen=True)
+class OpenArms:
+    """The arms that the next pick may choose.
+
+    An arm that was chosen before, pending ones included, is not chosen again until all were; only
+    `contender` repeats one. The papers' presets and `verify: 0` leave repeats to the strategy.
+    """
+
+    blocked: Indices  # arms that may not be chosen, ascending
+    left: int  # how many arms were not chosen yet; 0 if the strategy decides about repeats
+    reason: str = ""  # of the picks of other arms than those
+
+    @staticmethod
+    def of(state: SparseState, pending: Sequence[int], verify: float) -> "OpenArms":
+        """Return the arms that may be chosen at `state`; `verify`: the share of repeats."""
+        blocked = state.blocked_arms(pending)
+        if not verify or state.calibration is None or not state.repeats:
+            return OpenArms(blocked, 0)
+        chosen = np.union1d(np.union1d(blocked, state.pulls.arms), np.array(pending, np.intp))
+        left = len(state.model.arms) - len(chosen)
+        return OpenArms(chosen, left) if left else OpenArms(blocked, 0, EXHAUSTED)
 
 
-def is_verification_due(state: SparseState, open_pulls: int, share: float) -> bool:
-    """Return whether the next pick with so many pulls open repeats one of the best arms; never the
-    same ones as `is_coverage_due` with the default shares."""
-    number = state.pulls.total + len(state.failed) + open_pulls + 1
+def may_verify(state: SparseState) -> bool:
+    """Return whether single values are so noisy that the best arms are worth further evaluations.
+
+    Both the fitted noise and the repeats so far must show it. A repeat that gave the same value as
+    before shows that values are exact, unless different arms share values (counts, accuracies).
+    Never with several objectives, and not with learning curves, whose model has no effect of an
+    arm's own.
+    """
+    pulls = state.pulls
+    if state.calibration is None or not state.goals.is_single or state.curves.trials:
+        return False
+    if not is_noisy(state.calibration.fitted) or _pooled_noise(state, weight=1.0) <= NEGLIGIBLE_NOISE:
+        return False
+    if pulls.varies or not pulls.repeats:
+        return True
+    means = mean_rewards(pulls)
+    return len(np.unique(means)) < len(means)
+
+
+def next_arm(
+    state: SparseState,
+    open_pulls: Sequence[int],
+    verify: float,
+    best: Callable[[Indices], int],
+    belief: Belief | None = None,
+) -> tuple[int, str]:
+    """Return the arm of the next pick and the reason of the pick.
+
+    Args:
+        state: the state of the search.
+        open_pulls: the pending pulls, and the picks before this one.
+        verify: the share of the picks that repeat the best arms; see `OpenArms`.
+        best: the strategy's choice if the given arms, ascending, may not be chosen.
+        belief: the mean and variance of arms; None: those of the sparse posterior.
+    """
+    contender = contender_due(state, open_pulls, verify, belief)
+    if contender is not None:
+        return contender, VERIFICATION
+    arms = OpenArms.of(state, open_pulls, verify)
+    return best(arms.blocked), arms.reason
+
+
+def contender_due(
+    state: SparseState,
+    open_pulls: Sequence[int],
+    verify: float,
+    belief: Belief | None = None,
+) -> int | None:
+    """Return the arm that the next pick repeats; None if it repeats none. See `next_arm`."""
+    if not is_verification_due(state, open_pulls, verify) or not may_verify(state):
+        return None
+    if not OpenArms.of(state, open_pulls, verify).left:
+        return None
+    return Estimates.of(state, belief).contender(open_pulls, state.blocked_arms())
+
+
+def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: float) -> bool:
+    """Return whether the next pick repeats one of the best arms; never the same picks as those of
+    `is_coverage_due` with the default shares. Until two values of one arm have differed, only one
+    repeat is pending at a time."""
+    if not state.pulls.varies and np.isin(np.array(open_pulls, np.intp), state.pulls.arms).any():
+        return False
+    number = state.pulls.total + len(state.failed) + len(open_pulls) + 1
     return math.floor((number + 1) * share) > math.floor(number * share)

@@ -16,7 +16,7 @@ from annotated_types import Gt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.confidence import Confidence
 from orchestrator.bandit.kernels import KernelOption
@@ -31,11 +31,13 @@ from orchestrator.bandit.options import (
     RefreshGrowth,
     RefreshOverhead,
     Regularization,
+    VerifiedShare,
     check_options,
 )
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
+from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
 
@@ -91,6 +93,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),
     ] = None
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     mode: ModeOption = "batch"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
@@ -134,9 +137,14 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         """Return the argmax of the draw of the pull number `pull`; ties: lowest index."""
         posterior = state.posterior
         sample = posterior.mean + width * self._deviation(state, pull)
-        sample[state.blocked_arms(pending)] = -np.inf
-        arm = int(np.argmax(sample))
-        return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
+
+        def best(blocked: Indices) -> int:
+            sample[blocked] = -np.inf
+            return int(np.argmax(sample))
+
+        arm, reason = next_arm(state, pending, self.verify, best)
+        mean, variance = float(posterior.mean[arm]), float(posterior.variance[arm])
+        return Pick(arm, mean, width, variance, reason=reason)
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
         """Return a draw (A,) with mean 0 and variance σ̃²."""

@@ -38,6 +38,7 @@ from orchestrator.bandit.options import (
     RefreshGrowth,
     RefreshOverhead,
     Regularization,
+    VerifiedShare,
     check_options,
 )
 from orchestrator.bandit.recent import Recent
@@ -61,7 +62,13 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
     Verdict,
 )
-from orchestrator.bandit.sparse.verification import VERIFICATION, Estimates, is_verification_due, places_left
+from orchestrator.bandit.sparse.verification import (
+    VERIFICATION,
+    Estimates,
+    OpenArms,
+    is_verification_due,
+    may_verify,
+)
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
@@ -135,15 +142,7 @@ class BBKB(SparseStrategy[SparseState]):
             "that is more, while the best mean reward does not rise; 0: none ever."
         ),
     ] = 0.0
-    verify: Annotated[
-        float,
-        Ge(0),
-        Le(1),
-        Doc(
-            "Share of the picks that repeat the best candidates, in [0, 1], where values are noisy and candidates may "
-            "repeat; the others then go to candidates that were not evaluated. 0: the model alone decides on repeats."
-        ),
-    ] = 0.0
+    verify: VerifiedShare = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
 
     def __post_init__(self) -> None:
@@ -192,8 +191,10 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        places = places_left(state, pending) if self.verify else 0
-        workspace, count = self._workspace(state, pending, explores_places=places > 0), state.picks_left(pending, limit)
+        open_arms = OpenArms.of(state, pending, self.verify)
+        left = open_arms.left
+        workspace = self._workspace(state, pending, open_arms)
+        count = state.picks_left(pending, limit)
         verdict = workspace.drift.decide()
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
@@ -216,8 +217,8 @@ class BBKB(SparseStrategy[SparseState]):
             if not state.repeats or workspace.explores_places:
                 workspace.queue.block(picks[-1].arm)
             verdict = workspace.drift.decide()
-            places -= reason != VERIFICATION
-            if workspace.explores_places and not places:
+            left -= reason != VERIFICATION
+            if workspace.explores_places and not left:
                 break
         self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.explores_places), workspace)
         decision = Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
@@ -232,9 +233,9 @@ class BBKB(SparseStrategy[SparseState]):
     def _other_arm(self, state: SparseState, workspace: "_Workspace") -> tuple[int | None, str]:
         """Return the arm that the next pick takes in place of that of the largest bound, and the
         reason: it is one of the best, which are repeated, or of a level that lacks evaluations.
-        None and an empty reason where it takes that of the largest bound."""
+        None where it takes that of the largest bound."""
         number = len(workspace.pulls)
-        if workspace.explores_places and is_verification_due(state, number, self.verify):
+        if workspace.verifies and is_verification_due(state, workspace.pulls, self.verify):
             if workspace.estimates is None:
                 workspace.estimates = Estimates.of(state)
             if (contender := workspace.estimates.contender(workspace.pulls, state.blocked_arms())) is not None:
@@ -244,7 +245,7 @@ class BBKB(SparseStrategy[SparseState]):
                 workspace.level_picker = LevelPicker(state, self.width_at(state))
             if (lacking := workspace.level_picker.lacking_arm(workspace.pulls)) is not None:
                 return lacking, "coverage"
-        return None, ""
+        return None, workspace.reason
 
     def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect:
         """Return what further evaluations promise, `top` being the arm of the queue's largest
@@ -252,7 +253,7 @@ class BBKB(SparseStrategy[SparseState]):
         reason of a pick changes nothing: a level that lacks evaluations promises no gain by itself."""
         picking, bonus = workspace.picking, state.prior_bonus
         arms, bounds = np.array([top], np.intp), np.array([picking.upper_bound(top)])
-        if workspace.explores_places:
+        if workspace.verifies:
             chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))
             chosen = np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True)
             arms, bounds = np.append(arms, chosen), np.append(bounds, picking.upper_bounds(chosen))
@@ -266,23 +267,28 @@ class BBKB(SparseStrategy[SparseState]):
             return None
         return PausedTrials(state, pending, self.width)
 
-    def _workspace(self, state: SparseState, pending: Sequence[int], explores_places: bool) -> "_Workspace":
+    def _workspace(self, state: SparseState, pending: Sequence[int], arms: OpenArms) -> "_Workspace":
         """Return the workspace of a batch at `state` with these pulls pending.
 
         An earlier `ask` that ended with just these pulls is continued, so that choosing one by one
         costs no more than choosing a batch. Its workspace is taken out of the memory: no two calls
         ever use one at the same time.
         """
+        explores_places = arms.left > 0
         earlier = self._kept_workspaces.take(self._key(state, pending, explores_places))
         if earlier is not None:
             return earlier
-        blocked = state.blocked_arms(pending)
-        if explores_places:
-            blocked = np.union1d(np.union1d(blocked, state.pulls.arms), np.array(pending, np.intp))
+        blocked = arms.blocked
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
-        workspace = _Workspace(picking, self._drift(picking.posterior), explores_places=explores_places)
+        workspace = _Workspace(
+            picking,
+            self._drift(picking.posterior),
+            explores_places=explores_places,
+            verifies=explores_places and may_verify(state),
+            reason=arms.reason,
+        )
         workspace.begin(pending)
-        if explores_places:  # the queue excludes what is looked at before; see `_prospect`
+        if workspace.verifies:  # the queue excludes what is looked at before; see `_prospect`
             picking.look_at(state.pulls.arms)
         if state.goals.is_single:
             workspace.queue = picking.queue(blocked)
@@ -379,6 +385,8 @@ class _Workspace:
     queue: ArgmaxQueue = field(init=False)
     level_picker: LevelPicker | None = None  # from the first pick for the sake of coverage on
     explores_places: bool = False  # whether only verification repeats arms
+    verifies: bool = False  # whether it does
+    reason: str = ""  # of the picks of the largest bound
     estimates: Estimates | None = None  # from the first pick for the sake of verification on
 
     def begin(self, pending: Sequence[int]) -> None:

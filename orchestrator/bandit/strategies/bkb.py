@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
@@ -24,13 +24,15 @@ from orchestrator.bandit.options import (
     NormBound,
     Oversampling,
     Regularization,
+    VerifiedShare,
     Width,
     check_options,
 )
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
 from orchestrator.bandit.sparse.strategy import SparseStrategy
+from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick
@@ -58,6 +60,7 @@ class BKB(SparseStrategy[SparseState]):
     dictionary_limit: DictionaryLimit = None
     width: Width = None
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
@@ -76,8 +79,15 @@ class BKB(SparseStrategy[SparseState]):
         start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "warm start")
-        picking = Picking.begin(state, self.width_at(state), state.blocked_arms())
-        return Choose((picking.pick(picking.queue(state.blocked_arms()).top()),), "one pull at a time")
+        width = self.width_at(state)
+
+        def best(blocked: Indices) -> int:
+            return Picking.begin(state, width, blocked).queue(blocked).top()
+
+        arm, reason = next_arm(state, pending, self.verify, best)
+        (mean,), (variance,) = sparse_belief(state)(np.array([arm], np.intp))
+        pick = Pick(arm, float(mean), width, float(variance), reason=reason)
+        return Choose((pick,), "one pull at a time")
 
     def width_at(self, state: SparseState) -> float:
         """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ

@@ -4,6 +4,7 @@ the sample means)."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +12,7 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
@@ -19,8 +20,16 @@ from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import MostPending, RefreshGrowth, RefreshOverhead, Regularization, check_options
+from orchestrator.bandit.options import (
+    MostPending,
+    RefreshGrowth,
+    RefreshOverhead,
+    Regularization,
+    VerifiedShare,
+    check_options,
+)
 from orchestrator.bandit.sparse.state import no_arm_left
+from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
 
 
@@ -49,6 +58,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     exploration: Annotated[float, Ge(0), Le(1), Doc("ε, the probability of a uniform arm, in [0, 1].")] = 0.1
     batch_size: MostPending = 1
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     mode: ModeOption = "batch"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
@@ -76,20 +86,25 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         if free <= 0:
             return Wait("a whole batch is pending")
         first, pulls = state.over + len(pending), list(pending)
+        picks: list[Pick] = []
         for pull in range(first, first + state.base.picks_left(pending, min(limit, free))):
-            pulls.append(self._draw(state, pull, pulls))
-        belief = state.belief
-        picks = (
-            Pick(arm, mean=float(belief.mean[arm]), variance=float(belief.variance[arm]))
-            for arm in pulls[len(pending) :]
-        )
+            draw = partial(self._draw, state, pull, pulls)
+            arm, reason = next_arm(state.base, pulls, self.verify, draw, state.moments)
+            picks.append(state.pick(arm, math.nan, reason))
+            pulls.append(arm)
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
-    def _draw(self, state: EpsilonGreedyState, pull: int, pending: Sequence[int]) -> int:
-        """Return the arm of the pull number `pull`."""
+    def _draw(
+        self,
+        state: EpsilonGreedyState,
+        pull: int,
+        pending: Sequence[int],
+        blocked: Indices,
+    ) -> int:
+        """Return the arm of the pull with the index `pull`, none of those `blocked`."""
         rng, base = np.random.default_rng([state.seed, pull]), state.base
         exploration = self.exploration if state.pulls.total else 1.0
-        available = np.setdiff1d(np.arange(len(base.model.arms)), base.blocked_arms(pending), assume_unique=True)
+        available = np.setdiff1d(np.arange(len(base.model.arms)), blocked, assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
         not_pending = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available

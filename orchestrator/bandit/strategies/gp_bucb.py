@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from orchestrator.bandit.options import (
     RefreshGrowth,
     RefreshOverhead,
     Regularization,
+    VerifiedShare,
     Width,
     check_options,
 )
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift, Verdict
+from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Wait, Waiting, WaitOption
 
@@ -52,6 +55,7 @@ class GPBUCB(ExactStrategy[ExactState]):
     warm_start: WarmStartOption = FIRST_BATCH
     width: Width = None
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     mode: ModeOption = "async"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
@@ -92,9 +96,11 @@ class GPBUCB(ExactStrategy[ExactState]):
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
-            arm = int(np.argmax(state.without_set_aside(ucb, pulls)))
+            best = partial(state.best, ucb)
+            arm, reason = next_arm(state.base, pulls, self.verify, best, state.moments)
             pulls.append(arm)
-            picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
+            mean, variance = float(belief.mean[arm]), float(belief.variance[arm])
+            picks.append(Pick(arm, mean, width, variance, reason=reason))
             belief = _append(belief, arm, drift)
             verdict = drift.decide()
         return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit")

@@ -16,6 +16,7 @@ from orchestrator.bandit.options import (
     NoiseVariance,
     NormBound,
     Regularization,
+    VerifiedShare,
     Width,
     check_options,
 )
@@ -44,6 +45,7 @@ class GPUCB(ExactStrategy[ExactState]):
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
@@ -51,7 +53,8 @@ class GPUCB(ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: the warm start's first, then argmax u."""
-        return next_pull(state, pending, limit, lambda observed: self.posterior(observed).ucb, self.width_at(state))
+        width = self.width_at(state)
+        return next_pull(state, pending, limit, lambda observed: self.posterior(observed).ucb, width, self.verify)
 
     def width_at(self, state: ExactState) -> float:
         """Return β at `state`: a factor on σ of the 1/λ scale."""

@@ -23,7 +23,16 @@ from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Width, check_options
+from orchestrator.bandit.options import (
+    FailureProbability,
+    ModelNoise,
+    NoiseScale,
+    NormBound,
+    VerifiedShare,
+    Width,
+    check_options,
+)
+from orchestrator.bandit.sparse.verification import OpenArms
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
@@ -71,6 +80,7 @@ class IGPUCB(ExactStrategy[GridState]):
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None
     model: ModelOption = None
+    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
@@ -92,7 +102,7 @@ class IGPUCB(ExactStrategy[GridState]):
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9: (√20)² must be 20, for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
-        may_be_chosen = ~np.isin(state.order, state.base.blocked_arms())
+        may_be_chosen = ~np.isin(state.order, OpenArms.of(state.base, (), self.verify).blocked)
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
@@ -104,7 +114,7 @@ class IGPUCB(ExactStrategy[GridState]):
             scores[grid] = observed.posterior(self.width_at(state)).ucb[grid]
             return scores
 
-        return next_pull(state, pending, limit, on_grid, self.width_at(state))
+        return next_pull(state, pending, limit, on_grid, self.width_at(state), self.verify)
 
     def width_at(self, state: GridState) -> float:
         """Return √λ β_t at `state`, on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""

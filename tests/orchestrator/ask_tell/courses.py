@@ -1,7 +1,8 @@
 """Fixed sequences of calls of `Optimizer` and `CandidateOptimizer`, whose suggestions are recorded.
 
-`recorded/suggestions.json` holds the suggestions of version 0.2.0 (commit 49af9a84), and the other
-files of that folder are optimizers that it saved or pickled after the first half of a course.
+`recorded/suggestions.json` holds the suggestions of version 0.2.0 (commit 49af9a84); those of some
+searches of rows are newer, see `test_recorded`. The other files of that folder are optimizers that
+version 0.2.0 saved or pickled after the first half of a course.
 """
 
 import math

@@ -9,18 +9,17 @@ import pytest
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.model.outputs import mean_rewards
-from orchestrator.bandit.pulls import ENOUGH
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import (
     OWN_PULLS,
     RECOMMENDED_OWN_PULLS,
-    RESULTS,
     WIDTH,
     Estimates,
+    OpenArms,
     _measured_noise,
     estimate,
     is_verification_due,
-    places_left,
+    may_verify,
 )
 from orchestrator.bandit.start.coverage import is_coverage_due
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -55,7 +54,7 @@ def search(chooser: BBKB, count: int, noise: float, arms: Arms = ARMS) -> tuple[
 
 def test_noisy_values_make_it_explore_places_and_repeat_the_best_ones_as_a_quarter_of_the_picks() -> None:
     state, picks = search(strategy(), 80, noise=0.3)
-    assert places_left(state, ())
+    assert may_verify(state)
     after_start = picks[16:]
     repeated = [pick for pick in after_start if pick.reason == "verification"]
     assert len(repeated) == pytest.approx(VERIFY * len(after_start), abs=4)
@@ -66,18 +65,20 @@ def test_noisy_values_make_it_explore_places_and_repeat_the_best_ones_as_a_quart
     assert {pick.arm for pick in repeated[-3:]} <= set(estimates.arms[rank < 8].tolist())
 
 
-def test_repeats_are_left_to_the_model_without_the_option_and_end_where_values_are_exact() -> None:
-    assert all(pick.reason != "verification" for pick in search(strategy(verify=0.0), 60, 0.3)[1])
-    state, picks = search(strategy(), 80, 0.0)
-    assert state.pulls.looks_deterministic
-    assert sum(pick.reason == "verification" for pick in picks) <= ENOUGH + 1
+def test_repeats_are_left_to_the_model_without_the_option() -> None:
+    assert all(not pick.reason for pick in search(strategy(verify=0.0), 60, 0.3)[1])
+
+
+def test_exact_values_are_repeated_once_at_most() -> None:
+    picks = search(strategy(), 80, 0.0)[1]
+    assert len({pick.arm for pick in picks}) >= len(picks) - 1
 
 
 def test_arms_that_do_not_repeat_are_not_verified() -> None:
     arms = Arms.of(GRID, repeats=False)
     state, picks = search(strategy(), 60, 0.3, arms)
     assert len({pick.arm for pick in picks}) == len(picks)
-    assert not places_left(state, ())
+    assert not OpenArms.of(state, (), VERIFY).left
 
 
 def test_picks_one_by_one_are_those_of_a_batch() -> None:
@@ -95,7 +96,8 @@ def test_picks_one_by_one_are_those_of_a_batch() -> None:
 
 def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
     state, _ = search(strategy(), 20, noise=0.3)
-    due = [(is_verification_due(state, n, VERIFY), is_coverage_due(state, n, COVERAGE)) for n in range(40)]
+    new = np.setdiff1d(np.arange(len(GRID)), state.pulls.arms).tolist()
+    due = [(is_verification_due(state, new[:n], VERIFY), is_coverage_due(state, n, COVERAGE)) for n in range(40)]
     assert sum(verifies for verifies, _ in due) == 10
     assert not any(verifies and covers for verifies, covers in due)
 
@@ -238,7 +240,6 @@ def test_an_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(
         failed |= {observation.arm for observation in told if observation.reward is None}
         pulled |= {observation.arm for observation in told}
         state = chooser.tell(state, told, rng)
-    assert places_left(state, ())
     assert failed
 
 
@@ -249,7 +250,6 @@ def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | N
     for count in range(20, 60, 4):
         state, picks = search(strategy(), count, 0.5, Arms.of(GRID, log_prior=log_prior))
         for pending in ([], [picks[-1].arm, 7, 7, 211], list(range(100, 130))):
-            assert places_left(state, pending)
             decision, plain = strategy().ask(state, pending, 1), strategy(verify=0.0).ask(state, pending, 1)
             assert isinstance(decision, Choose)
             assert isinstance(plain, Choose)
@@ -274,36 +274,48 @@ def test_an_arm_that_was_set_aside_promises_no_gain() -> None:
     assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
 
 
-def test_retired_arms_are_neither_chosen_nor_left() -> None:
+def test_retired_and_failed_arms_are_neither_chosen_nor_left() -> None:
     chooser = strategy()
     state, _ = search(chooser, 40, 0.3)
     pulled = len(state.pulls.arms)
-    assert places_left(state, ()) == len(GRID) // 2 - pulled
+    assert OpenArms.of(state, (), VERIFY).left == len(GRID) - pulled
     never = np.setdiff1d(np.arange(len(GRID)), state.pulls.arms).tolist()
     retired = chooser.extend(state, GRID[:300] / 2.0, never[:250])
-    assert places_left(retired, ()) == (len(GRID) + 300 - 250) // 2 - pulled
+    assert OpenArms.of(retired, (), VERIFY).left == len(GRID) + 300 - 250 - pulled
     told = [Observation(never[300], None), Observation(int(state.pulls.arms[0]), None)]
     failed = chooser.tell(retired, told, np.random.default_rng(0))
-    assert places_left(failed, [never[301], never[300]]) == (len(GRID) + 300 - 250) // 2 - pulled - 2
+    pending = [never[301], never[300]]
+    assert OpenArms.of(failed, pending, VERIFY).left == len(GRID) + 300 - 250 - pulled - 2
 
 
-def test_a_long_search_leaves_repeats_to_the_model() -> None:
-    state, picks = search(strategy(), 120, 0.3)
-    assert state.pulls.total >= RESULTS * 2
-    assert not places_left(state, ())
-    assert all(pick.reason != "verification" for pick in picks[RESULTS * 2 + 4 :])
-
-
-def test_when_half_of_the_arms_were_chosen_the_model_decides_also_within_a_batch() -> None:
-    state, _ = search(strategy(), 20, 1.0, Arms.of(GRID[::8]))
-    assert 0 < places_left(state, ()) < 10
-    batch = strategy().ask(state, [], 30)
+def test_arms_repeat_with_a_reason_when_all_were_chosen_also_within_a_batch() -> None:
+    arms = Arms.of(GRID[::8])
+    state, _ = search(strategy(), 30, 1.0, arms)
+    left = OpenArms.of(state, (), VERIFY).left
+    assert 0 < left < 30
+    batch = strategy().ask(state, [], 60)
     assert isinstance(batch, Choose)
-    assert len(batch.picks) == 30
-    assert places_left(state, [pick.arm for pick in batch.picks]) == 0
+    assert len(batch.picks) == 60
+    new = [pick.arm for pick in batch.picks if not pick.reason]
+    assert len(set(new)) == len(new) == left
+    last = max(place for place, pick in enumerate(batch.picks) if not pick.reason)
+    assert {pick.reason for pick in batch.picks[last + 1 :]} == {"exhausted"}
     pending: list[int] = []
     for expected in batch.picks:
         decision = strategy().ask(state, pending, 1)
         assert isinstance(decision, Choose)
-        assert decision.picks[0].arm == expected.arm
+        assert (decision.picks[0].arm, decision.picks[0].reason) == (expected.arm, expected.reason)
         pending.append(expected.arm)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.6])
+def test_repeats_correct_the_fitted_noise(noise: float) -> None:
+    """The fit takes differences between neighbors for noise; repeats of the best arm decide."""
+    state, rng = strategy().init(ARMS, np.random.default_rng(0)), np.random.default_rng(2)
+    once = [Observation(arm, truth(arm) + 0.6 * rng.standard_normal()) for arm in range(0, len(GRID), 8)]
+    state = strategy().tell(state, once, rng)
+    best = int(state.pulls.arms[np.argmax(mean_rewards(state.pulls))])
+    value = float(state.pulls.reward_sums[best])
+    repeated = state.observe([Observation(best, value + noise * rng.standard_normal()) for _ in range(40)])
+    assert may_verify(state)
+    assert may_verify(repeated) == (noise > 0.1)

@@ -121,7 +121,7 @@ def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_
         state = strategy.tell(state, [Observation(pulled[-1], VALUES[pulled[-1]])], np.random.default_rng([2, number]))
         if len(set(pulled)) == len(FEATURES):
             break
-    assert len(pulled) - len(set(pulled)) == 3
+    assert len(pulled) - len(set(pulled)) <= 1
     assert isinstance(strategy, Recommends)
     assert strategy.recommend(state) is None  # the largest reward is not due to noise
     assert isinstance(strategy.ask(state, (), 2), Choose)
@@ -197,7 +197,7 @@ def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
 
 @pytest.mark.parametrize("name", ["compressed_ucb", "compressed_ei", "compressed_mpi"])
 def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
-    strategy = build(name)
+    strategy = build(name, verify=0.0)  # so that arms repeat
     _, states, learned = run_campaign(strategy, pulls=60)
     stored: Counter[int] = Counter()
     fits = set()
