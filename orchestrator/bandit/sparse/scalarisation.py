@@ -33,7 +33,7 @@ Bound = tuple[int, float]  # μ̃ of an output, by its number, plus a width time
 
 INFEASIBLE = -1e200  # far below every score, and large enough to separate the scores that it multiplies
 LEAST_SHARE = 1e-6  # of a direction
-CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on the constrained problems of `benchmarks.goals`
+CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on constrained tables (docs/measurements)
 
 
 @dataclass(frozen=True, eq=False)
