@@ -62,15 +62,22 @@ def prepare(
     retried: frozenset[FailureKind] = frozenset(),
     compared: tuple[str, ...] = (),
 ) -> tuple[Settings, Parts] | Close:
-    """Check that `old` can be continued with these settings: the settings to do it with, and what
-    was built of them.
+    """Return the settings with which `old` is continued and the parts built from them, or the end
+    of the campaign if nothing is left to do.
 
-    The end, when nothing is left to do. Nothing is written, except that failures of the kinds
-    `retried` are queued again. `say` prints a line; `compared`: beginnings of dotted keys that the
-    caller has compared itself.
+    Nothing is written, except that failures of the kinds `retried` are queued again.
 
-    Raises RunError when a setting differs that may not, or the budget is spent already, HeldError
-    when another process runs the campaign, ObjectiveError as `build` does.
+    Args:
+        old: the run.
+        settings: those of the resume.
+        say: prints a line.
+        retried: kinds of failures that are evaluated again.
+        compared: beginnings of dotted keys that the caller has compared itself.
+
+    Raises:
+        RunError: if a setting differs that may not, or the budget is already spent.
+        HeldError: if another process runs the campaign.
+        ObjectiveError: as `build` does.
     """
     with old.store() as store:
         created, state = snapshots.current(old, store)
@@ -96,7 +103,7 @@ def prepare(
 
 
 def _progress(done: int, steps: int, settings: Settings) -> str:
-    """Return how much of the budget is spent: trials, and steps where these bound the campaign."""
+    """Return how much of the budget is spent: trials, and steps if they bound the campaign."""
     budget = settings.budget
     if budget.steps is None:
         return f"{done} of {budget.evaluations} done"

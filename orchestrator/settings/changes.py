@@ -9,7 +9,7 @@ CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "n
 
 @dataclass(frozen=True)
 class Change:
-    """A dotted key with its old and new value; None where it is absent."""
+    """A dotted key with its old and new value; None if it is absent."""
 
     key: str
     old: object

@@ -55,7 +55,7 @@ def dotted_key(keys: Keys) -> str:
 
 
 def read(path: Path) -> Document:
-    """Read a campaign file. Raises ConfigError, with the line where there is one."""
+    """Read a campaign file. Raises ConfigError, with the line if it is known."""
     origin = str(path)
     tree, places = _parse(_text(path), lambda line: f"{origin}:{line}")
     if not isinstance(tree, dict):
@@ -97,7 +97,7 @@ def check_texts(document: Document) -> None:
 
 
 def _texts(value: object, keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """Yield every text of plain values, their keys too, and where it stands."""
+    """Yield every text of plain values, keys included, with its position."""
     if isinstance(value, str):
         yield keys, value
     elif isinstance(value, Mapping):

@@ -153,7 +153,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
 
 
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
-    """Return the completed trials of an Optuna study; `name` may be None where there is only one.
+    """Return the completed trials of an Optuna study; `name` may be None if there is only one.
 
     Raises UserError when there is no such study, it has several objectives or another direction, or
     no trial has ended.

@@ -32,8 +32,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
 @contextmanager
 def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
     """Put the place in the campaign file before the message of an error that begins with a dotted
-    key, such as `objective.callable`: of what is checked after the file itself, such as the
-    objective's code."""
+    key, such as `objective.callable`. Such errors come from checks after the file itself, such as
+    those of the objective's code."""
     try:
         yield
     except (ObjectiveError, UserError) as error:

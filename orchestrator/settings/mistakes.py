@@ -46,7 +46,7 @@ _RULES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
-_NAMED_KEYS = 4  # of a section, where something else stands
+_NAMED_KEYS = 4  # of a section, in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
 # words of other programs and of everyday language → the keys that have their meaning here
 _MEANT = {
@@ -202,7 +202,7 @@ def excerpt(value: object) -> str:
 
 @dataclass(frozen=True)
 class _Found:
-    """A problem and, where pydantic tried the members of a union, the path of that union."""
+    """A problem, and the path of the union whose members pydantic tried, if any."""
 
     problem: Refusal
     union: Keys | None = None

@@ -1,8 +1,8 @@
 """The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with
 file and line.
 
-Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, where a
-callable's module is looked for, where a command runs) are relative to the campaign file's folder,
+Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, the
+search path of a callable, the working directory of a command) are relative to the campaign file's folder,
 so a campaign is the same from any working directory; only `runs` is relative to the working
 directory. `Settings` holds absolute paths.
 """
@@ -251,7 +251,7 @@ class Settings(Section):
 
     def resolved(self) -> Plain:
         """Return everything as plain values, all defaults filled in and no password; `from_mapping`
-        makes equal settings of it where there was none."""
+        makes equal settings of it if there was none."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
             if not tree[key]:  # with one objective the form of older versions is kept

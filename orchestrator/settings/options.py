@@ -38,7 +38,7 @@ _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """Return pydantic's view of a dataclass. Raises ValidationError where a file cannot give a value
+    """Return pydantic's view of a dataclass. Raises ValidationError if a file cannot give a value
     of one of its fields."""
     try:
         return TypeAdapter(cls)
@@ -61,7 +61,7 @@ def _unwritable_fields(cls: type) -> list[Refusal]:
 
 
 def dump(options: object) -> Plain:
-    """Return a dataclass as plain values, defaults filled in: what `build` takes back."""
+    """Return a dataclass as plain values, defaults filled in; `build` reads them."""
     cls: type = type(options)
     dumped: Plain = adapter(cls).dump_python(options, mode="json")
     return dumped

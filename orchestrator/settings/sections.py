@@ -31,7 +31,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_whole_numbers(cls, tree: Any) -> Any:
-        """Read 1e3, a float in YAML and JSON, as a whole number where one is needed."""
+        """Read 1e3, a float in YAML and JSON, as a whole number if one is needed."""
         if not isinstance(tree, Mapping):
             return tree
         annotations = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
@@ -58,7 +58,7 @@ def absolute(path: str | None, info: ValidationInfo) -> str | None:
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """Return the campaign file's folder; the working directory where there is no file."""
+    """Return the campaign file's folder; the working directory if there is no file."""
     return Path((info.context or {}).get("folder", Path.cwd()))
 
 
@@ -173,7 +173,7 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Return the section with as many evaluations as steps where only `steps` is given: more
+        """Return the section with as many evaluations as steps if only `steps` is given: more
         trials cannot begin, because each counts as one step at least."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}

@@ -40,7 +40,7 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 def build_space(space: object) -> dict[str, Parameter]:
     """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
-    keys: dict[str, str] = {}  # name of a parameter → its key in the space, which differs where a block is repeated
+    keys: dict[str, str] = {}  # name of a parameter → its key in the space, which differs if a block is repeated
     problems: list[Refusal] = []
     entries = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
     for name, options in entries.items():
@@ -129,7 +129,7 @@ def completed_enqueue(
     space: SearchSpace, enqueue: Sequence[Configuration], seed: int
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
     """Return the configurations with the parameters that they leave out drawn by the campaign's
-    seed; and what is wrong with those that are not of the space, or cannot be completed."""
+    seed; and the mistakes in those that are not of the space, or cannot be completed."""
     completed, problems = [], []
     for number, configuration in enumerate(enqueue):
         try:
@@ -165,7 +165,7 @@ def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -
 
 
 def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Refusal]:
-    """Return a refusal where a value is expected to be good and the strategy does not use that."""
+    """Return a refusal if a prior is given and the strategy does not use priors."""
     if isinstance(strategy, Informed) and strategy.takes_prior:
         return []
     rule = "needs the strategy bbkb with its default preset: this one does not use it"
@@ -192,7 +192,7 @@ def _build_parameter(options: object) -> Parameter:
 
 
 def _example(options: object) -> str:
-    """Return what no mapping may have meant: two ordered numbers may be a range or choices."""
+    """Return examples of a mapping to write instead: two ordered numbers may be a range or choices."""
     if not isinstance(options, list | tuple):
         return "{low: 0, high: 1}"
     are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)

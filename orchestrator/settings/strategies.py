@@ -20,7 +20,7 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
-# methods that are not strategies here, or have another name → what to write
+# methods that are not strategies here, or have another name → the remedy
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
     "cmaes": "write {name: optuna, sampler: CmaEsSampler}",
@@ -104,7 +104,7 @@ def with_model_in_strategy(document: Document) -> Document:
     """Return the document with its section `model`, which all model-based strategies share, in
     `strategy`.
 
-    It is left out where the strategy is none of these. Raises ConfigError when the model is in both
+    It is left out if the strategy is none of these. Raises ConfigError if the model is in both
     places.
     """
     tree = dict(document.tree)

@@ -1,4 +1,4 @@
-"""The section `workers` of a campaign file: the executor, and what an evaluation may take."""
+"""The section `workers` of a campaign file: the executor, and the resources of an evaluation."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ class FromParameter(Section):
 
 
 class WorkerSettings(Section):
-    """The executor of evaluations and what each of them may use."""
+    """The executor of evaluations and the resources of each of them."""
 
     executor: Literal["ray", "inline", "simulated"] = Field(
         default="ray", description="On Ray, one after the other in the central process, or in virtual time."
@@ -152,7 +152,7 @@ class WorkerSettings(Section):
         return {key: source.parameter for key, source in sources.items() if source is not None}
 
     def share_of(self, parameters: Parameters) -> Share:
-        """Return what a trial with these parameters takes. Where a parameter that gives `cpus`,
+        """Return the resources of a trial with these parameters. If a parameter that gives `cpus`,
         `gpus` or `machines` does not exist, because of its condition, their own setting holds."""
         fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
         values = {key: parameters.get(name) for key, name in self.sized_by.items()}
