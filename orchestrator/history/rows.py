@@ -17,6 +17,7 @@ class TrainingRow:
 
     reports: dict[int, float] = field(default_factory=dict)  # step → value, of the newest attempt
     metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further metrics
+    last_step: int = 0  # the largest reported step of all attempts
     stopped_at: int | None = None  # the step at which the campaign stopped the trial early
     stop_cause: str = ""  # why, for a person
     continuations: int = 0  # how many times the trial was continued after a stop
@@ -29,6 +30,7 @@ class TrainingRow:
             if self.continuations and len(self.reports) > 1 and step <= next(iter(self.reports)):
                 self.has_restarted = True
             self.reports[step] = value
+            self.last_step = max(self.last_step, step)
             self.metrics.pop(step, None)  # of an earlier attempt
 
 

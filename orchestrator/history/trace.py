@@ -23,6 +23,7 @@ class Point(Generic[T]):
     place: int  # its index in the order of arrival, from 1
     reward: float  # higher is better
     item: T  # the result
+    steps: int = 0  # that all trials had reported until then
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Trace(Generic[T]):
     """A sample of `count` results: at most 2 · `MOST_BUCKETS`, and every improvement."""
 
     count: int = 0
+    steps: int = 0  # that all trials have reported
     width: int = 1  # results per bucket
     improvements: list[Point[T]] = field(default_factory=list)
     # the worst and the best result of each bucket
@@ -42,7 +44,7 @@ class Trace(Generic[T]):
         is_in_last = len(self._buckets) * self.width >= self.count
         if not is_better and is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
             return  # most results of a long campaign are neither the worst nor the best of a bucket
-        point = Point(self.count, reward, item)
+        point = Point(self.count, reward, item, self.steps)
         if is_better:
             self.improvements.append(point)
         if not is_in_last:
@@ -60,7 +62,7 @@ class Trace(Generic[T]):
 
     def copy(self) -> "Trace[T]":
         """Return an independent copy."""
-        return Trace(self.count, self.width, self.improvements[:], self._buckets[:])
+        return Trace(self.count, self.steps, self.width, self.improvements[:], self._buckets[:])
 
     def points(self) -> Iterator[Point[T]]:
         """Yield the sampled points in the order of arrival."""

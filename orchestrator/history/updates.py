@@ -126,7 +126,9 @@ def _report(history: History, event: ReportsArrived) -> None:
 
 
 def _add_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
+    before = row.training.last_step
     row.own_training().add(reports)
+    history.trace.steps += row.training.last_step - before
     history.reporting.setdefault(row.trial, row)
 
 
@@ -138,9 +140,9 @@ def _succeed(history: History, event: TrialSucceeded) -> None:
     row.error = ""
     if history.goals.constraints:
         row.is_feasible = history.goals.is_feasible(event.value, event.metrics)
+    _add_last_reports(history, row, event)
     history.succeeded.append(row)
     history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
-    _add_last_reports(history, row, event)
     _add_attempt(history, event, value=event.value)
 
 

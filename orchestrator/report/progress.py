@@ -51,13 +51,15 @@ def best_so_far(history: History) -> Figure | None:
     if visible is not None:
         yaxis["range"] = list(visible)
     xaxis = counting_axis("evaluations, in the order they finished", history.trace.count)
+    if _counts_steps(history):
+        xaxis = axis("steps of all trials until the evaluation finished", rangemode="tozero")
     return Figure(
         name="best",
         title="Best so far",
         caption=caption,
         traces=[
-            _points(feasible, "evaluations", len(points)),
-            *([_points(infeasible, "infeasible", len(points)) | {"marker": INFEASIBLE}] if infeasible else []),
+            _points(history, feasible, "evaluations", len(points)),
+            *([_points(history, infeasible, "infeasible", len(points)) | {"marker": INFEASIBLE}] if infeasible else []),
             *([_best_line(history, visible)] if history.trace.improvements else []),
         ],
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
@@ -107,7 +109,17 @@ def visible_values(history: History) -> tuple[float, float] | None:
     return visible_range(values, is_feasible, history.is_maximized)
 
 
-def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
+def _counts_steps(history: History) -> bool:
+    """Return whether the budget counts the steps that trials report."""
+    return history.campaign.rules.steps is not None and history.trace.steps > 0
+
+
+def _position(history: History, point: Point[TrialRow]) -> int:
+    """Return the position of a result on the horizontal axis: steps or results so far."""
+    return point.steps if _counts_steps(history) else point.place
+
+
+def _points(history: History, points: list[Point[TrialRow]], name: str, count: int) -> Spec:
     """Return the markers of `points`; `count` is the number of all points in the figure."""
     few = count <= _FEW_POINTS * 5
     rows = [point.item for point in points]
@@ -115,7 +127,7 @@ def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
         "type": "scatter" if count <= MANY_POINTS else "scattergl",
         "mode": "markers",
         "name": name,
-        "x": [point.place for point in points],
+        "x": [_position(history, point) for point in points],
         "y": round_values(row.value or 0.0 for row in rows),
         "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
@@ -126,16 +138,18 @@ def _points(points: list[Point[TrialRow]], name: str, count: int) -> Spec:
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
     """Return a line with a step at each improvement, up to the last evaluation."""
     low, high = visible or (-np.inf, np.inf)
+    end = history.trace.steps if _counts_steps(history) else history.trace.count
+    unit = "steps" if _counts_steps(history) else "evaluations"
     steps = history.trace.improvements
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": "best so far",
-        "x": [*(step.place for step in steps), history.trace.count],
+        "x": [*(_position(history, step) for step in steps), end],
         "y": round_values([*(step.item.value or 0.0 for step in steps), steps[-1].item.value or 0.0]),
         "text": [f"trial {step.item.trial}" for step in steps] + ["so far"],
-        "hovertemplate": "best after %{x} evaluations: <b>%{y}</b> (%{text})<extra></extra>",
+        "hovertemplate": f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",
         "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
         "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from objectives.objective import Report
 from objectives.parameters import Range
 from orchestrator.api import Result, tune
 from orchestrator.history.export import trial_columns
@@ -18,6 +19,7 @@ from orchestrator.history.remarks import training_remark
 from orchestrator.history.status_text import as_plain, headline
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.page import render, trial_table
+from orchestrator.report.progress import best_so_far
 from orchestrator.report.summary import summary_cards
 from orchestrator.report.timeline import gantt
 from orchestrator.serve import views
@@ -194,3 +196,26 @@ def test_report_is_written_for_trainings_that_report_nan(tmp_path: Path) -> None
     result = tune(diverge, space, direction="minimize", evaluations=10, progress=False, settings=settings)
     assert any(math.isnan(value) for row in history_of(result).trials for value in row.training.reports.values())
     assert result.report.is_file()
+
+
+def test_best_so_far_is_drawn_by_steps_if_the_budget_counts_them(tmp_path: Path) -> None:
+    settings = {
+        "runs": str(tmp_path),
+        "workers": {"executor": "inline"},
+        "strategy": {"name": "uniform"},
+        "budget": {"steps": 24},
+    }
+    result = tune(
+        learn, {"rate": Range(0.1, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=settings
+    )
+    history = history_of(result)
+    figure = best_so_far(history)
+    assert figure is not None
+    assert "steps" in figure.layout["xaxis"]["title"]["text"]
+    assert figure.traces[0]["x"] == [4 * count for count in range(1, len(history.succeeded) + 1)]
+
+
+def learn(rate: float, report: Report) -> float:
+    for step in range(1, 5):
+        report(rate * step, step)
+    return 4 * rate
