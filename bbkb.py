@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from orchestrator.ask_tell.space import Optimizer
     from orchestrator.campaign.trial_result import TrialResult
     from orchestrator.errors import (
-        ActorLostError,
         BbkbError,
         CampaignError,
         ConfigError,
-        FencedError,
-        HeldError,
         RunError,
         StoreError,
         UserError,
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from orchestrator.version import __version__
 
 __all__ = [
-    "ActorLostError",
     "BbkbError",
     "Campaign",
     "CampaignError",
@@ -48,8 +44,6 @@ __all__ = [
     "ConfigError",
     "Constraint",
     "EvaluationStopped",
-    "FencedError",
-    "HeldError",
     "Machine",
     "Objective",
     "ObjectiveError",
@@ -73,7 +67,6 @@ __all__ = [
 ]
 
 _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs numpy and scipy only
-    "ActorLostError": "orchestrator.errors",
     "BbkbError": "orchestrator.errors",
     "Campaign": "orchestrator.api",
     "CampaignError": "orchestrator.errors",
@@ -82,8 +75,6 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "Constraint": "objectives.goals",
     "ConfigError": "orchestrator.errors",
     "EvaluationStopped": "objectives.objective",
-    "FencedError": "orchestrator.errors",
-    "HeldError": "orchestrator.errors",
     "Machine": "objectives.machines",
     "Objective": "objectives.goals",
     "ObjectiveError": "objectives.objective",

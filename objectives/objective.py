@@ -14,13 +14,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from objectives.errors import BbkbError
+
 MOST_METRICS = 100  # of one result, or of one report
 NAME_CHARACTERS = 100  # of a metric
 
 Parameters = Mapping[str, Any]  # values of whatever types the space has
 
 
-class ObjectiveError(Exception):
+class ObjectiveError(BbkbError):
     """An objective, space or data set cannot be built as asked: a user's mistake, its message names
     the remedy."""
 

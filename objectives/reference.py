@@ -94,9 +94,11 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
+    except BaseException as error:
+        del sys.modules[name]  # also after a time-out or Ctrl-C: half a module must not be found again
+        if isinstance(error, Exception | SystemExit):
+            raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
+        raise
     return module
 
 

@@ -6,19 +6,18 @@
     │   ├── RunError         a run's folder or log: missing, not ours, of another campaign
     │   │   └── HeldError    another process runs the campaign
     │   └── StoreError       the database: unreachable, unwritable, damaged
+    ├── ObjectiveError       exit code 2: an objective, space or data set cannot be built as asked
     └── CampaignError        exit code 1: the campaign itself went wrong
         ├── FencedError      another process has taken over the campaign
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
-`objectives.objective.ObjectiveError` is a user's mistake too; it is defined there because
+`BbkbError` is defined in `objectives.errors` and `ObjectiveError` in `objectives.objective`, because
 `objectives` imports no other package.
 """
 
 import traceback
 
-
-class BbkbError(Exception):
-    """Root of the tree."""
+from objectives.errors import BbkbError as BbkbError  # the root of the tree
 
 
 class UserError(BbkbError):

@@ -36,6 +36,16 @@ def test_the_module_exports_what_it_names_and_completion_shows_nothing_else() ->
     assert dir(bbkb) == sorted(bbkb.__all__)
 
 
+def test_every_exported_error_is_caught_as_a_bbkb_error() -> None:
+    errors = [name for name in bbkb.__all__ if name.endswith("Error")]
+    assert {"BbkbError", "ConfigError", "ObjectiveError", "RunError", "StoreError"} <= set(errors)
+    assert all(issubclass(getattr(bbkb, name), bbkb.BbkbError) for name in errors)
+
+
+def test_strategy_names_begin_with_the_five_that_a_strategy_needs() -> None:
+    assert bbkb.strategy.__all__[:5] == ["ModelFree", "Choose", "Wait", "Pick", "Observation"]
+
+
 def test_every_error_that_a_docstring_names_is_exported() -> None:
     documented = "\n".join(inspect.getdoc(function) or "" for _, function in public_callables())
     named = set(re.findall(r"\b[A-Z][A-Za-z]+Error\b", documented)) - set(dir(builtins))

@@ -45,7 +45,7 @@ from orchestrator.campaign.state import (
     Session,
     idle_cause,
 )
-from orchestrator.errors import BbkbError, StoreError
+from orchestrator.errors import StoreError, UserError
 from orchestrator.wording import moment
 
 _LARGE_BATCH = 2  # times the number of workers; a small budget may be one batch
@@ -59,7 +59,7 @@ def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
     """
     try:
         return apply(state, event)
-    except (BbkbError, MemoryError):  # of recorded settings, or of this machine
+    except (UserError, MemoryError):  # of recorded settings, or of this machine
         raise
     except Exception as error:
         raise damage_error(event, error) from error

@@ -29,7 +29,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.campaign.transitions import damage_error
-from orchestrator.errors import BbkbError
+from orchestrator.errors import UserError
 from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow, TrialStatus
 from orchestrator.history.tables import History
 from orchestrator.settings.from_log import read_recorded
@@ -46,7 +46,7 @@ def record(history: History, event: Event) -> None:
         if history.sessions and not isinstance(event, TrialsReopened):
             session = history.sessions[-1]
             session.ended = max(session.ended, event.time)
-    except (BbkbError, MemoryError):  # of the recorded settings, or of this machine
+    except (UserError, MemoryError):  # of the recorded settings, or of this machine
         raise
     except Exception as error:
         raise damage_error(event, error) from error

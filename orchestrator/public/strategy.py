@@ -1,9 +1,13 @@
-"""What a strategy of your own imports: the protocol, its values, and the parts that strategies
-share.
+"""The names for a strategy of your own.
 
-    from bbkb.strategy import Choose, ModelFree, ModelFreeState, Pick
+    from bbkb.strategy import Choose, ModelFree, Observation, Pick, Wait
 
-The guide "Choosing a strategy" has a complete example.
+A strategy subclasses `ModelFree`, receives `Observation` values, and returns `Choose` with `Pick`
+values, or `Wait`. The guide "Choosing a strategy" has a complete example.
+
+Advanced: `Strategy` and `StrategyState` are the protocols without a base class. `Waits`, `Grows`,
+`Multiobjective`, `Recommends` and others are optional protocols that a strategy may implement.
+`Kernel`, `Model` and `Pulls` are the parts of the strategies with a model.
 """
 
 from orchestrator.bandit.arms import Arms
@@ -36,11 +40,16 @@ from orchestrator.bandit.strategy import (
     Waits,
 )
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (the names that every strategy needs come first)
+    "ModelFree",
+    "Choose",
+    "Wait",
+    "Pick",
+    "Observation",
+    # advanced
     "RBF",
     "Arms",
     "BeginsWithExisting",
-    "Choose",
     "Decision",
     "EstimatesRewards",
     "Grows",
@@ -51,11 +60,8 @@ __all__ = [
     "Matern52",
     "Mode",
     "Model",
-    "ModelFree",
     "ModelFreeState",
     "Multiobjective",
-    "Observation",
-    "Pick",
     "Posterior",
     "Prospect",
     "Pulls",
@@ -65,7 +71,6 @@ __all__ = [
     "Sequential",
     "Strategy",
     "StrategyState",
-    "Wait",
     "Waits",
     "arms_and_rewards",
     "check_arms",

@@ -43,7 +43,7 @@ from orchestrator.campaign.state import (
     CampaignState,
 )
 from orchestrator.campaign.status import Status, idle_seconds, status_of
-from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
+from orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from orchestrator.session.background import Computing
 from orchestrator.session.computations import (
     AnyComputation,
@@ -155,7 +155,7 @@ class Driver:
         except KeyboardInterrupt:
             leave_running = False
             return self._close(CANCELLED)
-        except BbkbError:
+        except (UserError, CampaignError):
             raise
         except Exception as error:
             reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"

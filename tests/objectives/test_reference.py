@@ -107,3 +107,14 @@ def test_line_of_an_installed_module_is_named_where_no_other_is(
 def test_did_you_mean_says_nothing_when_nothing_is_near() -> None:
     assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
     assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""
+
+
+def test_file_that_was_interrupted_while_it_was_imported_is_imported_again(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        import_reference("slow.py:evaluate", [str(tmp_path)])
+    file.write_text("def evaluate():\n    return 1.0\n")
+    evaluate = import_reference("slow.py:evaluate", [str(tmp_path)])
+    assert callable(evaluate)
+    assert evaluate() == 1.0

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import ray
 
-from objectives.objective import ObjectiveError
 from orchestrator.errors import BbkbError, CampaignError
 from workers.on_ray.allocation import FirstWorkers, start_workers
 
@@ -29,7 +28,7 @@ NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask how the session ended
 
 End = tuple[str, str]  # of a session: its outcome and reason
-Answer = End | BbkbError | ObjectiveError
+Answer = End | BbkbError
 
 
 class Orchestrator:
@@ -90,7 +89,7 @@ class Orchestrator:
     def _live(self) -> None:
         try:
             self._answer = self._run()
-        except (BbkbError, ObjectiveError) as error:
+        except BbkbError as error:
             self._answer = error
         except BaseException as error:  # otherwise the watcher would not stop waiting
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
