@@ -77,8 +77,7 @@ def launch(
         keeps_ray: whether a local Ray that is started stays for the next campaign of this process.
 
     Raises:
-        BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor
-            died.
+        BbkbError: from `open_session` and `Driver.run`; CampaignError if the central actor died.
     """
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address, parts, keeps_ray=keeps_ray)
