@@ -9,7 +9,7 @@ from typing import Literal, TypedDict
 
 
 class ObjectiveSection(TypedDict, total=False):
-    """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
+    """Keys of a campaign file."""
 
     name: str | None
     callable: str | None
@@ -21,7 +21,7 @@ class ObjectiveSection(TypedDict, total=False):
 
 
 class ObjectiveMetricSection(TypedDict, total=False):
-    """One of several objectives: a metric and its direction."""
+    """Keys of a campaign file."""
 
     metric: str
     direction: Literal["maximize", "minimize"]
@@ -29,7 +29,7 @@ class ObjectiveMetricSection(TypedDict, total=False):
 
 
 class ConstraintSection(TypedDict, total=False):
-    """A bound on a metric."""
+    """Keys of a campaign file."""
 
     metric: str
     at_most: float | None
@@ -37,7 +37,7 @@ class ConstraintSection(TypedDict, total=False):
 
 
 class CandidateSection(TypedDict, total=False):
-    """The finite set of arms: drawn from the space, or the rows of a table."""
+    """Keys of a campaign file."""
 
     size: int | None
     sampler: Literal["sobol", "random", "grid"]
@@ -61,7 +61,7 @@ StopWhenSection = TypedDict(
 
 
 class BudgetSection(TypedDict, total=False):
-    """The bounds of a campaign: it ends at the first of these."""
+    """Keys of a campaign file."""
 
     evaluations: int
     steps: int | None
@@ -71,13 +71,13 @@ class BudgetSection(TypedDict, total=False):
 
 
 class FromParameterSection(TypedDict, total=False):
-    """A number that a parameter of each trial gives."""
+    """Keys of a campaign file."""
 
     parameter: str
 
 
 class SimulationSection(TypedDict, total=False):
-    """Virtual time, for the simulated executor."""
+    """Keys of a campaign file."""
 
     seconds: float
     sigma: float
@@ -87,7 +87,7 @@ class SimulationSection(TypedDict, total=False):
 
 
 class WorkerSection(TypedDict, total=False):
-    """The executor of evaluations and what each of them may use."""
+    """Keys of a campaign file."""
 
     executor: Literal["ray", "inline", "simulated"]
     kind: Literal["task", "actor", "auto"]
@@ -111,7 +111,7 @@ class WorkerSection(TypedDict, total=False):
 
 
 class AshaSection(TypedDict, total=False):
-    """Early stopping by asynchronous successive halving."""
+    """Keys of a campaign file."""
 
     rule: Literal["asha"]
     reduction: float
@@ -119,7 +119,7 @@ class AshaSection(TypedDict, total=False):
 
 
 class MedianSection(TypedDict, total=False):
-    """Early stopping by the median rule."""
+    """Keys of a campaign file."""
 
     rule: Literal["median"]
     after: int
@@ -142,22 +142,21 @@ ModelStoppingSection = TypedDict(
 
 
 class ComputingSection(TypedDict, total=False):
-    """Resources of the strategy's own computations."""
+    """Keys of a campaign file."""
 
     threads: int | None
     shards: int
 
 
 class LogSection(TypedDict, total=False):
-    """What is written into `run.log` in the run's folder."""
+    """Keys of a campaign file."""
 
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["text", "json"]
 
 
 class NotifySection(TypedDict, total=False):
-    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation
-    ends."""
+    """Keys of a campaign file."""
 
     command: str | None
     webhook: str | None
@@ -165,7 +164,7 @@ class NotifySection(TypedDict, total=False):
 
 
 class DataSection(TypedDict, total=False):
-    """The source of data sets."""
+    """Keys of a campaign file."""
 
     folder: str | None
     download: bool

@@ -3,7 +3,6 @@
 
 import json
 import keyword
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
@@ -51,8 +50,7 @@ def _classes(model: type[BaseModel], written: set[type[BaseModel]]) -> Iterator[
         for section in _sections_in(annotation):
             if section not in written:
                 yield from _classes(section, written)
-    document = "All sections of a campaign file but `space`." if model is Settings else model.__doc__ or ""
-    document = textwrap.fill(" ".join(document.split()), 96, subsequent_indent="    ")
+    document = "All sections of a campaign file but `space`." if model is Settings else "Keys of a campaign file."
     if any(keyword.iskeyword(key) for key in keys):
         items = "".join(f'        "{key}": {_text(annotation)},\n' for key, annotation in keys.items())
         name = _name(model)
