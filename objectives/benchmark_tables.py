@@ -85,11 +85,10 @@ HPOBENCH_MLP_SPACE: Space = {
 
 @dataclass(frozen=True)
 class RecordedGrid:
-    """Every configuration of a space with the results of its repeats: `target` (A, repeats), NaN
-    where one is missing, in the order in which the last parameter of `space` varies fastest."""
+    """The results of every configuration of a space."""
 
     space: Space
-    target: Floats
+    target: Floats  # (A, repeats), NaN if missing; the last parameter of `space` varies fastest
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:

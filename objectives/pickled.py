@@ -88,11 +88,11 @@ def _load_once(pickled: PickledFunction) -> Callable[..., object]:
 
 
 def has_equal_code(first: Callable[..., object], second: Callable[..., object]) -> bool:
-    """Return whether two functions have the same instructions and constants, wherever in a file
-    they stand.
+    """Return whether two functions have the same instructions and constants, in any position of a
+    file.
 
-    Pickles cannot be compared: the same function may have other bytes in another process. What a
-    function calls, and the values of other names in it, are not compared.
+    Pickles cannot be compared, because the same function may have different bytes in another
+    process. Called functions and the values of global names are not compared.
     """
     return _essence(_code_of(first)) == _essence(_code_of(second))
 

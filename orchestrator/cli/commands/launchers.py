@@ -139,7 +139,7 @@ def kuberay(
 
 
 def _image(container: str) -> str:
-    """Return an image as nodes find it. Raises UserError where a file is not there."""
+    """Return the image's name for the nodes. Raises UserError if a file does not exist."""
     if "://" in container:
         return container
     path = Path(container).resolve()
