@@ -13,8 +13,8 @@ noise. The asynchronous mode is based on this.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -42,12 +42,11 @@ from orchestrator.bandit.options import (
     check_options,
 )
 from orchestrator.bandit.recent import Recent
-from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from orchestrator.bandit.sparse.blocks import LocalCovariance
-from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from orchestrator.bandit.sparse.choosing import Shares, Workspace
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
-from orchestrator.bandit.sparse.forecasts import PausedCandidate, PausedTrials
-from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
+from orchestrator.bandit.sparse.forecasts import PausedTrials
+from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
@@ -60,17 +59,11 @@ from orchestrator.bandit.sparse.termination import (
     NoDrift,
     ProductDrift,
     Termination,
-    Verdict,
 )
 from orchestrator.bandit.sparse.verification import (
-    VERIFICATION,
-    Estimates,
     OpenArms,
-    is_verification_due,
-    may_verify,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
 from orchestrator.bandit.start.warm_start import (
     FIRST_BATCH,
     WarmStartOption,
@@ -84,11 +77,12 @@ from orchestrator.bandit.strategy import (
     ModeOption,
     Observation,
     Pick,
-    Prospect,
     Wait,
     Waiting,
     WaitOption,
 )
+
+_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
 
 @dataclass(frozen=True)
@@ -149,6 +143,14 @@ class BBKB(SparseStrategy[SparseState]):
         check_options(self)
         require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or not self.never_waits)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Restore the options; a pickle of version 0.2.0 also has caches, which are dropped."""
+        for option in fields(self):
+            object.__setattr__(self, option.name, state.get(option.name, option.default))
+
     @property
     def never_waits(self) -> bool:
         """See `Waits`."""
@@ -187,124 +189,68 @@ class BBKB(SparseStrategy[SparseState]):
             return Choose(picks, "warm start")
         if state.pulls.total == 0:
             return Wait("no reward of the warm start is in yet")
-        batch = self._choose(state, (*pending, *start), limit - len(start))
+        batch = self._batch(state, (*pending, *start), limit - len(start))
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
-    def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        open_arms = OpenArms.of(state, pending, self.verify)
-        left = open_arms.left
-        workspace = self._workspace(state, pending, open_arms)
+    def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """Return at most `limit` picks, by the first picker that has an arm (`choosing.PICKERS`)."""
         count = state.picks_left(pending, limit)
-        verdict = workspace.drift.decide()
-        if verdict is Verdict.SPENT:
+        workspace = self._workspace(state, pending)
+        if workspace.is_spent:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
+        has_prospect = count > 0 and workspace.is_open and state.has_prospect
+        prospect = workspace.prospect() if has_prospect else None
         picks: list[Pick] = []
-        prospect: Prospect | None = None
-        paused = self._paused_trials(state, pending)
-        while len(picks) < count and verdict is Verdict.OPEN:
-            # x = argmax u; the arm that crosses the threshold belongs to the batch
-            other_arm, reason = self._other_arm(state, workspace)
-            top = workspace.queue.top() if other_arm is None else other_arm
-            continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
-            if prospect is None and continued is None and state.has_prospect:
-                prospect = self._prospect(state, workspace, top if other_arm is None else workspace.queue.top())
-            pick = workspace.append(top if continued is None else continued.arm)
-            if continued is not None:
-                pick = replace(pick, trial=continued.trial)
-            elif reason:
-                pick = replace(pick, reason=reason)
-            picks.append(pick)
-            if not state.repeats or workspace.explores_places:
-                workspace.queue.block(picks[-1].arm)
-            verdict = workspace.drift.decide()
-            left -= reason != VERIFICATION
-            if workspace.explores_places and not left:
-                break
-        self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.explores_places), workspace)
-        decision = Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit", prospect)
-        if verdict is not Verdict.OPEN or len(picks) == count:
+        while len(picks) < count and workspace.is_open:
+            picks.append(workspace.pick())
+        self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.is_exploring), workspace)
+        is_spent = workspace.is_spent
+        decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
+        if is_spent or len(picks) == count:
             return decision
-        # the others by the model alone
-        further = self._choose(state, (*pending, *(pick.arm for pick in picks)), count - len(picks))
+        # all arms were chosen; the strategy decides about the repeats in the rest of the batch
+        chosen = (*pending, *(pick.arm for pick in picks))
+        further = self._batch(state, chosen, count - len(picks))
         if not isinstance(further, Choose):
             return decision
         return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
-    def _other_arm(self, state: SparseState, workspace: "_Workspace") -> tuple[int | None, str]:
-        """Return the arm that the next pick takes in place of that of the largest bound, and the
-        reason: it is one of the best, which are repeated, or of a level that lacks evaluations.
-        None where it takes that of the largest bound."""
-        number = len(workspace.pulls)
-        if workspace.verifies and is_verification_due(state, workspace.pulls, self.verify):
-            if workspace.estimates is None:
-                workspace.estimates = Estimates.of(state)
-            if (contender := workspace.estimates.contender(workspace.pulls, state.blocked_arms())) is not None:
-                return contender, VERIFICATION
-        if state.goals.is_single and is_coverage_due(state, number, self.coverage):
-            if workspace.level_picker is None:
-                workspace.level_picker = LevelPicker(state, self.width_at(state))
-            if (lacking := workspace.level_picker.lacking_arm(workspace.pulls)) is not None:
-                return lacking, "coverage"
-        return None, workspace.reason
-
-    def _prospect(self, state: SparseState, workspace: "_Workspace", top: int) -> Prospect:
-        """Return what further evaluations promise, `top` being the arm of the queue's largest
-        bound; arms that only verification repeats count, as they do where the model decides. The
-        reason of a pick changes nothing: a level that lacks evaluations promises no gain by itself."""
-        picking, bonus = workspace.picking, state.prior_bonus
-        arms, bounds = np.array([top], np.intp), np.array([picking.upper_bound(top)])
-        if workspace.verifies:
-            chosen = np.union1d(state.pulls.arms, np.array(workspace.pulls, np.intp))
-            chosen = np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True)
-            arms, bounds = np.append(arms, chosen), np.append(bounds, picking.upper_bounds(chosen))
-        if bonus is not None:
-            bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
-        return state.prospect(float(bounds.max()))
-
     def _paused_trials(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
-        """Return stopped trials that compete with new ones; None where there are none."""
+        """Return the stopped trials that compete with new ones; None if there are none."""
         if not len(state.paused) or not state.paused_compete or isinstance(self.width, str):
             return None
         return PausedTrials(state, pending, self.width)
 
-    def _workspace(self, state: SparseState, pending: Sequence[int], arms: OpenArms) -> "_Workspace":
+    def _workspace(self, state: SparseState, pending: Sequence[int]) -> Workspace:
         """Return the workspace of a batch at `state` with these pulls pending.
 
-        An earlier `ask` that ended with just these pulls is continued, so that choosing one by one
-        costs no more than choosing a batch. Its workspace is taken out of the memory: no two calls
-        ever use one at the same time.
+        The workspace of an `ask` that ended with the same pulls is reused, so that choosing one by
+        one costs no more than choosing a batch. It is removed from the cache: two calls never use
+        one workspace at the same time.
         """
-        explores_places = arms.left > 0
-        earlier = self._kept_workspaces.take(self._key(state, pending, explores_places))
-        if earlier is not None:
-            return earlier
-        blocked = arms.blocked
-        picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
-        workspace = _Workspace(
-            picking,
-            self._drift(picking.posterior),
-            explores_places=explores_places,
-            verifies=explores_places and may_verify(state),
-            reason=arms.reason,
-        )
-        workspace.begin(pending)
-        if workspace.verifies:  # the queue excludes what is looked at before; see `_prospect`
-            picking.look_at(state.pulls.arms)
-        if state.goals.is_single:
-            workspace.queue = picking.queue(blocked)
-        else:
-            workspace.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending))
+        arms = OpenArms.of(state, pending, self.verify)
+        workspace = self._kept_workspaces.take(self._key(state, pending, arms.left > 0))
+        if workspace is None:
+            picking = Picking.begin(
+                state,
+                self.width_at(state),
+                arms.blocked,
+                is_conditioned=self.model is not None,
+            )
+            drift = self._drift(picking.posterior)
+            workspace = Workspace.begin(state, picking, drift, arms, pending, Shares(self.verify, self.coverage))
+        workspace.begin_batch(state, arms.left, self._paused_trials(state, pending))
         return workspace
 
     @cached_property
-    def _kept_workspaces(self) -> "Recent[_Key, _Workspace]":
+    def _kept_workspaces(self) -> Recent[_Key, Workspace]:
         """The end of the last `ask`; only one: it keeps arrays of all arms. Decisions are equal."""
         return Recent(1)
 
     @staticmethod
-    def _key(state: SparseState, pulls: Sequence[int], explores_places: bool) -> "_Key":
+    def _key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> "_Key":
         """Return all that a workspace depends on, beside the strategy; posteriors by identity."""
-        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), explores_places
+        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
 
     def _drift(self, batch: AnyBatch) -> Drift:
         if self.never_waits:
@@ -372,42 +318,5 @@ class BBKB(SparseStrategy[SparseState]):
         return tuple(never[order[: live - most]].tolist())
 
 
-_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
-
-
-@dataclass
 class _Workspace:
-    """Scratch of one or more `ask`s at a state: `pulls` were pending or picked, in this order."""
-
-    picking: Picking
-    drift: Drift
-    pulls: list[int] = field(default_factory=list)
-    queue: ArgmaxQueue = field(init=False)
-    level_picker: LevelPicker | None = None  # from the first pick for the sake of coverage on
-    explores_places: bool = False  # whether only verification repeats arms
-    verifies: bool = False  # whether it does
-    reason: str = ""  # of the picks of the largest bound
-    estimates: Estimates | None = None  # from the first pick for the sake of verification on
-
-    def begin(self, pending: Sequence[int]) -> None:
-        """Add pulls that are pending."""
-        posterior = self.picking.posterior
-        if isinstance(posterior, ConditionedPosterior) and isinstance(self.drift, NoDrift):
-            posterior.extend(pending)
-            self.pulls.extend(pending)
-        else:
-            for arm in pending:
-                self.append(arm)
-
-    def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedCandidate | None:
-        """Return the stopped trial whose bound exceeds that of a new trial of `arm`, if any."""
-        pick = self.picking.pick(arm)
-        return paused.take(pick.mean, pick.variance * regularization)
-
-    def append(self, arm: int) -> Pick:
-        """Add a pull of `arm`; its pick, with the variance just before."""
-        pick = self.picking.pick(arm)
-        self.drift.append(arm, pick.variance)
-        self.picking.posterior.append(arm)
-        self.pulls.append(arm)
-        return pick
+    """A cache in pickles of version 0.2.0, which is dropped."""

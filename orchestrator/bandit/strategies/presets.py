@@ -6,7 +6,7 @@ for all strategies, so that they differ only in how they choose. `preset: paper`
 of one's own, which describe rewards as they come, leaves the published ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from enum import StrEnum
 from typing import Any
@@ -47,41 +47,58 @@ _CALIBRATED: Mapping[str, object] = {
     "verify": VERIFY,
 }
 
+_LEFT_OUT = object()  # the option keeps the default of its class
+_DRAWS: Mapping[str, object] = {"width": 1.0}  # of picks by draws from the posterior
+_BATCHES: Mapping[str, object] = {"wait": Waiting.DRIFT_BUDGET, "batch_size": _LEFT_OUT}
 
-# What was calibrated first. A resolved file has all of its strategy's options, so one of an older
-# run has all of these.
+# The options that were calibrated first. A resolved file has all options of its strategy, so a file
+# of an older run has all of these.
 _FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name not in ("coverage", "verify")}
 
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` of a strategy of class `cls`, without `preset`, and with the settings that
-    it stands for.
+    """Return `options` of a strategy of class `cls` with the settings of their `preset` filled in.
 
-    Options that are given stay as they are. Raises ValueError when the preset is unknown, or
-    contradicts them.
+    Options that are given stay as they are. Raises ValueError if the preset is unknown or
+    contradicts the options.
     """
     explicit = dict(options)
     names = {field.name for field in fields(cls)}
-    named = explicit.pop("preset", None) if "model" in names else None
+    if "model" not in names:
+        return explicit
+    preset = explicit.pop("preset", None)
     published = [name for name in _PUBLISHED if name in explicit]
-    if named is not None and named not in list(Preset):
-        raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {named!r}")
-    if named == Preset.CALIBRATED and published and "model" not in explicit:
+    _check_preset(preset, published if "model" not in explicit else [])
+    keeps_published = preset == Preset.PAPER or (explicit.get("model") is None and published)
+    # a resolved file: an option that it lacks is newer than the run, and off
+    is_resolved = explicit.keys() >= _FIRST.keys() & names
+    if keeps_published or is_resolved:
+        return explicit
+    return {**_calibrated(cls, names, explicit.get("mode")), **explicit, **_early_fit(explicit.get("model"))}
+
+
+def _check_preset(preset: object, published: Sequence[str]) -> None:
+    """Check a preset beside the options that are on the scale of the rewards."""
+    if preset is not None and preset not in list(Preset):
+        raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {preset!r}")
+    if preset == Preset.CALIBRATED and published:
         raise ValueError(
             f"strategy.preset must be paper beside strategy.{published[0]}: calibrated settings fit the model instead"
         )
-    if "model" not in names or named == Preset.PAPER or (explicit.get("model") is None and published):
-        return explicit
-    if explicit.keys() >= _FIRST.keys() & names:
-        return explicit  # a resolved file: an option that it lacks is newer than the run, and off
-    model = explicit.get("model")
-    if isinstance(model, Mapping) and "first_fit" not in model:
-        explicit["model"] = {**model, "first_fit": None}  # as early as the calibrated start is short
-    calibrated = {name: value for name, value in _CALIBRATED.items() if name in names}
-    if issubclass(cls, AsyncTS):
-        calibrated["width"] = 1.0  # it picks by draws from the posterior, not by upper bounds
-    if explicit.get("mode") == "batch":
-        if "wait" in names:
-            calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
-        calibrated.pop("batch_size", None)
-    return {**calibrated, **explicit}
+
+
+def _calibrated(cls: type[Any], names: Set[str], mode: object) -> dict[str, object]:
+    """Return the calibrated settings of a strategy with the options `names`."""
+    settings = {
+        **_CALIBRATED,
+        **(_DRAWS if issubclass(cls, AsyncTS) else {}),
+        **(_BATCHES if mode == "batch" else {}),
+    }
+    return {name: value for name, value in settings.items() if name in names and value is not _LEFT_OUT}
+
+
+def _early_fit(model: object) -> dict[str, object]:
+    """Return the model of a file with a fit as early as the calibrated start is short."""
+    if not isinstance(model, Mapping):
+        return {}
+    return {"model": {"first_fit": None, **model}}

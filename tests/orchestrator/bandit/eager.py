@@ -53,7 +53,7 @@ class EagerDrift(LocalDrift):
 class EagerBBKB(BBKB):
     """BBKB that scores all arms."""
 
-    def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+    def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         def queue(picking: Picking, blocked: Indices) -> ArgmaxQueue:
             return EagerQueue(picking.bounds, picking, blocked)
 
@@ -67,7 +67,7 @@ class EagerBBKB(BBKB):
             patch.setattr(Picking, "queue", queue)
             patch.setattr(goal_queue.GoalQueue, "_best", look_at_all)
             patch.setattr(LocalDrift, "_brackets", sweep_at_each_pull)
-            return super()._choose(state, pending, limit)
+            return super()._batch(state, pending, limit)
 
 
 def eager(strategy: BBKB) -> EagerBBKB:

@@ -14,6 +14,7 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.sparse.picking import Picking
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -53,7 +54,7 @@ def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
 
 def test_without_a_fitted_model_no_pick_pays_for_a_promised_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Picking, "upper_bound")
-    monkeypatch.delattr(BBKB, "_prospect")
+    monkeypatch.delattr(SparseState, "prospect")
     assert {decision.prospect for _, decision in play(SMOOTH, GRID, 20)} == {None}
 
 

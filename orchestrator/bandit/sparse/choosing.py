@@ -1,0 +1,189 @@
+"""The picks of a batch of BBKB: an ordered list of pickers on one workspace.
+
+Each picker names an arm, or leaves the pick to the next one. A stopped trial that promises more
+than a new trial of the named arm is continued instead.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
+from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from orchestrator.bandit.sparse.forecasts import PausedTrials
+from orchestrator.bandit.sparse.goal_queue import GoalQueue
+from orchestrator.bandit.sparse.picking import Picking
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.termination import Drift, NoDrift, Verdict
+from orchestrator.bandit.sparse.verification import (
+    VERIFICATION,
+    Estimates,
+    OpenArms,
+    is_verification_due,
+    may_verify,
+)
+from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
+from orchestrator.bandit.strategy import Pick, Prospect
+
+
+@dataclass(frozen=True)
+class Named:
+    """The arm that a picker names."""
+
+    arm: int
+    reason: str  # the reason of the pick
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The shares of the picks, in [0, 1], that do not take the arm of the largest bound."""
+
+    verify: float
+    coverage: float
+
+
+@dataclass
+class Workspace:
+    """Scratch of one or more `ask`s at a state."""
+
+    state: SparseState
+    picking: Picking
+    drift: Drift
+    shares: Shares
+    is_exploring: bool  # whether only verification repeats arms
+    verifies: bool  # whether verification repeats arms
+    reason: str  # the reason of the picks of the largest bound
+    pulls: list[int] = field(default_factory=list)  # pending or picked, in this order
+    left: int = 0  # the number of arms that were not chosen yet, if the workspace is exploring
+    queue: ArgmaxQueue = field(init=False)
+    paused: PausedTrials | None = None  # the stopped trials that compete with new ones
+    level_picker: LevelPicker | None = None  # None until the first pick for coverage
+    estimates: Estimates | None = None  # None until the first pick for verification
+
+    @classmethod
+    def begin(
+        cls,
+        state: SparseState,
+        picking: Picking,
+        drift: Drift,
+        arms: OpenArms,
+        pending: Sequence[int],
+        shares: Shares,
+    ) -> Self:
+        """Return the workspace with these pulls pending."""
+        is_exploring = arms.left > 0
+        verifies = is_exploring and may_verify(state)
+        workspace = cls(state, picking, drift, shares, is_exploring, verifies, arms.reason)
+        workspace._add_pending(pending)
+        if verifies:  # the queue excludes the blocked arms that it finds entered; see `prospect`
+            picking.look_at(state.pulls.arms)
+        if state.goals.is_single:
+            workspace.queue = picking.queue(arms.blocked)
+        else:
+            workspace.queue = GoalQueue(state, picking, arms.blocked, state.pulls.total + len(pending))
+        return workspace
+
+    def begin_batch(self, state: SparseState, left: int, paused: PausedTrials | None) -> None:
+        """Set the parts that differ between two `ask`s with the same posterior."""
+        self.state = state
+        self.left = left
+        self.paused = paused
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the pulls have spent the drift budget."""
+        return self.drift.decide() is Verdict.SPENT
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this workspace has a further pick."""
+        return not self.is_spent and (not self.is_exploring or self.left > 0)
+
+    def pick(self) -> Pick:
+        """Return the next pick, and add it to the pulls."""
+        named = next(named for picker in PICKERS if (named := picker(self)) is not None)
+        pick = self._continued(named.arm)
+        if pick is None:
+            pick = replace(self._append(named.arm), reason=named.reason)
+        if self.is_exploring or not self.state.repeats:
+            self.queue.block(pick.arm)
+        self.left -= named.reason != VERIFICATION
+        return pick
+
+    def prospect(self) -> Prospect:
+        """Return the gain and noise that further evaluations promise.
+
+        The arms that only verification repeats count, as they do if the strategy decides about
+        repeats. A level that lacks evaluations promises no gain by itself.
+        """
+        state, picking = self.state, self.picking
+        top = self.queue.top()
+        arms = np.array([top], np.intp)
+        bounds = np.array([picking.upper_bound(top)])
+        if self.verifies:
+            chosen = np.union1d(state.pulls.arms, np.array(self.pulls, np.intp))
+            chosen = np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True)
+            arms = np.append(arms, chosen)
+            bounds = np.append(bounds, picking.upper_bounds(chosen))
+        if (bonus := state.prior_bonus) is not None:
+            bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
+        return state.prospect(float(bounds.max()))
+
+    def _continued(self, arm: int) -> Pick | None:
+        """Return the pick that continues a stopped trial whose bound exceeds that of a new trial of
+        `arm`; None if there is no such trial."""
+        if self.paused is None:
+            return None
+        new = self.picking.pick(arm)
+        trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
+        return None if trial is None else replace(self._append(trial.arm), trial=trial.trial)
+
+    def _add_pending(self, pending: Sequence[int]) -> None:
+        posterior = self.picking.posterior
+        if isinstance(posterior, ConditionedPosterior) and isinstance(self.drift, NoDrift):
+            posterior.extend(pending)
+            self.pulls.extend(pending)
+            return
+        for arm in pending:
+            self._append(arm)
+
+    def _append(self, arm: int) -> Pick:
+        """Add a pull of `arm`, and return its pick with the variance before the pull."""
+        pick = self.picking.pick(arm)
+        self.drift.append(arm, pick.variance)
+        self.picking.posterior.append(arm)
+        self.pulls.append(arm)
+        return pick
+
+
+def verification(workspace: Workspace) -> Named | None:
+    """Name one of the best arms, which is repeated because values are noisy."""
+    state = workspace.state
+    if not workspace.verifies or not is_verification_due(state, workspace.pulls, workspace.shares.verify):
+        return None
+    if workspace.estimates is None:
+        workspace.estimates = Estimates.of(state)
+    contender = workspace.estimates.contender(workspace.pulls, state.blocked_arms())
+    return None if contender is None else Named(contender, VERIFICATION)
+
+
+def coverage(workspace: Workspace) -> Named | None:
+    """Name the most promising arm of a level that lacks evaluations."""
+    state = workspace.state
+    if not state.goals.is_single or not is_coverage_due(state, len(workspace.pulls), workspace.shares.coverage):
+        return None
+    if workspace.level_picker is None:
+        workspace.level_picker = LevelPicker(state, workspace.picking.width)
+    lacking = workspace.level_picker.lacking_arm(workspace.pulls)
+    return None if lacking is None else Named(lacking, "coverage")
+
+
+def largest_bound(workspace: Workspace) -> Named:
+    """Name the arm of the largest upper bound (BBKB Algorithm 1, line 6)."""
+    return Named(workspace.queue.top(), workspace.reason)
+
+
+Picker = Callable[[Workspace], Named | None]
+PICKERS: Sequence[Picker] = (verification, coverage, largest_bound)
