@@ -43,7 +43,6 @@ from orchestrator.bandit.options import (
 )
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
-from orchestrator.bandit.sparse.choosing import Shares, Workspace
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.forecasts import PausedTrials
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
@@ -71,6 +70,7 @@ from orchestrator.bandit.start.warm_start import (
     extend_failed_start,
     next_start,
 )
+from orchestrator.bandit.strategies.choosing import Shares, Workspace
 from orchestrator.bandit.strategy import (
     Choose,
     Decision,
