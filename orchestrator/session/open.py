@@ -21,7 +21,7 @@ from orchestrator.session.build import Parts, build
 from orchestrator.session.driver import Driver
 from orchestrator.session.first_events import digest, first_events
 from orchestrator.session.notify import notifications
-from orchestrator.session.outputs import prepare_outputs
+from orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import limits_of, unenforced_limits
 from orchestrator.session.rules import rules_of
@@ -92,9 +92,9 @@ def open_session(
     `parts`: the result of `build` for these settings, if it is known; `allocation`: workers that
     have been started for them on Ray.
 
-    Raises HeldError when another process runs the campaign, RunError when the candidates are not
-    those of the log, StoreError and ObjectiveError as their makers do, UserError when no worker can
-    ever be had.
+    Raises HeldError if another process runs the campaign, RunError if the candidates are not those
+    of the log or trials cannot create their folders, UserError if no worker can ever be had, and
+    StoreError and ObjectiveError as their makers do.
     """
     parts = parts or build(settings)
     with ExitStack() as resources:  # released immediately when a line below raises, else at the end of the session
@@ -102,6 +102,8 @@ def open_session(
         store = resources.enter_context(run.store())
         is_begun = store.holding(run.name).epoch > 0
         settings = with_training(settings, parts.training_objective, is_begun)
+        if settings.workers.trial_folders and run.folder.is_dir():  # it may be on another machine
+            check_trial_folders(run)
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         reports = remark_on_reports(settings, parts.training_objective)
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), reports)):
@@ -110,7 +112,7 @@ def open_session(
         heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life
         heartbeat.start()
         resources.callback(heartbeat.end)
-        if run.folder.is_dir():  # it may be on another machine
+        if run.folder.is_dir():
             write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)

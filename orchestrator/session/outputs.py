@@ -1,14 +1,16 @@
 """The output of attempts in the process that runs the campaign.
 
-It saves output that came with an outcome, and quotes the end of the output in the message of a
-failure.
+It checks the folder of trials, saves output that came with an outcome, and quotes the end of the
+output in the message of a failure.
 """
 
 import contextlib
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.errors import RunError
 from orchestrator.store.runs import Run
 from workers.messages import Failure, Outcome
 from workers.output_files import (
@@ -36,6 +38,25 @@ def prepare_outputs(run: Run) -> Path | None:
         _LOGGER.warning("output of evaluations is not saved: %s", error)
         return None
     return run.trials
+
+
+def check_trial_folders(run: Run) -> None:
+    """Raise RunError if no folder can be created in the run's folder of trials: without this check,
+    every trial would fail."""
+    trials = run.trials
+    if os.path.islink(trials) and not os.path.exists(trials):
+        reason = f"it is a link to {os.readlink(trials)}, which does not exist"
+    elif os.path.exists(trials) and not os.path.isdir(trials):
+        reason = "it is a file"
+    else:
+        first = trials if os.path.exists(trials) else run.folder
+        if os.access(first, os.W_OK | os.X_OK):
+            return
+        reason = f"{first} is not writable"
+    raise RunError(
+        f"{trials} must be a folder in which trials can create their own folders, but {reason}: "
+        f"move it away or make it writable, then continue with `{run.resume_command}`"
+    )
 
 
 def remove_outputs(trials: Path | None) -> None:

@@ -3,7 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.session.outputs import prepare_outputs, with_output
+import pytest
+
+from orchestrator.errors import RunError
+from orchestrator.session.outputs import check_trial_folders, prepare_outputs, with_output
 from orchestrator.store.runs import Run
 from workers.messages import Failure, FailureKind, Success
 from workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
@@ -63,3 +66,17 @@ def test_message_of_a_lost_worker_quotes_its_output(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_created_means_no_output_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "trials").write_text("a file in the way")
     assert prepare_outputs(Run(tmp_path, "sqlite://", "demo")) is None
+
+
+def test_trial_folders_are_refused_if_none_can_be_created(tmp_path: Path) -> None:
+    run = Run(tmp_path, "sqlite://", "demo")
+    check_trial_folders(run)
+    run.trials.touch()
+    with pytest.raises(RunError, match=r"trials must be a folder .*, but it is a file: .*bbkb resume"):
+        check_trial_folders(run)
+    run.trials.unlink()
+    run.trials.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"it is a link to .*elsewhere, which does not exist"):
+        check_trial_folders(run)
+    (tmp_path / "elsewhere").mkdir()
+    check_trial_folders(run)
