@@ -38,7 +38,7 @@ def layers() -> list[set[str]]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_is_ordered_by_a_contract_of_layers(package: str) -> None:
+def test_modules_are_ordered_by_a_contract_of_layers(package: str) -> None:
     ordered = {name for contract in layers() for name in contract if "." in name}
     for file in sorted((REPOSITORY / package).rglob("*.py")):
         module = ".".join(file.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
@@ -46,12 +46,12 @@ def test_every_module_is_ordered_by_a_contract_of_layers(package: str) -> None:
             assert any(f"{module}.".startswith(f"{name}.") for name in ordered), f"no layer holds {module}"
 
 
-def test_the_map_has_a_line_for_every_room_and_no_other() -> None:
+def test_map_has_a_line_for_every_room_and_no_other() -> None:
     assert set(map_of_rooms()) == {*map(str, ROOMS), "bbkb"}
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=str)
-def test_the_line_of_a_room_names_its_files(room: Path) -> None:
+def test_line_of_a_room_names_its_files(room: Path) -> None:
     named = set(re.findall(r"\w+", map_of_rooms()[str(room)]))
     files = {file.stem for file in (REPOSITORY / room).glob("*.py")} - {"__init__", "__main__"}
     if room == STRATEGIES:
@@ -61,13 +61,13 @@ def test_the_line_of_a_room_names_its_files(room: Path) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=str)
-def test_a_room_says_what_belongs_in_it_and_what_does_not(room: Path) -> None:
+def test_room_documents_its_scope(room: Path) -> None:
     docstring = ast.get_docstring(ast.parse((REPOSITORY / room / "__init__.py").read_text()))
     assert docstring is not None
     assert len(docstring.split("\n\n")) >= 2, "one line for what belongs here, a paragraph for what does not"
 
 
-def test_only_tests_of_benchmarks_import_them() -> None:
+def test_benchmarks_are_imported_by_their_own_tests_only() -> None:
     tests = REPOSITORY / "tests"
     importing = {
         file.relative_to(tests).parts[0]

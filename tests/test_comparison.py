@@ -23,7 +23,7 @@ SHOWN_BY = {
     ),
     "A Python function is tuned in one call": (
         "orchestrator/api/test_campaign.py",
-        "test_a_closure_is_tuned_and_its_best_trial_is_the_least_value",
+        "test_closure_is_tuned_and_its_best_trial_has_the_least_value",
     ),
     "One trial trains on several machines": ("workers/on_ray/test_gangs.py", "*"),
     "Trials on several machines cannot wait for each other without end": ("workers/on_ray/test_trainers.py", "*"),
@@ -52,7 +52,7 @@ SHOWN_BY = {
     ),
     "Earlier results as a start": (
         "orchestrator/settings/test_imported.py",
-        "test_a_study_is_existing_data_and_what_is_outside_the_space_is_counted",
+        "test_study_is_existing_data_and_trials_outside_the_space_are_counted",
     ),
     "Gaussian-process search": (
         "orchestrator/bandit/strategies/test_calibrated.py",
@@ -68,7 +68,7 @@ SHOWN_BY = {
     ),
     "A setting with a proven regret bound": (
         "orchestrator/bandit/sparse/test_termination.py",
-        "test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one",
+        "test_rules_bound_the_drift_and_the_local_one_is_below_the_global_one",
     ),
     "Candidates are a table": ("objectives/test_tabular.py", "*"),
     "Asynchronous parallel evaluations": (
@@ -78,7 +78,7 @@ SHOWN_BY = {
     "Cluster of several machines": ("workers/on_ray/test_places.py", "*"),
     "Writes the Slurm script; survives time limits and preemption": (
         "deploy/test_slurm.py",
-        "test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes",
+        "test_preempted_campaign_on_three_nodes_is_requeued_and_finishes",
     ),
     "Writes Kubernetes manifests": (
         "orchestrator/launchers/test_kubernetes.py",
@@ -95,7 +95,7 @@ SHOWN_BY = {
     ),
     "Several campaigns share one cluster fairly": (
         "workers/on_ray/test_sharing.py",
-        "test_two_campaigns_get_half_of_the_slots_each_and_the_last_one_all",
+        "test_campaigns_share_the_slots_equally_and_the_last_one_gets_all",
     ),
     "Results are durable in a database before they are acted on": (
         "orchestrator/test_store_faults.py",
@@ -103,15 +103,15 @@ SHOWN_BY = {
     ),
     "Resume after a crash, decisions not repeated": (
         "orchestrator/session/test_driver_replay.py",
-        "test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_alone",
+        "test_campaign_killed_repeatedly_makes_the_decisions_of_an_undisturbed_one",
     ),
     "Running evaluations survive the death of the coordinator": (
         "orchestrator/running/coordinator/test_actor.py",
-        "test_a_killed_actor_restarts_and_no_evaluation_runs_twice",
+        "test_killed_actor_restarts_and_no_evaluation_runs_twice",
     ),
     "Two coordinators cannot corrupt a run": (
         "orchestrator/session/test_driver_store.py",
-        "test_a_writer_that_was_fenced_off_stops_without_writing",
+        "test_writer_that_was_fenced_off_stops_without_writing",
     ),
     "Retries by the kind of failure": (
         "orchestrator/campaign/test_rules.py",
@@ -119,12 +119,12 @@ SHOWN_BY = {
     ),
     "The search avoids a region whose evaluations fail": (
         "orchestrator/bandit/sparse/test_failures.py",
-        "test_a_region_that_fails_is_left_though_the_rewards_rise_towards_it",
+        "test_failing_region_is_left_although_rewards_rise_towards_it",
     ),
     "Time-outs and memory limits of an evaluation": ("workers/test_evaluate.py", "*"),
     "Checkpoints of a trial, kept for further attempts": (
         "orchestrator/test_early_stopping.py",
-        "test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs",
+        "test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports",
     ),
     "Early stopping (ASHA, median)": (
         "orchestrator/campaign/trainings/test_rungs.py",
@@ -136,7 +136,7 @@ SHOWN_BY = {
     ),
     "Several objectives": (
         "orchestrator/test_several_objectives.py",
-        "test_the_front_holds_feasible_trials_that_no_other_is_better_than",
+        "test_front_has_the_feasible_trials_that_none_dominates",
     ),
     "Constraints on outcomes": (
         "orchestrator/bandit/sparse/test_goal_queue.py",
@@ -157,23 +157,23 @@ SHOWN_BY = {
     ),
     "Callbacks for training libraries (Keras, Lightning, XGBoost)": (
         "orchestrator/public/integrations/test_callbacks.py",
-        "test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_stop_does",
+        "test_training_stopped_and_continued_reports_as_without_a_stop",
     ),
     "Callbacks from Python": (
         "orchestrator/api/test_campaign.py",
-        "test_an_error_in_a_callback_is_raised_and_loses_nothing",
+        "test_error_in_a_callback_is_raised_and_loses_nothing",
     ),
     "Watch and stop a running campaign from another terminal": (
         "orchestrator/running/test_follow.py",
-        "test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere",
+        "test_live_run_is_locked_watched_and_stopped_from_another_process",
     ),
     "Notifications at the end or after a failure": (
         "orchestrator/session/test_notify.py",
-        "test_a_webhook_gets_the_first_failure_and_the_end_once_each",
+        "test_webhook_gets_the_first_failure_and_the_end_once_each",
     ),
     "Export": (
         "orchestrator/settings/test_imported.py",
-        "test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results",
+        "test_run_exported_to_a_study_and_imported_again_gives_the_same_results",
     ),
     "Metrics and alerts for Prometheus": (
         "orchestrator/running/coordinator/test_actor.py",
@@ -181,7 +181,7 @@ SHOWN_BY = {
     ),
     "Each choice can be explained and repeated": (
         "orchestrator/session/test_growing.py",
-        "test_a_replay_repeats_every_choice_and_every_growth",
+        "test_replay_repeats_every_choice_and_every_growth",
     ),
     "Checksums of the log, and an audit of it": (
         "orchestrator/store/test_verify.py",
@@ -190,7 +190,7 @@ SHOWN_BY = {
     "Simulated time, for benchmarks": ("workers/test_simulated.py", "*"),
     "Notebooks: progress and rich display": (
         "orchestrator/api/test_notebook.py",
-        "test_a_notebook_shows_progress_and_tables",
+        "test_notebook_shows_progress_and_tables",
     ),
     "Its search works inside the other projects": (
         "orchestrator/adapters/test_tune.py",
@@ -200,17 +200,17 @@ SHOWN_BY = {
 }
 
 
-def test_every_row_has_an_entry_for_each_project() -> None:
+def test_comparison_has_an_entry_for_each_project() -> None:
     assert len(ROWS) >= 40
     assert [row for row in ROWS if len(row) != len(TABLE[0]) or not all(row)] == []
 
 
-def test_a_test_shows_each_feature_that_bbkb_has_and_no_other() -> None:
+def test_comparison_names_a_test_for_each_feature_of_bbkb_and_no_other() -> None:
     present = {row[0] for row in ROWS if not row[1].startswith(("no", "not"))}
     assert set(SHOWN_BY) == present
 
 
 @pytest.mark.parametrize(("file", "name"), SHOWN_BY.values(), ids=list(SHOWN_BY))
-def test_the_test_that_shows_a_feature_exists(file: str, name: str) -> None:
+def test_comparison_names_existing_tests(file: str, name: str) -> None:
     tests = re.findall(r"^(?:async )?def (test_\w+)", (REPOSITORY / "tests" / file).read_text(), re.MULTILINE)
     assert name in tests or (name == "*" and tests)

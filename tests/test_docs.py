@@ -113,15 +113,13 @@ def run_the_guides_strategy(
 
 
 @pytest.mark.parametrize("name", ["LocalSearch", "AsyncLocalSearch"])
-def test_the_strategy_of_the_guide_learns_between_its_choices(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guides_strategy_learns_between_its_choices(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     choices = {row["batch"] for row in run_the_guides_strategy(name, 100, monkeypatch, batch=8).rows()}
     assert choices == {1, 2, 3} if name == "LocalSearch" else len(choices) > 3
 
 
-def test_the_strategy_of_the_guide_evaluates_no_candidate_twice_and_ends_with_the_last(
+def test_guides_strategy_evaluates_no_candidate_twice_and_ends_with_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,7 +128,7 @@ def test_the_strategy_of_the_guide_evaluates_no_candidate_twice_and_ends_with_th
     assert "finished: every candidate was evaluated" in Path("runs/own/run.log").read_text()
 
 
-def test_the_guides_strategy_with_a_model_predicts_what_it_picks_and_counts_pending_ones(
+def test_guides_model_predicts_its_picks_and_counts_pending_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,7 +180,7 @@ def test_pages_install_the_project_from_a_clone(page: Path) -> None:
     assert "urls" not in PROJECT
 
 
-def test_a_missing_library_is_installed_with_the_versions_of_an_extra() -> None:
+def test_missing_library_is_installed_with_the_versions_of_an_extra() -> None:
     extras = {requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra}
     named = {
         requirement
@@ -194,18 +192,18 @@ def test_a_missing_library_is_installed_with_the_versions_of_an_extra() -> None:
     assert named - extras == set()
 
 
-def test_the_source_names_the_project_in_no_command_of_pip() -> None:
+def test_source_names_the_project_in_no_pip_command() -> None:
     naming = [file for file in SOURCES if re.search(r"pip install.*bbkb-orchestrator", file.read_text())]
     assert naming == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+def test_relative_link_leads_to_a_file(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_the_page_of_commands_lists_every_command_and_no_other() -> None:
+def test_page_of_commands_lists_every_command_and_no_other() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     page = REPOSITORY / "docs" / "guide" / "commands.md"
@@ -238,13 +236,13 @@ def unknown_words(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_and_option_of_the_documentation_exists(page: Path) -> None:
+def test_command_or_option_in_the_documentation_exists(page: Path) -> None:
     unknown = [(words, unknown_words(words)) for words in commands_of(page.read_text())]
     assert [pair for pair in unknown if pair[1]] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_of_the_project_that_the_documentation_names_exists(page: Path) -> None:
+def test_file_named_by_the_documentation_exists(page: Path) -> None:
     text = page.read_text()
     paths = re.findall(r"`((?:benchmarks|configs|deploy|docs|objectives|orchestrator|tests|workers)/[\w./-]+)`", text)
     assert [path for path in paths if not (REPOSITORY / path).exists()] == []
@@ -252,13 +250,13 @@ def test_every_file_of_the_project_that_the_documentation_names_exists(page: Pat
     assert [name for name in re.findall(r"`(test_\w+\.py)`", text) if name not in tests] == []
 
 
-def test_the_reference_shows_every_strategy() -> None:
+def test_reference_shows_every_strategy() -> None:
     reference = (REPOSITORY / "docs" / "reference.md").read_text()
     for strategy in STRATEGIES.values():
         assert f"::: {strategy.__module__}.{strategy.__name__}\n" in reference
 
 
-def test_the_guide_names_every_key_of_the_campaign_file() -> None:
+def test_guide_names_every_key_of_the_campaign_file() -> None:
     page = (REPOSITORY / "docs" / "guide" / "campaign_file.md").read_text()
     keys = [".".join(key) for key in keys_of(Settings)]
     assert [key for key in keys if f"`{key}`" not in page] == []

@@ -27,13 +27,13 @@ def extension() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_each_option_of_a_strategy_has_a_row_with_its_description(extension: ModuleType, name: str) -> None:
+def test_option_of_a_strategy_has_a_row_with_its_description(extension: ModuleType, name: str) -> None:
     strategy = STRATEGIES[name]
     rows = {row.name: row.description for row in extension.parameters(strategy)}
     assert rows == documentation_of(strategy)
 
 
-def test_a_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
+def test_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
     rows = {row.name: row for row in extension.parameters(STRATEGIES["bbkb"])}
     assert (rows["delta"].annotation, rows["delta"].value) == ("float", "0.01")
     assert rows["resampling"].value == "'arms'"
@@ -48,5 +48,5 @@ def test_a_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
         (str, "str"),
     ],
 )
-def test_a_type_is_written_without_its_metadata(extension: ModuleType, annotation: object, text: str) -> None:
+def test_type_is_written_without_its_metadata(extension: ModuleType, annotation: object, text: str) -> None:
     assert extension.type_text(annotation) == text

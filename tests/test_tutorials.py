@@ -32,7 +32,7 @@ def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, replace: tu
     return printed
 
 
-def test_the_first_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tutorial_first_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = follow("first_campaign.md", tmp_path, monkeypatch)
     for part in (
         "is valid",
@@ -47,7 +47,7 @@ def test_the_first_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_network_on_a_cluster(tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tutorial_network_on_a_cluster(tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = follow("network_on_a_cluster.md", tmp_path, monkeypatch, ("127.0.0.1:6379", ray_cluster))
     assert "finished" in printed
     assert "--width" in printed

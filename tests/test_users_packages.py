@@ -61,7 +61,7 @@ FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
         pytest.param("ray", FOLDER_FIRST, marks=[pytest.mark.thorough, NEEDS_PATH_WITHOUT_SPACES]),
     ],
 )
-def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
+def test_users_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
     done = bbkb(folder, "objectives/mine.py:loss", executor, python_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4: 4 succeeded, 0 failed" in done.stdout
@@ -80,7 +80,7 @@ def test_ray_beside_such_packages_is_refused_where_it_would_start_no_worker(
 
 
 @pytest.mark.thorough
-def test_a_module_that_is_hidden_by_ours_is_refused_with_the_form_that_works(folder: Path) -> None:
+def test_module_hidden_by_ours_is_refused_with_the_spelling_that_works(folder: Path) -> None:
     done = bbkb(folder, "objectives.mine:loss", "inline", str(REPOSITORY))
     assert done.returncode == 2
     assert f"'objectives' in {folder} is hidden by another module of that name" in done.stderr
@@ -89,14 +89,14 @@ def test_a_module_that_is_hidden_by_ours_is_refused_with_the_form_that_works(fol
 
 
 @pytest.mark.thorough
-def test_a_module_that_both_have_is_not_silently_ours(folder: Path) -> None:
+def test_module_with_one_of_our_names_is_not_silently_ours(folder: Path) -> None:
     (folder / "objectives" / "tabular.py").write_text("def Abalone(x):\n    return x\n")
     done = bbkb(folder, "objectives.tabular:Abalone", "inline", str(REPOSITORY))
     assert done.returncode == 2
     assert f"name the file instead: {folder}/objectives/tabular.py:Abalone" in done.stderr
 
 
-def test_a_program_that_imported_its_own_package_before_gets_an_error_that_says_so(folder: Path) -> None:
+def test_program_that_imported_its_own_package_first_gets_a_clear_error(folder: Path) -> None:
     (folder / "workers" / "__init__.py").write_text("")
     code = "import workers, bbkb"
     done = subprocess.run(

@@ -49,7 +49,7 @@ def start(problem: CurveProblem) -> Start:
     return Start(problem.arms.parameters(0))
 
 
-def test_a_paused_trial_continues_from_its_step(problem: CurveProblem) -> None:
+def test_paused_trial_continues_from_its_step(problem: CurveProblem) -> None:
     method = Script(problem, [start(problem), Continue(0)], {2})
     record = search(problem, method, "script", Setting(workers=1, trainings=1, seed=0))
     assert method.reports[:4] == [(0, 1), (0, 2), (0, 3), (0, 4)]
@@ -57,7 +57,7 @@ def test_a_paused_trial_continues_from_its_step(problem: CurveProblem) -> None:
     assert (record.starts, record.continuations, record.finished) == (1, 1, 1)
 
 
-def test_a_trial_that_runs_cannot_be_continued(problem: CurveProblem) -> None:
+def test_running_trial_cannot_be_continued(problem: CurveProblem) -> None:
     with pytest.raises(CampaignError, match="trial 0 is not paused"):
         search(
             problem, Script(problem, [start(problem), Continue(0)], set()), "x", Setting(workers=2, trainings=1, seed=0)
@@ -69,7 +69,7 @@ def test_waiting_while_nothing_runs_is_an_error(problem: CurveProblem) -> None:
         search(problem, Script(problem, [None], set()), "script", Setting(workers=1, trainings=1, seed=0))
 
 
-def test_a_search_ends_when_all_configurations_were_tried(problem: CurveProblem) -> None:
+def test_search_ends_after_all_configurations(problem: CurveProblem) -> None:
     assert problem.arms is not None
     suggestions: list[Suggestion | None] = [start(problem)] * len(problem.arms)
     method = Script(problem, [*suggestions, None], {1})
@@ -77,13 +77,13 @@ def test_a_search_ends_when_all_configurations_were_tried(problem: CurveProblem)
     assert record.starts == len(problem.arms)
 
 
-def test_the_budget_counts_reported_steps(problem: CurveProblem) -> None:
+def test_budget_counts_reported_steps(problem: CurveProblem) -> None:
     method = Script(problem, [], set())
     search(problem, method, "script", Setting(workers=3, trainings=2, seed=0))
     assert len(method.reports) + len(method.ends) == 2 * problem.last_step
 
 
-def test_the_recommendation_is_the_trial_with_the_best_last_value(problem: CurveProblem) -> None:
+def test_recommendation_is_the_trial_with_the_best_last_value(problem: CurveProblem) -> None:
     record = search(problem, Script(problem, [], {3}), "script", Setting(workers=1, trainings=1, seed=0))
     assert problem.arms is not None
     curves = [problem.curve(problem.arms.parameters(arm)) for arm in range(record.starts)]
@@ -93,7 +93,7 @@ def test_the_recommendation_is_the_trial_with_the_best_last_value(problem: Curve
     assert np.all(np.diff(record.used) >= 0)
 
 
-def test_a_method_that_looks_at_nothing_pays_the_whole_cost_only(problem: CurveProblem) -> None:
+def test_method_without_reports_pays_whole_trainings_only(problem: CurveProblem) -> None:
     class Blind(Script):
         watches = False
 

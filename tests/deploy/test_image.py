@@ -89,7 +89,7 @@ def output_inside(container: tuple[Buildah, str], script: str) -> str:
 @pytest.mark.deploy
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT)
-def test_a_campaign_on_ray_runs_in_the_image_as_an_ordinary_user_without_a_compiler(
+def test_campaign_on_ray_runs_in_the_image_as_an_ordinary_user_without_a_compiler(
     container: tuple[Buildah, str],
 ) -> None:
     assert output_inside(container, "id -u; bbkb --version").split("\n") == ["1000", f"bbkb {__version__}"]
@@ -101,7 +101,7 @@ def test_a_campaign_on_ray_runs_in_the_image_as_an_ordinary_user_without_a_compi
     )
 
 
-def test_every_package_of_the_image_has_an_exact_version_within_the_projects_ranges() -> None:
+def test_package_of_the_image_has_an_exact_version_within_the_projects_ranges() -> None:
     lines = (REPOSITORY / "deploy" / "requirements.txt").read_text().splitlines()
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"==[\w.]+", str(package.specifier)) for package in pinned)

@@ -31,7 +31,7 @@ def test_configuration_and_rules_are_sound_and_alerts_fire_when_they_should() ->
 
 
 @needs_promtool
-def test_every_query_of_the_dashboard_is_one(tmp_path: Path) -> None:
+def test_dashboard_queries_are_valid(tmp_path: Path) -> None:
     queries = [query.replace("$campaign", ".*") for query in BUILT["queries"]()]
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
     file = tmp_path / "queries.yml"
@@ -39,7 +39,7 @@ def test_every_query_of_the_dashboard_is_one(tmp_path: Path) -> None:
     promtool("check", "rules", str(file))
 
 
-def test_the_dashboard_in_deploy_is_what_its_code_builds() -> None:
+def test_dashboard_in_deploy_matches_the_code_that_builds_it() -> None:
     assert json.loads((DEPLOY / "grafana" / "bbkb.json").read_text()) == BUILT["dashboard"]()
 
 

@@ -90,11 +90,11 @@ def _has_series(address: str, query: str) -> bool:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_query_of_the_dashboard_has_series_while_a_campaign_runs(prometheus: str, query: str) -> None:
+def test_dashboard_queries_have_series_while_a_campaign_runs(prometheus: str, query: str) -> None:
     wait_for(lambda: _has_series(prometheus, query), f"series of {query}", 200.0)
 
 
-def test_every_metric_of_the_alerts_has_series_and_no_rule_has_an_error(prometheus: str) -> None:
+def test_alerts_have_series_for_every_metric_and_no_rule_fails(prometheus: str) -> None:
     for metric in sorted(set(re.findall(r"ray_bbkb_\w+", (DEPLOY / "prometheus" / "alerts.yml").read_text()))):
         wait_for(functools.partial(_has_series, prometheus, metric), f"series of {metric}", 200.0)
 

@@ -22,7 +22,7 @@ def test_rays_schema_accepts_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["head_start_ray_commands", "worker_start_ray_commands"])
-def test_every_machine_starts_ray_with_a_token_and_our_settings(key: str) -> None:
+def test_machines_start_ray_with_a_token_and_our_settings(key: str) -> None:
     starts = [command for command in yaml.safe_load(FILE.read_text())[key] if "ray start" in command]
     assert len(starts) == 1
     assert "RAY_AUTH_MODE=token" in starts[0]

@@ -136,7 +136,7 @@ def count_successes(cluster: Cluster) -> int:
     return int(json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))["succeeded"])
 
 
-def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: Cluster) -> None:
+def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluster) -> None:
     first = cluster.submit()
 
     def has_results() -> bool:
@@ -162,7 +162,7 @@ def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: C
     _check_token_is_nowhere(cluster)
 
 
-def test_a_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
+def test_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
     job = cluster.submit_script()
     wait_for(lambda: cluster.status(job) in ("SUCCEEDED", "FAILED"), "end of the script", 300.0)
     logs = cluster.job("logs", job)
@@ -171,7 +171,7 @@ def test_a_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
     cluster.run("orchestrator", "verify", "runs/scripted")
 
 
-def test_without_the_token_the_dashboard_answers_nothing(cluster: Cluster) -> None:
+def test_dashboard_answers_nothing_without_the_token(cluster: Cluster) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{cluster.dashboard}/api/jobs/")
     with refused.value as answer:

@@ -145,7 +145,7 @@ def check_ports(listening_sockets: list[tuple[str, int, str]], job: str, address
     }
 
 
-def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluster: Slurm) -> None:
+def test_preempted_campaign_on_three_nodes_is_requeued_and_finishes(cluster: Slurm) -> None:
     folder = campaign(cluster, "preempted")
     job = cluster.submit("--nodes=3", "--cpus-per-task=2", "--time=20", str(SCRIPT), "campaign.yaml", cwd=folder)
     cluster.wait_for(job, lambda: nodes(folder) == set(NODES), "results of all nodes")
@@ -161,7 +161,7 @@ def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluste
     check_complete(folder / "runs" / f"slurm-{job}", repeated=0)
 
 
-def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_and_a_time_limit(
+def test_campaign_survives_a_lost_head_and_a_time_limit_while_watched(
     cluster: Slurm,
 ) -> None:
     folder = campaign(cluster, "guide")

@@ -44,7 +44,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 
 
 @needs_openssl
-def test_every_machine_gets_a_certificate_of_one_authority_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_certificate_of_each_machine_is_signed_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert certificates(tmp_path / "tls", "head=10.0.0.1").returncode == 0
     assert certificates(tmp_path / "tls", "node-2=node-2.example").returncode == 0  # added later, by the same authority
     for name, address in (("head", "IP Address:10.0.0.1"), ("node-2", "DNS:node-2.example")):
@@ -59,7 +59,7 @@ def test_every_machine_gets_a_certificate_of_one_authority_that_only_its_owner_r
 
 @needs_openssl
 @pytest.mark.parametrize("machine", ["head", "=1.2.3.4", "head=", "a/b=1.2.3.4", "ca=1.2.3.4", "head=1;x"])
-def test_what_is_no_machine_is_refused_before_anything_is_written(tmp_path: Path, machine: str) -> None:
+def test_invalid_machine_is_refused_before_anything_is_written(tmp_path: Path, machine: str) -> None:
     done = certificates(tmp_path / "tls", "good=1.2.3.4", machine)
     assert done.returncode == 2
     assert f"a machine must be NAME=ADDRESS, got {machine}" in done.stderr
@@ -106,7 +106,7 @@ def _environment(folder: Path, name: str) -> dict[str, str]:
 @pytest.mark.deploy
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT)
-def test_a_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_without_tls_is_refused() -> None:
+def test_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_without_tls_is_refused() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bt", dir="/tmp"))  # short: the path of a socket ends at 107 bytes
     (folder / "where.py").write_text(OBJECTIVE)
     (folder / "campaign.yaml").write_text(CAMPAIGN)

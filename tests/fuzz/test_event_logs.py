@@ -80,9 +80,7 @@ def answer(read: Callable[[], object]) -> object:
 
 
 @few_or_many
-def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
-    tmp_path: Path, sound_file: Path, examples: int
-) -> None:
+def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file: Path, examples: int) -> None:
     file = tmp_path / "campaign.sqlite"
     expected = EventStore(f"sqlite:///{sound_file}")
     events = [to_json(event) for event in expected.read("c")]  # as text: a metric may be NaN
@@ -116,7 +114,7 @@ def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
 
 
 @few_or_many
-def test_a_body_is_an_event_or_a_mistake_in_one(examples: int) -> None:
+def test_event_body_is_decoded_or_refused(examples: int) -> None:
     bodies: dict[str, Any] = {}
     for event in SyntheticLog(trials=6).events():
         rows, _ = encode("c", 1, 0, [event], 0)

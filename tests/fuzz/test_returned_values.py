@@ -122,7 +122,7 @@ class Objective:
 
 
 @few_or_many
-def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int) -> None:
+def test_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [SessionClosed(time=0.0, outcome=SessionOutcome.FINISHED, reason="")])
     writer = store.claim("c", "test")

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_each_configuration_has_its_own_row(name: str, folder: Path, silent: Report) -> None:
+def test_configuration_has_its_own_row(name: str, folder: Path, silent: Report) -> None:
     options = GRIDS[name]
     table = options.load(DataSource(folder))
     candidates = configurations(options.default_space())

@@ -45,7 +45,7 @@ def renumberings(edges: Any, operations: Any, vertices: Any) -> Any:
 
 
 @pytest.mark.parametrize("vertices", [3, 4])
-def test_each_class_of_a_slow_enumeration_is_listed_once(vertices: int) -> None:
+def test_cell_classes_of_a_slow_enumeration_are_listed_once(vertices: int) -> None:
     cells = cells_of(vertices)
     listed = [cells.cell(number) for number in range(len(cells))]
     classes = slow_classes(vertices)

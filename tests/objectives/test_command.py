@@ -190,7 +190,7 @@ def test_command_leaves_no_file_and_no_process(tmp_path: Path, monkeypatch: pyte
     wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_it_travels_to_a_worker() -> None:
+def test_command_travels_to_a_worker() -> None:
     command = ShellCommand("echo {x}", environment={"A": "b"}, memory_bytes=10**9)
     assert pickle.loads(pickle.dumps(command)) == command
 

@@ -18,7 +18,7 @@ TABLE = (
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))
-def test_each_row_belongs_to_the_first_that_equals_it(rows: list[tuple[int, ...]]) -> None:
+def test_row_belongs_to_the_first_equal_row(rows: list[tuple[int, ...]]) -> None:
     columns = {"number": np.array([row[0] for row in rows]), "text": np.array([row[1] for row in rows])}
     groups = group(columns)
     assert [rows[first] for first in groups.first] == list(dict.fromkeys(rows))
@@ -43,7 +43,7 @@ def test_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path: P
     assert "an evaluation draws one of the values" in candidates.remark
 
 
-def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path: Path) -> None:
+def test_rows_stay_separate_candidates_on_request(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     unmerged = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()

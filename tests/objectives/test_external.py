@@ -87,7 +87,7 @@ def test_exception_of_the_function_passes_through(
         callable_named("worded").evaluate({"x": 1}, 0, silent)
 
 
-def test_it_travels_to_a_worker(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
+def test_external_travels_to_a_worker(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
     objective = callable_named("plain")
     assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
         {"x": 3}, 0, silent

@@ -40,7 +40,7 @@ def test_nan_and_infinity_are_passed_on_unchanged() -> None:
     [None, "0.9", b"0.9", True, np.True_, 1j, np.complex64(1), [0.9], np.array([0.9]), (), object(), 10**1_000_000],
     ids=lambda returned: type(returned).__name__,
 )
-def test_anything_else_is_refused_telling_what_was_got(returned: object) -> None:
+def test_returned_value_of_another_type_is_refused_and_described(returned: object) -> None:
     with pytest.raises(InvalidValueError, match=f"f must return a number, got {type(returned).__name__} ") as caught:
         as_evaluation(returned, "f")
     assert len(str(caught.value)) < 200

@@ -116,7 +116,7 @@ def arms_in_posterior(state: CampaignState, model: Any) -> list[int]:
     threshold=st.sampled_from([1.5, 3.0]), overhead=st.sampled_from([0.0, 0.05]),
     rule=st.sampled_from(["global", "global_then_local", "product"]),
 )  # fmt: skip
-def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow(
+def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
     tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,
     threshold: float, overhead: float, rule: Termination,
 ) -> None:  # fmt: skip
@@ -145,7 +145,7 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
 
 
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb", "async_ts", "epsilon_greedy"])
-def test_at_the_default_a_free_worker_gets_a_pick_at_once(tmp_path: Path, name: str) -> None:
+def test_free_worker_gets_a_pick_at_once_by_default(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, named_strategy(name, {}))
     close, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
     assert close.outcome == "finished"
@@ -154,7 +154,7 @@ def test_at_the_default_a_free_worker_gets_a_pick_at_once(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", ["async_ts", "epsilon_greedy"])
-def test_as_published_all_workers_wait_for_the_end_of_a_batch(tmp_path: Path, name: str) -> None:
+def test_workers_wait_for_the_end_of_a_batch_as_published(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, named_strategy(name, {"preset": "paper", "batch_size": 4}))
     _, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
     assert driver.status().workers.idle_seconds["batch_end"] > 0.0
@@ -188,7 +188,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])
-def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(tmp_path: Path, name: str) -> None:
+def test_replayed_log_gives_the_live_state_and_the_same_decisions(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, replace(STRATEGIES[name](), mode="async"))
     _, driver = run(problem, store, simulated_executor(6, 1.0, 0.2, seed=5))
     progress, asked = begin_progress(problem), 0
@@ -292,7 +292,7 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert not thread.is_alive()
 
 
-def test_a_result_is_stored_while_the_strategy_computes(slow_campaign: Any) -> None:
+def test_result_is_stored_while_the_strategy_computes(slow_campaign: Any) -> None:
     puppet, _, store, began = slow_campaign
     assert puppet.has_news.wait(200)
     first, second = puppet.submitted
@@ -303,7 +303,7 @@ def test_a_result_is_stored_while_the_strategy_computes(slow_campaign: Any) -> N
     assert stored == [first.trial, second.trial]
 
 
-def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow_campaign: Any) -> None:
+def test_campaign_can_be_stopped_while_the_strategy_computes(slow_campaign: Any) -> None:
     puppet, driver, store, began = slow_campaign
     assert puppet.has_news.wait(200)
     puppet.finish(puppet.submitted[0])

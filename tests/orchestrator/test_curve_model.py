@@ -81,7 +81,7 @@ def picks_of(result: Result) -> list[int]:
     return [pick.arm for batch in batches for pick in batch.picks]
 
 
-def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoints(tmp_path: Path) -> None:
+def test_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoints(tmp_path: Path) -> None:
     result = run(tmp_path)
     events = list(open_run(result.folder).events())
     stops = [event for event in events if isinstance(event, TrialStopped)]
@@ -131,7 +131,7 @@ def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_to
 
 
 @pytest.mark.thorough
-def test_every_choice_and_fit_is_repeated_by_a_replay(tmp_path: Path) -> None:
+def test_replay_repeats_every_choice_and_fit(tmp_path: Path) -> None:
     opened = open_run(run(tmp_path).folder)
     problem = problem_of(opened)
     replayed = replay_until(problem, list(opened.events()), None, is_checked=True)
@@ -139,7 +139,7 @@ def test_every_choice_and_fit_is_repeated_by_a_replay(tmp_path: Path) -> None:
     assert replayed.differences == ()
 
 
-def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path) -> None:
+def test_refresh_records_forecasts_that_cover_most_final_values(tmp_path: Path) -> None:
     result = run(tmp_path, early_stopping={**RULE, "first_trials": 0, "after": STEPS - 1})
     final = {row["trial"]: row["value"] for row in result.rows() if row["status"] == "succeeded"}
     forecasts = {}
@@ -152,7 +152,7 @@ def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path)
 
 
 @pytest.mark.parametrize("continues", [False, None])
-def test_without_a_folder_a_stopped_trial_begins_anew_or_is_over(tmp_path: Path, continues: bool | None) -> None:
+def test_stopped_trial_without_a_folder_restarts_or_ends(tmp_path: Path, continues: bool | None) -> None:
     def short(lr: float, report: Any) -> float:
         distance = abs(math.log10(lr) + 2.0)
         for epoch in range(1, STEPS + 1):  # poor ones catch up with the others
@@ -200,7 +200,7 @@ def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_
 
 
 @pytest.mark.thorough
-def test_a_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
+def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
     script = tmp_path / "campaign.py"
     script.write_text(
         textwrap.dedent(
@@ -244,6 +244,6 @@ def test_a_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> N
         ({"strategy": {"name": "uniform"}}, "early_stopping.rule must be median or asha with this strategy"),
     ],
 )
-def test_a_rule_that_cannot_work_is_refused(tmp_path: Path, section: dict[str, Any], message: str) -> None:
+def test_impossible_rule_is_refused(tmp_path: Path, section: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
         run(tmp_path, **section)

@@ -70,7 +70,7 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
         assert verify(store, result.folder.name).problems == ()
 
 
-def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -> None:
+def test_stopped_trial_records_its_step_and_last_value(tmp_path: Path) -> None:
     options = settings(tmp_path)
     result = tune(
         report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=30, progress=False, settings=options
@@ -90,7 +90,7 @@ def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
     assert {row["status"] for row in result.rows()} == {"succeeded"}
 
 
-def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
+def test_stopped_trial_takes_its_share_of_steps_in_virtual_time(tmp_path: Path) -> None:
     options = settings(tmp_path, "simulated")
     result = tune(
         report_curve,
@@ -106,7 +106,7 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
             assert trial.seconds == pytest.approx(step / (STEPS + 1))
 
 
-def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
+def test_reports_are_recorded_and_stop_nothing_without_a_rule(tmp_path: Path) -> None:
     options = settings(tmp_path, early_stopping=None)
     result = tune(
         report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, progress=False, settings=options
@@ -145,7 +145,7 @@ def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
     assert 500 <= len(reports_of(result, 0)) <= 4000
 
 
-def test_an_objective_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
+def test_objective_may_clean_up_when_stopped(tmp_path: Path) -> None:
     def clean_up(x: float, report: Callable[..., None]) -> float:
         try:
             return report_curve(x, report)
@@ -181,7 +181,7 @@ print(x)
 """
 
 
-def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> None:
+def test_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(COMMAND)
     command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}", "direction": "maximize"}
@@ -194,7 +194,7 @@ def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) ->
     assert [step for step, _ in reports_of(result, cast(int, result.best.trial))] == list(range(1, 10))
 
 
-def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None:
+def test_attempts_of_a_trial_share_its_folder(tmp_path: Path) -> None:
     def train(x: float, folder: Path) -> float:
         checkpoint = folder / "checkpoint"
         if not checkpoint.exists():
@@ -237,7 +237,7 @@ ON_RAY = """
 """
 
 
-def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs(
+def test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
@@ -297,7 +297,7 @@ STOPPED_ON_RAY = """
 
 
 @pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
-def test_on_ray_a_stop_reaches_the_worker(
+def test_stop_reaches_the_worker_on_ray(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
@@ -307,7 +307,7 @@ def test_on_ray_a_stop_reaches_the_worker(
     assert int(done.stdout.split()[-1]) >= 2
 
 
-def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"early_stopping.*reduction"):
         Campaign(
             report_curve,
@@ -326,7 +326,7 @@ def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
         )
 
 
-def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path: Path) -> None:
+def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
         options = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
@@ -347,7 +347,7 @@ def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path
     assert counts[1] > 2 * counts[0]
 
 
-def test_a_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
+def test_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     file.write_text(
         textwrap.dedent("""

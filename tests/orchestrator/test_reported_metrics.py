@@ -112,7 +112,7 @@ def test_reports_that_are_too_many_are_left_out_with_their_metrics(
     assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
 
 
-def test_each_reported_metric_has_a_picture_of_its_curves(history: History) -> None:
+def test_reported_metric_has_a_picture_of_its_curves(history: History) -> None:
     assert learning_curves(history) is not None
     loss, area = metric_curves(history)
     assert (loss.title, area.title) == ("Reported loss", "Reported val/auc")

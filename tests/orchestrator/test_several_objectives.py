@@ -79,7 +79,7 @@ def output_of(*arguments: str) -> str:
     return done.stdout
 
 
-def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Result) -> None:
+def test_front_has_the_feasible_trials_that_none_dominates(result: Result) -> None:
     feasible = [row for row in result.rows() if row["metric.memory"] <= 1.2]
     front = {(trial.value, trial.metrics["size"]) for trial in result.front}
     for row in feasible:
@@ -97,13 +97,13 @@ def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Re
     assert "front of" in repr(result)
 
 
-def test_the_search_spreads_along_the_front(result: Result) -> None:
+def test_search_spreads_along_the_front(result: Result) -> None:
     sizes = sorted(trial.metrics["size"] for trial in result.front)
     assert len(sizes) >= 8
     assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, where the most accurate one is
 
 
-def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> None:
+def test_draws_are_repeated_and_the_log_is_sound(result: Result) -> None:
     run = open_run(result.folder)
     problem = build(from_mapping(dict(history_of(result).settings.plain))).problem
     replayed = replay_until(problem, list(run.events()), None, is_checked=True)
@@ -113,7 +113,7 @@ def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> N
         assert verify(store, run.name).problems == ()
 
 
-def test_a_campaign_that_is_resumed_continues_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
+def test_resumed_campaign_continues_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
     short = run_campaign(tmp_path, evaluations=24, objectives=OBJECTIVES, constraints=CONSTRAINTS)
     output_of("resume", str(short.folder), "--set", "budget.evaluations=40")
     longer = load(short.folder)
@@ -174,7 +174,7 @@ def test_best_is_on_the_front_when_several_trials_share_the_best_first_value(tmp
     assert f"size {result.front[0].metrics['size']:.6g}" in status.best.text
 
 
-def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
+def test_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path: Path) -> None:
     history = history_of(result)
     course = drawn_course(result)
     best, _, line = course
@@ -195,7 +195,7 @@ def test_the_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_p
     assert [trace["name"] for trace in drawn_course(nothing)] == ["evaluations", "infeasible"]
 
 
-def test_the_best_configuration_has_its_further_metrics(result: Result) -> None:
+def test_best_configuration_has_its_further_metrics(result: Result) -> None:
     status, memory = history_of(result).status(), result.best.metrics["memory"]
     assert status.best.metrics == {"size": result.best.metrics["size"], "memory": memory}
     assert f"memory {memory:.6g}" in status.best.text
@@ -216,7 +216,7 @@ def test_commands_show_it(result: Result) -> None:
     assert "feasible" in output_of("status", folder)
 
 
-def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
+def test_log_of_one_objective_has_no_goals(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     result = tune(
         lambda x, y: x, SPACE, direction="maximize", evaluations=2, workers=1, progress=False, settings=settings
@@ -252,7 +252,7 @@ def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_b
     assert result.report.is_file()
 
 
-def test_a_result_without_a_metric_fails_and_says_which(tmp_path: Path) -> None:
+def test_result_without_a_metric_fails_and_names_it(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     result = tune(
         lambda x, y: {"accuracy": x}, SPACE, evaluations=2, progress=False, settings=settings, objectives=OBJECTIVES

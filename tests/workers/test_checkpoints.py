@@ -18,7 +18,7 @@ def fill(folder: Path, **files: str) -> None:
         path.write_text(content)
 
 
-def test_everything_but_the_output_of_attempts_is_removed(tmp_path: Path) -> None:
+def test_cleanup_removes_everything_but_the_output_of_attempts(tmp_path: Path) -> None:
     fill(tmp_path / "000003", weights_pt="1", deep__er__weights_pt="2")
     for name in ("output-1.txt", "output-12.older.txt", "output-x.txt"):
         (tmp_path / "000003" / name).write_text("printed")

@@ -168,7 +168,7 @@ def test_step_may_be_a_float_that_is_a_whole_number() -> None:
     assert [reported.step for reported in outcome.reports] == [3]
 
 
-def test_of_many_reports_the_first_ones_ever_fewer_later_ones_and_the_last_one_are_recorded() -> None:
+def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
     count, published = 32 * RECORDED_WHOLE + 2, list[Reported | None]()
 
     def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
@@ -254,7 +254,7 @@ class MuteError(Exception):
         (RuntimeError("\udcff\0"), FailureKind.ERROR, "RuntimeError: \\udcff\\x00\n"),
     ],
 )
-def test_whatever_is_raised_is_a_failure_that_says_what(
+def test_exception_of_any_type_is_a_failure_that_describes_it(
     error: BaseException, kind: FailureKind, beginning: str
 ) -> None:
     failure = failure_of(outcome_of_raising(error))
@@ -282,7 +282,7 @@ class Interrupting(KeyboardInterrupt):
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), BaseException("odd"), Interrupting()], ids=repr
 )
-def test_whatever_an_objective_raises_is_an_error_of_its_trial(error: BaseException, is_expendable: bool) -> None:
+def test_objective_error_of_any_type_fails_its_trial(error: BaseException, is_expendable: bool) -> None:
     def action(*_: Any) -> None:
         raise error
 

@@ -76,7 +76,7 @@ def test_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: E
         assert outcome.worker
 
 
-def test_with_nothing_in_flight_the_answer_is_empty_and_at_once(executor: Executor) -> None:
+def test_next_outcomes_returns_at_once_if_nothing_is_in_flight(executor: Executor) -> None:
     assert executor.next_outcomes(None) == []
     executor.submit(attempts(0))
     assert len(drain(executor)) == 1

@@ -32,7 +32,7 @@ def test_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
     assert outcome.value == 2.0
 
 
-def test_nothing_is_evaluated_before_it_is_asked_for_and_then_one_at_a_time() -> None:
+def test_inline_executor_evaluates_one_attempt_at_a_time_on_request() -> None:
     class Counting:
         calls = 0
 

@@ -42,7 +42,7 @@ class Tensor:
     [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(4, 2), Decimal(2), Measurement(), Tensor()],
     ids=lambda number: type(number).__name__,
 )
-def test_whatever_float_accepts_is_a_number(number: object) -> None:
+def test_number_is_anything_that_float_accepts(number: object) -> None:
     assert finite("a value", number) == 2.0
     assert type(finite_or_not("a value", number)) is float
 

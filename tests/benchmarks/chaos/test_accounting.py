@@ -66,20 +66,20 @@ def account_of(events: Sequence[Event], executed: Sequence[Execution], *kills: K
     return account(2, SEEDS, events, executed, kills)
 
 
-def test_an_undisturbed_campaign_has_nothing_to_tell() -> None:
+def test_undisturbed_campaign_has_no_findings() -> None:
     found = account_of([success(it) for it in WELL], WELL)
     assert found.broken == ()
     assert (found.results, found.executions, found.lost, found.twice, found.repeated) == (2, 2, 0, 0, {})
 
 
-def test_a_finished_execution_that_is_not_in_the_log_is_lost_even_if_it_ran_again() -> None:
+def test_finished_execution_without_an_event_is_lost_even_if_it_ran_again() -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
     found = account_of([success(again, 2), success(WELL[1])], (*WELL, again), kill("coordinator", 11.9))
     assert found.lost == 1
     assert "finished and not recorded: trial 0" in found.broken[0]
 
 
-def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_killed() -> None:
+def test_result_may_take_as_long_to_the_log_as_without_kills() -> None:
     late = execution(0, place="task", ended=12.0)  # ended 3 s before the kill that it was lost to
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=8.0, ended=9.0)
@@ -88,7 +88,7 @@ def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_kille
         assert account_of(log, (late, other, again), kill("coordinator", 15.0)).lost == lost
 
 
-def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_ended_meanwhile() -> None:
+def test_silent_coordinator_had_not_recorded_executions_that_ended_meanwhile() -> None:
     late = execution(0, place="task", ended=12.0)  # 3 s before the kill
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=9.0, ended=11.5)
@@ -105,7 +105,7 @@ def test_tasks_elsewhere_die_with_the_node_that_the_coordinator_ran_on(has_coord
     assert account_of([success(WELL[1]), success(again, 2)], (late, WELL[1], again), struck).lost == lost
 
 
-def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
+def test_slow_result_after_a_restart_does_not_widen_the_window_of_a_kill() -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     delayed = success(WELL[1], time=21.0)  # the kill came between its end and the log
@@ -124,7 +124,7 @@ def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_expl
     ],
     ids=lambda it: getattr(it, "victim", it),
 )
-def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: str) -> None:
+def test_execution_may_run_again_if_its_process_was_killed(struck: Kill, place: str) -> None:
     first = execution(0, place=place)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     found = account_of([success(again, 2), success(WELL[1])], (first, WELL[1], again), struck)
@@ -154,40 +154,40 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
         "long after it was handed over",
     ],
 )
-def test_other_kills_excuse_nothing(struck: Kill) -> None:
+def test_kill_of_another_process_explains_no_second_execution(struck: Kill) -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
     found = account_of([AT_WORK, success(again, 2), success(WELL[1])], (*WELL, again), struck)
     assert found.lost == 1
     assert found.repeated == {"no kill explains it": 1}
 
 
-def test_what_broke_off_without_a_kill_is_reported() -> None:
+def test_interruption_without_a_kill_is_reported() -> None:
     first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
     found = account_of([success(again, 2), success(WELL[1])], (first, WELL[1], again))
     assert found.lost == 0
     assert "not finished, and no kill explains it: trial 0" in found.broken[0]
 
 
-def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_reported() -> None:
+def test_trial_that_ends_twice_and_attempt_with_two_outcomes_are_reported() -> None:
     events: list[Event] = [success(it) for it in WELL]
     assert account_of([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
     assert account_of([*events, failed_trial(1)], WELL).twice == 1
 
 
-def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_reported() -> None:
+def test_trial_that_never_ends_and_a_result_that_was_never_computed_are_reported() -> None:
     found = account_of([success(WELL[0])], WELL[:1])
     assert found.broken == ("trial 1 never ended",)
     found = account_of([success(it) for it in WELL], WELL[:1])
     assert "recorded and never executed" in found.broken[0]
 
 
-def test_a_failure_that_no_kill_can_cause_is_reported() -> None:
+def test_failure_that_no_kill_can_cause_is_reported() -> None:
     events: list[Event] = [success(it) for it in WELL]
     assert account_of([failed_trial(0, "node lost", attempt=0), *events], WELL).broken == ()
     assert "failed without a kill" in account_of([failed_trial(0, "error", attempt=0), *events], WELL).broken[0]
 
 
-def test_a_session_that_gave_up_is_reported() -> None:
+def test_session_that_gave_up_is_reported() -> None:
     closed = SessionClosed(time=20.0, outcome=SessionOutcome.FAILED, reason="it broke")
     events = [success(it) for it in WELL]
     assert "gave up" in account_of([*events, closed], WELL).broken[0]
@@ -218,7 +218,7 @@ def test_recovery_from_a_coordinator_lasts_until_its_next_session_continues_and_
     assert (found.strikes, found.kills) == ({SEVERAL: 1}, {"coordinator": 1, "driver": 1})
 
 
-def test_a_plan_knows_its_trials_by_their_seeds_and_their_durations_stay_within_bounds() -> None:
+def test_plan_finds_trials_by_seed_and_bounds_their_durations() -> None:
     seeds = Plan("actor", 50, 6, seed=3).seeds()
     assert sorted(seeds.values()) == list(range(50))
     assert seeds != Plan("actor", 50, 6, seed=4).seeds()

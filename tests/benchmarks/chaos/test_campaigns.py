@@ -49,7 +49,7 @@ def strike(cluster: Cluster, notes: Path, folder: Path, plan: Plan, strikes: Seq
     return course.run(Setting(plan, pause=(0.2, 1.0), kills=100), iter(strikes))
 
 
-def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_actor_runs_twice(
+def test_evaluation_in_a_worker_actor_survives_kills_of_coordinator_and_driver(
     cluster: Cluster, notes: Path, tmp_path: Path
 ) -> None:
     plan = Plan("actor", 45, WORKERS, seed=1)
@@ -63,7 +63,7 @@ def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
-def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
+def test_finished_result_is_neither_lost_nor_recorded_twice_after_any_kill(
     cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
 ) -> None:
     strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "coordinator"), ("driver",)]
@@ -76,7 +76,7 @@ def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
 
 
 @pytest.mark.slow
-def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp_path: Path) -> None:
+def test_local_campaign_ends_with_its_driver_and_resumes_without_a_loss(tmp_path: Path) -> None:
     notes, plan = tmp_path / "notes", Plan("auto", 24, 2, seed=4)
     with Local(settings(notes, 0.02, 0.3)) as here:
         campaign = Campaign(here, plan, tmp_path)

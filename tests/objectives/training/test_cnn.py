@@ -151,7 +151,7 @@ def test_train_size_that_leaves_no_test_rows_is_refused() -> None:
 
 
 @with_torch
-def test_it_learns_digits(digits: ConvolutionalTraining, silent: Report) -> None:
+def test_cnn_learns_digits(digits: ConvolutionalTraining, silent: Report) -> None:
     evaluation = digits.evaluate(GOOD, 0, silent)
     assert evaluation.value > 0.93
     assert evaluation.metrics["validation_accuracy"] > 0.9
@@ -159,7 +159,7 @@ def test_it_learns_digits(digits: ConvolutionalTraining, silent: Report) -> None
 
 
 @with_torch
-def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSource, silent: Report) -> None:
+def test_cnn_learns_mnist_if_available_and_digits_otherwise(source: DataSource, silent: Report) -> None:
     """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
     has_mnist = source.file("mnist/mnist.npz") is not None
     training = ConvolutionalNetwork(train_size=1000).load(source)
@@ -169,7 +169,7 @@ def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSour
 
 
 @with_torch
-def test_every_kernel_keeps_the_size_of_every_image() -> None:
+def test_kernel_keeps_the_size_of_every_image() -> None:
     """Scores come out for all settings and both sizes of image, with as many weights as the layers
     have by hand."""
     import torch
@@ -210,7 +210,7 @@ def test_momentum_and_every_parameter_matter(digits: ConvolutionalTraining, sile
 
 
 @with_torch
-def test_every_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
+def test_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
     reports = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None, **_: reports.append((step, value)))
     assert [step for step, _ in reports] == [1, 2, 3]

@@ -72,7 +72,7 @@ def test_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
 
 
-def test_it_learns_and_reports_every_epoch() -> None:
+def test_nas_cell_learns_and_reports_every_epoch() -> None:
     reports = []
     options = {"train_size": 500, "epochs": 3, "batch_size": 25}
     evaluation = load_training(**options).evaluate(
@@ -98,7 +98,7 @@ def test_diverging_training_gives_nan(silent: Report) -> None:
     assert math.isnan(evaluation.value)
 
 
-def test_what_is_no_cell_is_refused(silent: Report) -> None:
+def test_invalid_cell_is_refused(silent: Report) -> None:
     with pytest.raises(ValueError, match="a cell must have 1 to 9 edges"):
         load_training().evaluate({}, 0, silent)
 
@@ -118,7 +118,7 @@ def test_number_of_weights_is_that_counted_by_hand() -> None:
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_every_kind_of_cell_gives_scores_for_small_and_large_images() -> None:
+def test_cell_of_every_kind_scores_small_and_large_images() -> None:
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     from objectives.cells import Cell
     from objectives.training.cell_network import build_cell_network, vertex_channels

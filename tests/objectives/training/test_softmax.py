@@ -58,13 +58,13 @@ def test_gradient_agrees_with_finite_differences(start: Floats, inputs: Floats, 
     assert check_grad(loss, gradient, flat) < 1e-6
 
 
-def test_it_learns_digits(digits: Any, silent: Report) -> None:
+def test_softmax_learns_digits(digits: Any, silent: Report) -> None:
     evaluation = digits.evaluate(GOOD, 0, silent)
     assert evaluation.value > 0.9
     assert evaluation.metrics["training_loss"] < np.log(10)
 
 
-def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSource, silent: Report) -> None:
+def test_softmax_learns_mnist_if_available_and_digits_otherwise(source: DataSource, silent: Report) -> None:
     """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
     has_mnist = source.file("mnist/mnist.npz") is not None
     training = SoftmaxRegression(epochs=5, train_size=10_000 if has_mnist else None).load(source)
@@ -98,7 +98,7 @@ def test_train_size_shrinks_the_training_rows_only() -> None:
         SoftmaxRegression(dataset="digits", train_size=1700).load(DataSource())
 
 
-def test_every_epoch_is_reported(digits: Any) -> None:
+def test_epoch_is_reported(digits: Any) -> None:
     reports = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: reports.append((step, value)))
     assert [step for step, _ in reports] == [1, 2, 3, 4, 5]
@@ -147,7 +147,7 @@ def test_measuring_in_blocks_is_measuring_at_once(monkeypatch: pytest.MonkeyPatc
     assert measure(weights, digits.train) == pytest.approx(whole, rel=1e-6)
 
 
-def test_it_travels_to_a_worker(digits: Any, silent: Report) -> None:
+def test_softmax_travels_to_a_worker(digits: Any, silent: Report) -> None:
     there = pickle.loads(pickle.dumps(digits))
     assert there.evaluate(GOOD, 1, silent) == digits.evaluate(GOOD, 1, silent)
     assert digits.evaluate(GOOD, 2, silent) != digits.evaluate(GOOD, 1, silent)

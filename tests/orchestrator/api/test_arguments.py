@@ -93,12 +93,12 @@ def test_goals_are_objects_or_mappings() -> None:
         ("seed", 1, {"seed": 2}),
     ],
 )
-def test_an_argument_that_settings_have_too_is_refused(argument: str, value: object, settings: dict[str, Any]) -> None:
+def test_argument_also_in_settings_is_refused(argument: str, value: object, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{argument} must be given once, as an argument or in settings; got both"):
         resolved(**{"evaluations": 5, argument: value, "settings": settings})
 
 
-def test_a_campaign_without_a_budget_names_the_argument() -> None:
+def test_campaign_without_a_budget_names_the_argument() -> None:
     with pytest.raises(ValueError, match="evaluations is missing: write evaluations=20"):
         resolved(direction="minimize")
     with pytest.raises(ConfigError, match=r"budget\.evaluations is required"):
@@ -114,7 +114,7 @@ def test_a_campaign_without_a_budget_names_the_argument() -> None:
         ({"settings": {"workers": 3}, "executor": "inline"}, r"workers must be a mapping"),
     ],
 )
-def test_a_wrong_value_is_named_by_its_key(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_value_is_named_by_its_key(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         resolved(evaluations=5, **arguments)
 
@@ -127,13 +127,13 @@ def test_sections_are_those_of_the_settings() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("call", ["tune", "Campaign"])
-def test_an_editor_completes_the_arguments(call: str) -> None:
+def test_editor_completes_the_arguments(call: str) -> None:
     code = f"import bbkb\nbbkb.{call}(abs, {{}}, "
     completed = {completion.name.rstrip("=") for completion in jedi.Script(code).complete()}
     assert {"evaluations", "executor", "hours", "steps", "early_stopping", "run", "settings"} <= completed
 
 
-def test_a_pickle_is_written_below_runs(tmp_path: Path) -> None:
+def test_pickle_is_written_below_runs(tmp_path: Path) -> None:
     campaign = Campaign(
         lambda x: x, SPACE, evaluations=3, direction="minimize", settings={"runs": str(tmp_path / "runs")}
     )

@@ -45,7 +45,7 @@ def tune_small(settings: dict[str, Any], **arguments: Any) -> Result:
     )
 
 
-def test_a_closure_is_tuned_and_its_best_trial_is_the_least_value(inline: dict[str, Any]) -> None:
+def test_closure_is_tuned_and_its_best_trial_has_the_least_value(inline: dict[str, Any]) -> None:
     result = tune_small(inline)
     values = [row["value"] for row in result.rows()]
     assert len(values) == len(result) == 12
@@ -54,7 +54,7 @@ def test_a_closure_is_tuned_and_its_best_trial_is_the_least_value(inline: dict[s
     assert result.outcome == "finished"
 
 
-def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
+def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     result = tune_small(inline)
     again = load(result.folder)
     assert again.rows() == result.rows()
@@ -75,7 +75,7 @@ def test_trials_are_a_list_and_a_data_frame_where_pandas_is_installed(
         result.dataframe()
 
 
-def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
+def test_callback_gets_each_trial_once_with_its_value(inline: dict[str, Any]) -> None:
     delivered: list[TrialResult] = []
     result = tune_small(inline, on_result=delivered.append)
     assert [(trial_result.trial, trial_result.value) for trial_result in delivered] == [
@@ -83,7 +83,7 @@ def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -
     ]
 
 
-def test_an_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any]) -> None:
+def test_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any]) -> None:
     def refuse(result: TrialResult) -> None:
         raise LookupError(f"trial {result.trial}")
 
@@ -115,7 +115,7 @@ def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
     assert all(trial_result.value is None and "no b today" in trial_result.error for trial_result in failed)
 
 
-def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
+def test_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
     inline["workers"]["retries"] = 0
     result = tune(
         lambda x, model: float("nan"), SPACE, direction="maximize", evaluations=3, progress=False, settings=inline
@@ -124,7 +124,7 @@ def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
         _ = result.best
 
 
-def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
+def test_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
     space: Space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
     result = tune(
         lambda x, model: float(model != "b"),
@@ -140,7 +140,7 @@ def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: di
     assert "6: 6 succeeded" in repr(result)
 
 
-def test_a_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
+def test_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
     results: list[Result] = []
     thread = threading.Thread(target=lambda: results.append(tune_small(inline)))
     thread.start()
@@ -148,7 +148,7 @@ def test_a_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
     assert results[0].outcome == "finished"
 
 
-def test_a_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any]) -> None:
+def test_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any]) -> None:
     campaign = Campaign.from_file(
         REPOSITORY / "configs" / "branin.yaml",
         ["workers.executor=inline", "budget.evaluations=5", f"runs={inline['runs']}"],
@@ -157,7 +157,7 @@ def test_a_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any])
     assert len(campaign.run(progress=False)) == 5
 
 
-def test_a_wrong_setting_is_named(inline: dict[str, Any]) -> None:
+def test_wrong_setting_is_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="did you mean 'retries'"):
         Campaign(
             lambda x: x,
@@ -168,7 +168,7 @@ def test_a_wrong_setting_is_named(inline: dict[str, Any]) -> None:
         )
 
 
-def test_a_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
+def test_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
     with pytest.raises(ObjectiveError, match="must accept parameter 'model'"):
         tune(lambda x: x, SPACE, direction="maximize", evaluations=3, progress=False, settings=inline)
     assert not list(Path(inline["runs"]).glob("lambda-*"))
@@ -186,7 +186,7 @@ def test_campaign_writes_nothing_when_a_setting_is_wrong(inline: dict[str, Any])
     assert not Path(inline["runs"]).exists()  # nothing was written
 
 
-def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
+def test_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
     lock = threading.Lock()
 
     def lock_and_return(x: float) -> float:
@@ -197,7 +197,7 @@ def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: di
         tune(lock_and_return, {"x": Range(0, 1)}, direction="maximize", evaluations=3, progress=False, settings=inline)
 
 
-def test_a_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:
+def test_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:
     campaign = Campaign(lambda x, model: x, SPACE, direction="maximize", evaluations=3, settings=inline)
     (file,) = Path(inline["runs"]).glob("functions/*.pkl")
     file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
@@ -234,7 +234,7 @@ SCRIPT = """
 """
 
 
-def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
+def test_script_with_functions_of_its_own_runs_on_ray_and_resumes(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
@@ -264,12 +264,12 @@ def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
         ({"constraints": [3]}, "each of constraints must be a mapping such as .* got 3"),
     ],
 )
-def test_an_argument_of_a_wrong_type_is_named(wrong: dict[str, Any], message: str) -> None:
+def test_argument_of_a_wrong_type_is_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Campaign(**{"objective": abs, "space": {"x": Range(0.0, 1.0)}, "evaluations": 3, **wrong})
 
 
-def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any]) -> None:
+def test_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="folder must be the path of a run's folder, got None"):
         load(cast(Any, None))
     campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, settings=inline)
@@ -279,7 +279,7 @@ def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any
 
 @pytest.mark.parametrize("runs", ["x" * 300, "/".join(["folder" * 30] * 30), "a\0b"])
 @pytest.mark.parametrize("objective", [lambda x: x, {"command": "true", "direction": "maximize"}])
-def test_a_folder_of_runs_that_cannot_be_is_named_before_anything_runs(
+def test_impossible_folder_of_runs_is_named_before_anything_runs(
     inline: dict[str, Any], runs: str, objective: Any
 ) -> None:
     settings = {**inline, "runs": runs}
@@ -288,7 +288,7 @@ def test_a_folder_of_runs_that_cannot_be_is_named_before_anything_runs(
 
 
 @pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
-def test_a_campaign_file_that_is_no_path_is_refused(path: Any) -> None:
+def test_campaign_file_that_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(ValueError, match="path must be the path of a campaign file, got"):
         Campaign.from_file(path)
     with pytest.raises(ValueError, match="overrides must be a list"):
@@ -308,7 +308,7 @@ def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_and_documents_all_o
         assert "Arguments: see `tune`" in (inspect.getdoc(refers) or "")
 
 
-def test_a_result_has_pictures_as_plotly_figures(inline: dict[str, Any]) -> None:
+def test_result_has_pictures_as_plotly_figures(inline: dict[str, Any]) -> None:
     space = {"x": Range(0, 1), "y": Range(0, 1)}
     result = tune(lambda x, y: x - y, space, evaluations=20, direction="maximize", progress=False, settings=inline)
     for figure in (result.plot(), result.plot_importance(), result.plot_parallel()):
@@ -316,7 +316,7 @@ def test_a_result_has_pictures_as_plotly_figures(inline: dict[str, Any]) -> None
         assert figure.layout.title.text
 
 
-def test_a_function_needs_a_direction(inline: dict[str, Any]) -> None:
+def test_function_needs_a_direction(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline)
     with pytest.raises(ValueError, match=r'direction must be "minimize" or "maximize", got \'up\'$'):
@@ -347,7 +347,7 @@ class OwnUniform(Uniform):
     ],
     ids=["name", "mapping", "reference", "object", "class"],
 )
-def test_a_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
     campaign = Campaign(
         lambda x: x,
         {"x": Range(0, 1)},
@@ -364,7 +364,7 @@ def test_a_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any]
     assert expected.items() <= recorded.items() or recorded["name"].endswith(":OwnUniform")
 
 
-def test_a_strategy_is_given_once_and_must_be_one(inline: dict[str, Any]) -> None:
+def test_strategy_is_given_once_and_must_be_one(inline: dict[str, Any]) -> None:
     make = functools.partial(Campaign, abs, {"x": Range(0, 1)}, evaluations=3, direction="minimize")
     with pytest.raises(ValueError, match="strategy must be given once, as an argument or in settings; got both"):
         make(strategy="uniform", settings=inline)

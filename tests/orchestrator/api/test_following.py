@@ -30,7 +30,7 @@ def delivered(folder: Path, earlier: Sequence[Event], events: Sequence[Event]) -
     return [(result.trial, result.status) for result in results]
 
 
-def test_a_trial_that_is_stopped_and_continued_is_delivered_at_both_ends(tmp_path: Path) -> None:
+def test_trial_stopped_and_continued_is_delivered_at_both_ends(tmp_path: Path) -> None:
     continued = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
     events = (
         STOPPED,

@@ -33,7 +33,7 @@ optimizer
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::RuntimeWarning")
 @pytest.mark.thorough
-def test_a_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     v4: Any = nbformat.v4  # it has no annotations

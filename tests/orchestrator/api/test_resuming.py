@@ -65,7 +65,7 @@ SCRIPT = """
 """
 
 
-def test_a_script_that_was_killed_continues_when_it_runs_again_and_evaluates_nothing_twice(
+def test_killed_script_resumes_when_run_again_and_evaluates_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "script.py"
@@ -83,7 +83,7 @@ def test_a_script_that_was_killed_continues_when_it_runs_again_and_evaluates_not
     assert calls[3] == calls[4]
 
 
-def test_an_interrupted_run_continues_and_calls_back_for_new_results_only(inline: dict[str, Any]) -> None:
+def test_interrupted_run_continues_and_calls_back_for_new_results_only(inline: dict[str, Any]) -> None:
     def interrupted(x: float) -> float:
         if not delivered:
             signal.raise_signal(signal.SIGINT)
@@ -100,7 +100,7 @@ def test_an_interrupted_run_continues_and_calls_back_for_new_results_only(inline
     assert [one.trial for one in delivered[1:]] == list(range(before, 5))
 
 
-def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inline: dict[str, Any]) -> None:
+def test_finished_run_returns_its_result_and_resumes_with_a_larger_budget(inline: dict[str, Any]) -> None:
     first = tune_small(inline)
     same = tune_small(inline, resume=True)
     assert same.rows() == first.rows()
@@ -112,7 +112,7 @@ def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inli
         tune_small(inline, evaluations=6, resume=True)
 
 
-def test_a_folder_of_another_name_is_continued_without_naming_it_anew(inline: dict[str, Any]) -> None:
+def test_renamed_folder_is_resumed_without_renaming_the_run(inline: dict[str, Any]) -> None:
     first = tune_small({**inline, "run": None})
     moved = first.folder.parent / "moved"
     shutil.move(first.folder, moved)
@@ -120,7 +120,7 @@ def test_a_folder_of_another_name_is_continued_without_naming_it_anew(inline: di
     assert sorted(path.name for path in moved.parent.iterdir()) == ["functions", "moved"]
 
 
-def test_another_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
+def test_changed_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
     first = tune_small(inline)
     command = {"objective": {"command": "echo {x}", "direction": "maximize"}, "name": "objective"}
     cases: list[tuple[dict[str, Any], str]] = [
@@ -143,7 +143,7 @@ def one(number: int) -> Callable[[float], float]:
     return cast(Callable[[float], float], namespace["objective"])
 
 
-def test_a_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inline: dict[str, Any]) -> None:
+def test_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inline: dict[str, Any]) -> None:
     first = tune_small(inline, objective=one(1))
     with pytest.warns(UserWarning, match="its code has changed"):
         continued = tune_small(inline, evaluations=6, resume=True, objective=one(5))
@@ -152,14 +152,14 @@ def test_a_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(i
     assert values[5] > 3
 
 
-def test_a_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dict[str, Any]) -> None:
+def test_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dict[str, Any]) -> None:
     first = tune_small(inline, objective=one(1))
     shutil.rmtree(first.folder.parent / "functions")
     with pytest.warns(UserWarning, match="they cannot be compared.* is not at"):
         assert len(tune_small(inline, evaluations=6, resume=True, objective=one(2))) == 6
 
 
-def test_a_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, Any], tmp_path: Path) -> None:
+def test_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         tune_small(inline, resume=tmp_path)
     with pytest.raises(UserError, match=r"resume=True must know which run .* give run=NAME"):
@@ -171,7 +171,7 @@ def test_a_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str,
         tune_small(inline)
 
 
-def test_a_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> None:
+def test_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> None:
     run = open_run(tune_small(inline).folder)
     with run.store() as store:
         take(store, run.name)

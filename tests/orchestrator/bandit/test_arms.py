@@ -10,12 +10,12 @@ import pytest
 from orchestrator.bandit.arms import Arms, as_arms, feature_extents
 
 
-def test_every_feature_is_a_parameter_of_its_own_unless_said_otherwise() -> None:
+def test_feature_is_its_own_parameter_by_default() -> None:
     assert Arms.of(np.random.default_rng(0).random((5, 3))).layout.parameters.tolist() == [0, 1, 2]
     assert Arms.of(np.eye(3), (0, 0, 1)).layout.parameter_count == 2
 
 
-def test_an_array_stands_for_arms_that_may_repeat() -> None:
+def test_array_means_arms_that_may_repeat() -> None:
     features = np.random.default_rng(0).random((5, 3))
     assert as_arms(features) == Arms.of(features)
     assert as_arms(features).layout.repeats
@@ -23,13 +23,13 @@ def test_an_array_stands_for_arms_that_may_repeat() -> None:
     assert arms != Arms.of(features)
 
 
-def test_an_extent_is_the_range_of_a_feature_and_the_distance_of_two_choices() -> None:
+def test_extent_is_the_range_of_a_feature_and_the_distance_of_two_choices() -> None:
     choice = np.eye(3)[[0, 1, 2, 0]] / np.sqrt(2)
     features = np.column_stack((np.linspace(0, 50, 4), choice, np.full(4, 7.0)))
     np.testing.assert_allclose(feature_extents(features, np.array([0, 1, 1, 1, 2])), [50.0, 1.0, 1.0])
 
 
-def test_one_far_value_hardly_changes_an_extent() -> None:
+def test_extent_hardly_changes_with_one_far_value() -> None:
     values = np.append(np.linspace(0, 1, 1000), 1000.0)[:, None]
     assert feature_extents(values, np.array([0]))[0] < 200
 

@@ -16,7 +16,7 @@ class Value:
     number: float = 0.0
 
 
-def test_a_read_only_array_is_a_copy_of_a_writeable_one() -> None:
+def test_read_only_array_is_a_copy_of_a_writeable_one() -> None:
     owned = np.arange(3.0)
     array = read_only(owned, np.float64)
     owned[0] = 7.0
@@ -25,7 +25,7 @@ def test_a_read_only_array_is_a_copy_of_a_writeable_one() -> None:
         array[0] = 1.0
 
 
-def test_a_read_only_array_is_not_copied_again() -> None:
+def test_read_only_array_is_not_copied_again() -> None:
     array = read_only([1, 2], np.intp)
     assert read_only(array, np.intp) is array
     assert read_only(array, np.float64).dtype == np.float64
@@ -38,7 +38,7 @@ def test_values_are_the_same_when_type_and_every_field_are() -> None:
     assert not same(Value(np.arange(3)), np.arange(3))
 
 
-def test_a_read_only_view_of_an_array_that_can_change_is_copied() -> None:
+def test_read_only_view_of_an_array_that_can_change_is_copied() -> None:
     array = np.zeros(3)
     view = array[:]
     view.flags.writeable = False

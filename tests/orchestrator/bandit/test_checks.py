@@ -28,13 +28,13 @@ def three_arms(set_aside: list[int]) -> SparseState:
     return state.observe([Observation(arm, None) for arm in set_aside])
 
 
-def test_a_broken_rule_is_named_with_the_field_and_its_value() -> None:
+def test_broken_rule_is_named_with_the_field_and_its_value() -> None:
     require(Options(3), "size", "even", True)
     with pytest.raises(ValueError, match=r"^strategy\.size must be even, got 3$"):
         require(Options(3), "size", "even", False)
 
 
-def test_when_every_arm_is_set_aside_nothing_is_left_to_choose() -> None:
+def test_strategy_has_no_choice_if_every_arm_is_set_aside() -> None:
     one_left, exhausted = three_arms(set_aside=[0, 2]), three_arms(set_aside=[0, 1, 2])
     assert refusal(one_left, 1) is None
     assert refusal(exhausted, 1) == Wait("every arm is set aside")
@@ -43,7 +43,7 @@ def test_when_every_arm_is_set_aside_nothing_is_left_to_choose() -> None:
         refusal(one_left, 0)
 
 
-def test_a_sequential_strategy_waits_for_the_reward_of_the_last_pull() -> None:
+def test_sequential_strategy_waits_for_the_reward_of_the_last_pull() -> None:
     state = three_arms(set_aside=[])
     assert sequential_refusal(state, (), 1) is None
     assert sequential_refusal(state, (2,), 1) == Wait("one pull at a time: the last reward is not in yet")

@@ -24,30 +24,30 @@ def confidence(schedule: Schedule, **changes: object) -> Confidence:
     return Confidence(schedule=schedule, **(settings | changes))
 
 
-def test_the_practical_width_by_hand() -> None:
+def test_practical_width_by_hand() -> None:
     assert confidence("practical").width(5.0) == pytest.approx(0.2 * math.sqrt(3 * 5 + math.log(10)) + 0.3 * 2)
 
 
-def test_the_theory_s_width_by_hand() -> None:
+def test_theory_s_width_by_hand() -> None:
     beta = 2 * 0.2 * math.sqrt(5 + math.log(10)) + (1 + math.sqrt(2)) * 0.3 * 2
     assert confidence("theory").width(5.0) == pytest.approx(3 * beta)
 
 
 @pytest.mark.parametrize(("schedule", "c"), [("practical", 1), ("theory", 3)])
-def test_the_information_gain_sums_over_pulls(schedule: Schedule, c: int) -> None:
+def test_information_gain_sums_over_pulls(schedule: Schedule, c: int) -> None:
     gain = confidence(schedule).gain(np.array([0.5, 0.5, 2.0]))
     assert gain == pytest.approx(2 * math.log(1 + c * 0.5) + math.log(1 + c * 2.0))
 
 
 @pytest.mark.parametrize("schedule", ["practical", "theory"])
-def test_more_information_or_confidence_widens(schedule: Schedule) -> None:
+def test_width_grows_with_information_and_confidence(schedule: Schedule) -> None:
     width = confidence(schedule).width(1.0)
     assert confidence(schedule).width(2.0) > width
     assert confidence(schedule, delta=0.01).width(1.0) > width
     assert confidence(schedule, ratio_threshold=4.0).width(1.0) > width
 
 
-def test_the_width_of_the_bayesian_scale_by_hand() -> None:
+def test_width_of_the_bayesian_scale_by_hand() -> None:
     width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
     assert width == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
 

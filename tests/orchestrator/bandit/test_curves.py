@@ -17,27 +17,27 @@ def curve_of(steps: list[int]) -> TrialCurve:
     return curve
 
 
-def test_a_curve_keeps_the_first_value_of_each_octave_and_the_latest_one() -> None:
+def test_curve_keeps_the_first_value_of_each_octave_and_the_latest_one() -> None:
     assert curve_of(list(range(1, 28))).steps == (1, 2, 4, 8, 16, 27)
     assert curve_of([3, 5, 6, 7]).steps == (3, 5, 7)
 
 
 @given(st.lists(st.integers(1, 3000), unique=True).map(sorted))
-def test_a_curve_has_one_value_per_octave_and_the_latest(steps: list[int]) -> None:
+def test_curve_has_one_value_per_octave_and_the_latest(steps: list[int]) -> None:
     curve = curve_of(steps)
     octaves = [step.bit_length() for step in curve.steps[:-1]]
     assert octaves == sorted(set(octaves))
     assert curve.step == max(steps, default=0)
 
 
-def test_a_curve_ignores_repeated_steps() -> None:
+def test_curve_ignores_repeated_steps() -> None:
     curve = curve_of([1, 2, 3])
     assert curve.after(2, 9.0) == curve
     assert curve.after(3, float("nan")) == curve
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
-def test_a_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_that_is(reward: float) -> None:
+def test_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_that_is(reward: float) -> None:
     curve = curve_of([1, 2, 3])
     diverged = curve.after(4, reward)
     assert diverged == replace(curve, has_diverged=True)
@@ -45,7 +45,7 @@ def test_a_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_th
     assert diverged.end(0.5) == curve.end(0.5)
 
 
-def test_a_trial_that_has_diverged_counts_with_the_smallest_value_until_its_step() -> None:
+def test_trial_that_has_diverged_counts_with_the_smallest_value_until_its_step() -> None:
     good, poor = TrialCurve(0, 5, (1, 2), (0.5, 0.9)), TrialCurve(1, 6, (1, 2, 16), (0.1, 0.2, 0.95))
     diverged = replace(good, has_diverged=True)
     assert Curves().updated([good, poor]).trials == (good, poor)
@@ -54,12 +54,12 @@ def test_a_trial_that_has_diverged_counts_with_the_smallest_value_until_its_step
     assert Curves().updated([diverged, later]).trials[0].rewards == (0.5, 0.5)
 
 
-def test_a_final_value_replaces_the_latest_one() -> None:
+def test_final_value_replaces_the_latest_one() -> None:
     assert curve_of([1, 2, 3]).end(7.0) == TrialCurve(0, 5, (1, 2, 3), (0.1, 0.2, 7.0), is_finished=True)
     assert TrialCurve(0, 5).end(7.0, 20).steps == (20,)
 
 
-def test_the_end_is_the_largest_step_of_a_finished_trial_unless_it_is_given() -> None:
+def test_end_is_the_largest_step_of_a_finished_trial_unless_it_is_given() -> None:
     open_trial, finished = curve_of([1, 2, 30]), TrialCurve(1, 6, (1, 20), (0.0, 1.0), is_finished=True)
     assert Curves().updated([open_trial]).end == 30
     assert Curves().updated([open_trial, finished]).end == 20

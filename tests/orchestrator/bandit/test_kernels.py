@@ -35,7 +35,7 @@ def test_stationary_kernels_equal_those_of_scikit_learn(
     np.testing.assert_allclose(kernel(lengthscale, 1.7).cross(X, Y), expected, rtol=1e-12, atol=1e-14)
 
 
-def test_the_linear_kernel_is_a_scaled_dot_product() -> None:
+def test_linear_kernel_is_a_scaled_dot_product() -> None:
     X, Y, scales = points(0, 20), points(1, 15), (0.5, 1.0, 2.0)
     expected = 3.0 * (X / np.array(scales)) @ (Y / np.array(scales)).T
     np.testing.assert_allclose(Linear(scales, 3.0).cross(X, Y), expected, rtol=1e-12, atol=1e-14)
@@ -43,7 +43,7 @@ def test_the_linear_kernel_is_a_scaled_dot_product() -> None:
 
 @EVERY_KERNEL
 @given(seed=st.integers(0, 10**6))
-def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diagonal(
+def test_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diagonal(
     kernel: type[AnyKernel], seed: int
 ) -> None:
     X = points(seed, 12)
@@ -55,7 +55,7 @@ def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diag
 
 @EVERY_KERNEL
 @given(seed=st.integers(0, 10**6), low=st.integers(0, 40), size=st.integers(1, 30))
-def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(
+def test_kernel_entry_does_not_depend_on_the_other_entries(
     kernel: type[AnyKernel], seed: int, low: int, size: int
 ) -> None:
     X, Y = points(seed, 90, d=12), points(seed + 1, 9, d=12)
@@ -103,7 +103,7 @@ def test_near_duplicates_keep_their_distance() -> None:
 
 
 @EVERY_KERNEL
-def test_a_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]) -> None:
+def test_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]) -> None:
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0 and finite, got -1"):
         kernel(-1)
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0"):
@@ -113,13 +113,13 @@ def test_a_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]
 
 
 @EVERY_KERNEL
-def test_one_lengthscale_a_feature_is_needed(kernel: type[AnyKernel]) -> None:
+def test_kernel_needs_one_lengthscale_per_feature(kernel: type[AnyKernel]) -> None:
     with pytest.raises(ValueError, match="one for each of the 3 features, got 2 numbers"):
         kernel((1.0, 2.0)).cross(points(0, 4), points(1, 4))
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
-def test_a_mapping_names_its_kernel(name: str) -> None:
+def test_mapping_names_its_kernel(name: str) -> None:
     adapter = TypeAdapter(AnyKernel)
     assert adapter.validate_python({"name": name, "lengthscale": [1, 2]}) == KERNELS[name]((1.0, 2.0))
     assert adapter.validate_python({"name": name, "lengthscale": 2}) == KERNELS[name](2.0)

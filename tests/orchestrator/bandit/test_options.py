@@ -107,27 +107,27 @@ def test_numbers_and_names_become_plain_values(options: dict[str, Any], taken: o
         ({"part": "rbf"}, "section.part must be a RBF or a Model or a Part, got 'rbf'"),
     ],
 )
-def test_what_has_another_type_or_is_out_of_range_is_named(options: dict[str, Any], message: str) -> None:
+def test_option_of_another_type_or_out_of_range_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         Options(**options)
 
 
-def test_a_part_may_be_an_object_with_the_right_methods() -> None:
+def test_part_may_be_an_object_with_the_right_methods() -> None:
     mine: Any = Mine()
     assert isinstance(Options(part=mine).part, Mine)
 
 
-def test_a_number_beyond_any_float_is_not_finite() -> None:
+def test_number_beyond_any_float_is_not_finite() -> None:
     with pytest.raises(ValueError, match=r"section\.share must be > 0 and < 1, got 1000"):
         Options(share=10**400)
 
 
-def test_a_long_value_is_cut() -> None:
+def test_long_value_is_truncated() -> None:
     assert excerpt(np.zeros(10_000)) == "array([0., 0., 0., ..., 0., 0., 0.], shape=(10000,))"
     assert excerpt("x" * 200) == f"'{'x' * 78}…"
 
 
-def test_the_meaning_of_a_field_is_in_its_annotation() -> None:
+def test_meaning_of_a_field_is_in_its_annotation() -> None:
     assert documentation_of(Options) == {"share": "A share."}
 
 
@@ -149,7 +149,7 @@ def values_of_no_option() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_every_option_names_itself_and_a_wrong_value(name: str) -> None:
+def test_option_names_itself_and_a_wrong_value(name: str) -> None:
     cls, section = LISTED[name]
     needed = {"path": "t.csv"} if name == "data" else {}
     for field in fields(cls):
@@ -177,7 +177,7 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_an_option_has_the_same_range_in_every_strategy(name: str) -> None:
+def test_option_has_the_same_range_in_every_strategy(name: str) -> None:
     options = {field.name for field in fields(STRATEGIES[name])}
     for option in options & OUT_OF_RANGE.keys():
         value, range_ = OUT_OF_RANGE[option]
@@ -189,6 +189,6 @@ def test_an_option_has_the_same_range_in_every_strategy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_every_option_has_a_text_in_its_annotation(name: str) -> None:
+def test_option_has_a_text_in_its_annotation(name: str) -> None:
     cls, _ = LISTED[name]
     assert list(documentation_of(cls)) == [field.name for field in fields(cls) if field.name != "name"]

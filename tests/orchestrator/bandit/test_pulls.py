@@ -50,7 +50,7 @@ def test_squares_are_those_of_the_deviations_from_an_arms_mean_however_they_are_
         assert whole.finished.squares[arm] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_more_arms_are_appended_without_a_pull() -> None:
+def test_appended_arms_have_no_pulls() -> None:
     assert Pulls.none(2).add([1], [0.5]).extend(2) == Pulls.none(4).add([1], [0.5])
 
 
@@ -74,7 +74,7 @@ def test_equal_rewards_look_deterministic_after_three_arms_pulled_again(arms: li
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 20))
-def test_only_evaluations_of_an_arm_pulled_before_count_as_repeats(rows: list[tuple[int, bool]], cut: int) -> None:
+def test_repeats_are_evaluations_of_an_arm_pulled_before(rows: list[tuple[int, bool]], cut: int) -> None:
     pulls = Pulls.none(4)
     for part in (rows[:cut], rows[cut:]):
         arms, existing = [arm for arm, _ in part], [is_existing for _, is_existing in part]
@@ -91,7 +91,7 @@ def test_rows_that_were_copied_do_not_make_an_objective_look_deterministic() -> 
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 20))
-def test_a_pull_stopped_early_does_not_make_an_objective_look_noisy(rows: list[tuple[int, bool]], cut: int) -> None:
+def test_pull_stopped_early_does_not_make_an_objective_look_noisy(rows: list[tuple[int, bool]], cut: int) -> None:
     pulls = Pulls.none(5)
     for part in (rows[:cut], rows[cut:]):
         arms, stopped = [arm for arm, _ in part], [is_stopped for _, is_stopped in part]
@@ -122,6 +122,6 @@ def test_stopped_pulls_count_with_the_mean_of_those_that_finished_as_soon_as_the
         assert pulls.reward_sums[arm] == pytest.approx(count * float(np.mean(mean_of)) if count else 0.0)
 
 
-def test_the_mean_of_finished_pulls_times_their_number_is_bounded() -> None:
+def test_mean_of_finished_pulls_times_their_number_is_bounded() -> None:
     stopped = Pulls.none(2).add([1], [0.0], stopped=[True])
     assert stopped.add([1], [1.7e308]).reward_sums[1] == 2 * LARGEST_REWARD

@@ -7,7 +7,7 @@ from orchestrator.bandit.recent import Recent
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(1, 4))
-def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys: list[int], capacity: int) -> None:
+def test_values_used_last_are_cached_and_others_recomputed(keys: list[int], capacity: int) -> None:
     recent: Recent[int, int] = Recent(capacity)
     used: list[int] = []
     for key in keys:
@@ -22,7 +22,7 @@ def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys: list[
         used.append(key)
 
 
-def test_a_value_that_is_taken_out_is_not_kept_any_longer() -> None:
+def test_removed_value_is_no_longer_cached() -> None:
     recent: Recent[str, int] = Recent(2)
     recent.put("one", 1)
     assert recent.take("one") == 1

@@ -28,7 +28,7 @@ def test_goals_are_read_from_a_resolved_file() -> None:
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
-def test_without_objectives_there_is_the_value(direction: str, sign: float) -> None:
+def test_value_is_the_objective_unless_objectives_are_given(direction: str, sign: float) -> None:
     goals = CampaignGoals.of({"objective": {"direction": direction}})
     assert goals.is_single
     assert goals.objectives[0].sign == sign

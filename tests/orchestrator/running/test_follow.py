@@ -88,7 +88,7 @@ def results(folder: Path) -> int:
 
 
 @pytest.mark.thorough
-def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
+def test_live_run_is_locked_watched_and_stopped_from_another_process(
     bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
     command, run = running_campaign
@@ -126,7 +126,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
 
 
 @pytest.mark.thorough
-def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_continue(
+def test_killed_run_is_free_at_once_and_attach_says_how_to_resume(
     bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
     command, run = running_campaign
@@ -161,7 +161,7 @@ class Lines:
 
 
 @pytest.mark.thorough
-def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
+def test_watch_waits_for_a_dead_holder_and_follows_the_next_one(
     running_campaign: tuple["subprocess.Popen[str]", Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, run = running_campaign
@@ -192,7 +192,7 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
 
 
 @pytest.mark.thorough
-def test_a_holder_that_stays_dead_ends_the_watch(running_campaign: tuple["subprocess.Popen[str]", Run]) -> None:
+def test_watch_ends_if_the_holder_stays_dead(running_campaign: tuple["subprocess.Popen[str]", Run]) -> None:
     command, run = running_campaign
     now = 0.0
 
@@ -210,9 +210,7 @@ def test_a_holder_that_stays_dead_ends_the_watch(running_campaign: tuple["subpro
 
 
 @pytest.mark.parametrize("is_taken_up", [True, False])
-def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_process_runs_the_run(
-    tmp_path: Path, is_taken_up: bool
-) -> None:
+def test_watch_waits_for_a_restarting_actor_before_it_reports_no_holder(tmp_path: Path, is_taken_up: bool) -> None:
     settings = from_mapping(
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
     )

@@ -39,7 +39,7 @@ def count_successes(bbkb: Bbkb, folder: Path) -> int:
     return int(json.loads(bbkb(folder, "status", "runs/2026-first", "--json").stdout)["succeeded"])
 
 
-def test_one_line_starts_a_run_and_continues_with_it(bbkb: Bbkb, folder: Path) -> None:
+def test_command_starts_a_run_and_resumes_it(bbkb: Bbkb, folder: Path) -> None:
     done = bbkb(folder, *ONE_LINE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"run {folder / 'runs' / '2026-first'}" in done.stdout
@@ -52,7 +52,7 @@ def test_one_line_starts_a_run_and_continues_with_it(bbkb: Bbkb, folder: Path) -
     assert [run.name for run in (folder / "runs").iterdir()] == ["2026-first"]
 
 
-def test_a_run_that_was_killed_before_its_first_session_is_not_over(tmp_path: Path) -> None:
+def test_run_killed_before_its_first_session_is_not_finished(tmp_path: Path) -> None:
     settings = from_mapping({**yaml.safe_load(CAMPAIGN), "runs": str(tmp_path)})
     run = create_run(settings, build(settings), None)
     with run.store() as store:
@@ -60,7 +60,7 @@ def test_a_run_that_was_killed_before_its_first_session_is_not_over(tmp_path: Pa
     assert end_of(state, settings) is None
 
 
-def test_a_name_that_is_in_use_is_refused_with_the_flag_that_resumes(bbkb: Bbkb, folder: Path) -> None:
+def test_name_in_use_is_refused_with_the_flag_that_resumes(bbkb: Bbkb, folder: Path) -> None:
     bbkb(folder, *ONE_LINE)
     done = bbkb(folder, "run", "campaign.yaml", "--set", "run=2026-first")
     assert done.returncode == 2
@@ -77,7 +77,7 @@ def test_or_resume_without_a_name_and_a_bad_name_are_users_mistakes(bbkb: Bbkb, 
     assert "Traceback" not in done.stderr
 
 
-def test_a_budget_below_what_is_done_is_refused(bbkb: Bbkb, folder: Path) -> None:
+def test_budget_below_the_finished_evaluations_is_refused(bbkb: Bbkb, folder: Path) -> None:
     bbkb(folder, *ONE_LINE)
     done = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.evaluations=5")
     assert done.returncode == 2
@@ -85,7 +85,7 @@ def test_a_budget_below_what_is_done_is_refused(bbkb: Bbkb, folder: Path) -> Non
     assert count_successes(bbkb, folder) == 8
 
 
-def test_a_spent_budget_is_named_and_evaluations_rise_with_a_budget_of_steps_alone(bbkb: Bbkb, folder: Path) -> None:
+def test_spent_budget_is_named_and_evaluations_rise_with_the_steps(bbkb: Bbkb, folder: Path) -> None:
     (folder / "campaign.yaml").write_text(CAMPAIGN.replace("evaluations: 8", "steps: 6"))
     bbkb(folder, *ONE_LINE)
     again = bbkb(folder, "resume", "runs/2026-first")
@@ -102,7 +102,7 @@ def test_generated_files_are_named_by_absolute_paths(bbkb: Bbkb, folder: Path) -
     assert f"report {folder / 'page.html'}" in bbkb(folder, "report", "runs/2026-first", "--output", "page.html").stdout
 
 
-def test_a_failed_run_whose_budget_is_spent_is_failed_when_it_is_resumed(bbkb: Bbkb, folder: Path) -> None:
+def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folder: Path) -> None:
     (folder / "failing.py").write_text("def f(x):\n    raise OSError('no disk')\n")
     (folder / "failing.yaml").write_text(
         "name: failing\nobjective: {callable: 'failing.py:f', direction: maximize}\n"
@@ -115,7 +115,7 @@ def test_a_failed_run_whose_budget_is_spent_is_failed_when_it_is_resumed(bbkb: B
     assert "has finished: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
 
 
-def test_an_address_without_the_executor_ray_is_refused(bbkb: Bbkb, folder: Path) -> None:
+def test_address_is_refused_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
     (folder / "inline.yaml").write_text(
         "name: inline\nobjective: {name: branin}\ncandidates: {size: 20}\nbudget: {evaluations: 4}\n"
         "workers: {executor: inline}\n"
@@ -126,7 +126,7 @@ def test_an_address_without_the_executor_ray_is_refused(bbkb: Bbkb, folder: Path
     assert not (folder / "runs").exists()
 
 
-def test_a_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, folder: Path) -> None:
+def test_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, folder: Path) -> None:
     bbkb(folder, *ONE_LINE)
     precious, link = folder / "precious.txt", folder / "runs" / "2026-first" / "report.html"
     precious.write_text("precious")

@@ -47,7 +47,7 @@ def run(tmp_path: Path, trains: Any = train, **rule: Any) -> Result:
     return tune(trains, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
 
 
-def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path: Path) -> None:
+def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Path) -> None:
     result = run(tmp_path, keep_checkpoints=5)
     opened = open_run(result.folder)
     events = list(opened.events())
@@ -71,7 +71,7 @@ def test_only_the_most_promising_stopped_trials_keep_their_checkpoints(tmp_path:
 
 
 @pytest.mark.thorough
-def test_all_checkpoints_are_kept_unless_a_number_is_given(tmp_path: Path) -> None:
+def test_checkpoints_are_all_kept_unless_a_number_is_given(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert not any(isinstance(event, CheckpointsRemoved) for event in open_run(result.folder).events())
     begun = sum(row["attempts"] > 0 for row in result.rows())  # also of those that were chosen to go on, too late
@@ -98,7 +98,7 @@ def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) 
     assert not leftover.exists()
 
 
-def test_a_continued_trial_that_begins_again_is_named_in_a_warning(tmp_path: Path) -> None:
+def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> None:
     def forgetful(lr: float, width: float, folder: Path, report: Any) -> float:
         (folder / "epoch.json").unlink(missing_ok=True)
         return train(lr, width, folder, report)

@@ -21,7 +21,7 @@ from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", ["inline", "simulated"])
-def test_a_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
+def test_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
     executor = campaign.simulated_executor() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
     assert campaign.run(executor) == Close(SessionOutcome.FINISHED, "budget spent")
@@ -37,7 +37,7 @@ def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
     assert abs(cast(float, best.parameters["x"]) - 0.3) < 0.1
 
 
-def test_a_doubled_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubled_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = Campaign(tmp_path, evaluations=10)
     executor = campaign.simulated_executor()
     single = executor.next_outcomes
@@ -47,7 +47,7 @@ def test_a_doubled_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(history.attempts) == history.status().trials.done == 10
 
 
-def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
+def test_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
     driver: Driver = campaign.driver(executor, lambda status: driver.stop() if status.trials.succeeded == 5 else None)
@@ -56,7 +56,7 @@ def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     assert not any(row.status == "running" for row in rows)
 
 
-def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
+def test_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
     driver: Driver = campaign.driver(
@@ -80,7 +80,7 @@ def test_failing_arms_are_set_aside_and_the_campaign_continues(tmp_path: Path) -
     assert not [row for row in history.trials if row.arm in batches_after and row.batch > batches_after[row.arm]]
 
 
-def test_a_campaign_in_which_everything_fails_ends_soon_and_says_why(tmp_path: Path) -> None:
+def test_campaign_ends_soon_with_the_reason_if_everything_fails(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=101, objective=Parabola(breaks_below=2.0))
     close = campaign.run(campaign.simulated_executor())
     assert close.outcome == "failed"
@@ -88,7 +88,7 @@ def test_a_campaign_in_which_everything_fails_ends_soon_and_says_why(tmp_path: P
     assert len(fold(campaign.events()).trials) < 20
 
 
-def test_a_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
+def test_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Campaign(tmp_path)
@@ -108,7 +108,7 @@ def test_a_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
 
 @pytest.mark.parametrize("strategy", STARTING)
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
+def test_campaign_with_existing_data_chooses_with_them_in_its_posterior(
     tmp_path: Path, strategy: str, direction: str
 ) -> None:
     campaign = campaign_with_existing(tmp_path, strategy, direction)
@@ -122,7 +122,7 @@ def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
     assert (history.refreshes[0].trials, history.refreshes[0].round) == ((), 1)
 
 
-def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ignored(tmp_path: Path) -> None:
+def test_attempt_past_its_deadline_is_cancelled_and_its_late_result_ignored(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, slots=4)
     campaign.settings |= {"workers": {"retries": 1, "timeout_factor": 3.0}, "strategy": {"mode": "async"}}
 

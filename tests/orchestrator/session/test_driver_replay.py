@@ -19,7 +19,7 @@ from orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
 
-def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
+def test_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
     campaign, calls = Campaign(tmp_path), itertools.count()
     append = Writer.append
 
@@ -38,7 +38,7 @@ def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Pa
     assert sorted(succeeded) == list(range(30))
 
 
-def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
+def test_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor(failure_rate=0.2)
     driver = campaign.driver(executor)
@@ -51,9 +51,7 @@ def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_alone(
-    tmp_path: Path, seed: int
-) -> None:
+def test_campaign_killed_repeatedly_makes_the_decisions_of_an_undisturbed_one(tmp_path: Path, seed: int) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     undisturbed = Campaign(tmp_path / "a")
@@ -99,7 +97,7 @@ def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_pa
     assert driver.progress.model.pulls.total == 80 + 12
 
 
-def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
+def test_campaign_killed_before_it_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
     campaign = campaign_with_existing(tmp_path, "bbkb")
 
     def kill(status: Status) -> None:

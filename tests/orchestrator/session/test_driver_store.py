@@ -21,7 +21,7 @@ from tests.orchestrator.session.parabola import Campaign
 from workers.executor import Executor
 
 
-def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> None:
+def test_result_is_stored_before_anything_acts_on_it(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, slots=1, evaluations=8)
     inner = campaign.simulated_executor()
     stored_when_submitting: list[int] = []
@@ -63,7 +63,7 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
     assert stored_when_submitting == list(range(8))
 
 
-def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
+def test_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
 
@@ -76,7 +76,7 @@ def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> N
     assert fold(campaign.events()).state == RunState.UNFINISHED
 
 
-def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign, calls = Campaign(tmp_path), itertools.count()
     append = Writer.append
 
@@ -92,7 +92,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("is_transient", [True, False])
-def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_next(
+def test_session_ends_if_the_store_stays_unreachable_and_leaves_evaluations_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_transient: bool
 ) -> None:
     campaign, calls = Campaign(tmp_path), itertools.count()

@@ -50,7 +50,7 @@ def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
     return {"workers": {"executor": "inline"}, "runs": str(runs), **changes}
 
 
-def test_a_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
+def test_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
     space = SearchSpace(from_mapping(campaign()).space)
     configurations = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
     assert {(configuration["x"], configuration["kind"]) for configuration in configurations} >= {(0.0, "a"), (1.0, "b")}
@@ -58,12 +58,12 @@ def test_a_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
     assert portfolio(space, [near(0.0, "a")] * 3) == [{"x": 0.0, "kind": "a"}]
 
 
-def test_a_run_of_one_configuration_gives_it() -> None:
+def test_portfolio_of_a_run_with_one_configuration_is_that_one() -> None:
     space = SearchSpace(from_mapping(campaign()).space)
     assert portfolio(space, [EarlierRun("run", GRID[:1], [0.5])]) == GRID[:1]
 
 
-def test_one_configuration_stands_for_runs_that_agree() -> None:
+def test_portfolio_has_one_configuration_for_runs_that_agree() -> None:
     space = SearchSpace(from_mapping(campaign()).space)
     runs = [near(0.5, "a"), near(0.5, "a"), near(0.625, "a")]
     (first,) = portfolio(space, runs, 1)
@@ -86,7 +86,7 @@ def campaign(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(tmp_path: Path) -> None:
+def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path / "a"))
     settings = settings_of(tmp_path / "b", earlier=[str(before.folder)])
     result = tune(loss, SPACE, evaluations=10, direction="minimize", settings=settings)
@@ -99,7 +99,7 @@ def test_a_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_i
     assert continued.trials[0].parameters == first
 
 
-def test_what_was_read_of_earlier_runs_is_kept_in_the_resolved_settings(tmp_path: Path) -> None:
+def test_resolved_settings_keep_the_configurations_of_earlier_runs(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
     settings = with_earlier(from_mapping(campaign(earlier=[str(before.folder)])))
     again = from_mapping(settings.resolved())
@@ -135,7 +135,9 @@ def test_reading_a_run_imports_none_of_its_code(tmp_path: Path) -> None:
     ],
     ids=["range", "parameter"],
 )
-def test_another_space_is_refused_with_its_difference(tmp_path: Path, space: Mapping[str, Any], words: str) -> None:
+def test_earlier_run_with_another_space_is_refused_with_the_difference(
+    tmp_path: Path, space: Mapping[str, Any], words: str
+) -> None:
     before = tune(other, SPACE, evaluations=2, direction="minimize", settings=settings_of(tmp_path))
     tree = campaign(
         space=dict(space), objective={"command": "echo {x}", "direction": "maximize"}, earlier=[str(before.folder)]
@@ -144,7 +146,7 @@ def test_another_space_is_refused_with_its_difference(tmp_path: Path, space: Map
         with_earlier(from_mapping(tree))
 
 
-def test_a_space_may_differ_in_priors(tmp_path: Path) -> None:
+def test_earlier_run_s_space_may_differ_in_priors(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=4, direction="minimize", settings=settings_of(tmp_path))
     space = {**SPACE, "x": {**SPACE["x"], "prior": 0.3}}
     assert with_earlier(from_mapping(campaign(space=space, earlier=[str(before.folder)]))).first
@@ -159,19 +161,19 @@ def test_a_space_may_differ_in_priors(tmp_path: Path) -> None:
         ({"runs": ["a"], "first": 5}, "earlier.first must be a list of configurations"),
     ],
 )
-def test_the_section_is_a_list_of_folders(earlier: object, words: str) -> None:
+def test_earlier_section_is_a_list_of_folders(earlier: object, words: str) -> None:
     with pytest.raises(UserError, match=words):
         from_mapping(campaign(earlier=earlier))
 
 
-def test_a_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
+def test_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
     assert all(
         len(portfolio(_space(), runs, 2)) <= 2
         for runs in combinations([near(p, k) for p in (0.0, 0.5, 1.0) for k in "ab"], 4)
     )
 
 
-def test_a_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
+def test_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
     runs = [
         tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path, run=name))
         for name in ("a", "b")
@@ -190,7 +192,7 @@ def test_a_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
             )
 
 
-def test_a_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
+def test_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path))
     enqueue = [{"x": float(x), "kind": "a"} for x in (0.0, 0.5, 1.0)]
     tree = campaign(earlier=[str(before.folder)], enqueue=enqueue, budget={"evaluations": 3})
@@ -222,7 +224,7 @@ def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_p
 
 
 @pytest.mark.parametrize("metric", ["value", "loss"])
-def test_a_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: Path, metric: str) -> None:
+def test_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: Path, metric: str) -> None:
     goals = {"objectives": [{"metric": metric, "direction": "minimize"}]}
     there = settings_of(tmp_path, **(goals if metric == "loss" else {}))
     before = tune(only_loss(metric), SPACE, evaluations=16, direction="minimize", settings=there)

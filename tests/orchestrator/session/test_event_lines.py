@@ -48,7 +48,7 @@ AGAIN = ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
         ),
     ],
 )
-def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
+def test_event_line_of_an_attempts_end_names_trial_and_attempt(
     caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
 ) -> None:
     with caplog.at_level(logging.DEBUG, "bbkb"):
@@ -57,7 +57,7 @@ def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
     assert (line.levelname, line.getMessage(), vars(line)["trial"], vars(line)["attempt"]) == (level, words, 3, 2)
 
 
-def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_names_the_parts_left_out_of_a_result(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "bbkb"):
         log_event(TrialSucceeded(**ENDED, value=0.5, remark="metrics left out: folds (list, not a number)"))
     _, line = caplog.records
@@ -88,7 +88,7 @@ def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.Lo
         (SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"), "ERROR", "session closed, failed: why"),
     ],
 )
-def test_the_course_of_a_session_is_written(
+def test_event_lines_describe_the_course_of_a_session(
     caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
 ) -> None:
     with caplog.at_level(logging.INFO, "bbkb"):

@@ -74,16 +74,14 @@ def table(of: Candidates, arms: list[int]) -> str:
 
 @settings(max_examples=15, deadline=None)
 @given(arms=st.lists(st.integers(0, 59), min_size=1, max_size=40))
-def test_every_row_finds_its_candidate_by_its_parameters(
-    tmp_path_factory: pytest.TempPathFactory, arms: list[int]
-) -> None:
+def test_row_finds_its_candidate_by_its_parameters(tmp_path_factory: pytest.TempPathFactory, arms: list[int]) -> None:
     existing = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
     assert existing.arms == tuple(arms)
     assert existing.values == tuple(arm / 8 for arm in arms)
     assert (existing.unmatched, existing.first_unmatched) == (0, "")
 
 
-def test_a_parquet_table_is_read_as_well(tmp_path: Path) -> None:
+def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
     parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     rows = [candidates().parameters(arm) for arm in (3, 5)]
     columns = {name: [row[name] for row in rows] for name in SPACE} | {"reward": [1.0, 2.0]}
@@ -99,7 +97,7 @@ def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) 
     assert (existing.arms, existing.values, existing.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
-def test_every_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
+def test_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
     rows = "".join(f"{value:.12g},1\n" for value in x)
     existing = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
@@ -118,13 +116,13 @@ def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
     assert (existing.arms, existing.values, existing.unmatched) == ((10, 0), (1.0, 2.0), 2)
 
 
-def test_a_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
+def test_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
     lengths = np.array([7.0, 8.0])
     existing = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
     assert (existing.arms, existing.unmatched) == ((1,), 1)
 
 
-def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_rows_is_taken(tmp_path: Path) -> None:
+def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Path) -> None:
     x = np.array([0.1, 0.5, 0.5])
     of = Candidates(x[:, None], {"row": np.arange(3), "x": x})
     assert read_table(tmp_path / "t.csv", "x,reward\n0.5,1\n", of).arms == (1,)
@@ -154,7 +152,7 @@ def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_row
         ("arm,reward\n11,1\n", {}, "arm must be from 0 to 10"),
     ],
 )
-def test_a_table_that_is_wrong_is_reported_with_place_and_remedy(
+def test_table_that_is_wrong_is_reported_with_place_and_remedy(
     tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -169,7 +167,7 @@ def test_a_table_that_is_wrong_is_reported_with_place_and_remedy(
         (".", "is not a run: it has no campaign.yaml"),
     ],
 )
-def test_what_is_not_there_is_reported(tmp_path: Path, name: str, message: str) -> None:
+def test_missing_data_are_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read(DataStart(str(tmp_path / name)), grid(), "maximize", 0.0)
 
@@ -208,7 +206,7 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
     ]
 
 
-def test_another_runs_evaluations_are_read_from_its_folder_or_its_database(tmp_path: Path) -> None:
+def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     for start in (DataStart(str(run.folder)), DataStart(run.store_url, campaign=run.name)):
         existing = read(start, grid(), "minimize", 3.0)
@@ -216,21 +214,21 @@ def test_another_runs_evaluations_are_read_from_its_folder_or_its_database(tmp_p
         assert (existing.source, existing.time) == (f"run {run.name}", 3.0)
 
 
-def test_a_run_over_other_candidates_matches_where_parameters_are_equal(tmp_path: Path) -> None:
+def test_run_over_other_candidates_matches_by_equal_parameters(tmp_path: Path) -> None:
     run, x = other_run(tmp_path), np.array([0.9, 0.4])
     assert read(DataStart(str(run.folder)), Candidates(x[:, None], {"x": x}), "minimize", 0.0).arms == (1, 1)
     with pytest.raises(UserError, match=r"by every parameter; y not given, there are x"):
         read(DataStart(str(run.folder)), Candidates(x[:, None], {"y": x}), "minimize", 0.0)
 
 
-def test_a_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
+def test_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
         read(DataStart(str(other_run(tmp_path).folder)), grid(), "maximize", 0.0)
     with pytest.raises(UserError, match="has no evaluation that succeeded: start without it, or name another run"):
         read(DataStart(str(other_run(tmp_path, events=[]).folder)), grid(), "minimize", 0.0)
 
 
-def test_a_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
+def test_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
         read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)
@@ -248,9 +246,7 @@ runs: "{folder}/runs"
 
 
 @pytest.mark.parametrize(("direction", "value", "x"), [("maximize", 30.0, 3), ("minimize", -20.0, 2)])
-def test_the_best_of_a_campaign_may_be_existing_data_and_it_says_so(
-    tmp_path: Path, direction: str, value: float, x: int
-) -> None:
+def test_best_trial_may_be_existing_data_and_is_marked_so(tmp_path: Path, direction: str, value: float, x: int) -> None:
     (tmp_path / "train.py").write_text("def objective(x):\n    return 0.0\n")
     (tmp_path / "earlier.csv").write_text("x,reward\n2,-20\n3,30\n1,5\n")
     (tmp_path / "c.yaml").write_text(BEST_KNOWN.format(folder=tmp_path, direction=direction))

@@ -90,7 +90,7 @@ def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: 
     assert fold(events).appended == sum(event.size for event in growths)
 
 
-def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_retired(
+def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(
     campaign: Callable[..., Settings],
 ) -> None:
     settings = campaign()
@@ -117,7 +117,7 @@ def build_once(settings: Settings) -> Problem:
     return _BUILT.setdefault(settings.runs, build(settings).problem)
 
 
-def test_a_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Settings]) -> None:
+def test_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
     run = run_session(settings)
     outcome = replay_until(build(settings).problem, run.events(), None, is_checked=True)
@@ -128,7 +128,7 @@ def test_a_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., 
     assert shown.exit_code == 0, shown.output
 
 
-def test_a_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settings]) -> None:
+def test_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
     events, problem = run_session(settings).events(), build(settings).problem
     whole = replay_events(problem, events)
@@ -141,7 +141,7 @@ def test_a_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Sett
         assert cast(SparseState, after.model).grown_at == before.model.pulls.total
 
 
-def test_a_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
+def test_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
     run = run_session(campaign())
     first = len(growths_of(run.events()))
     larger = load(run.settings_file, ["budget.evaluations=60"])
@@ -164,7 +164,7 @@ def choices_and_growths(events: list[Event]) -> list[object]:
     ]
 
 
-def test_on_every_database_the_same_candidates_are_appended_and_chosen(
+def test_candidates_appended_and_chosen_are_the_same_on_every_database(
     campaign: Callable[..., Settings], database_url: str, tmp_path: Path
 ) -> None:
     budget = {"evaluations": 24}
@@ -179,7 +179,7 @@ def test_on_every_database_the_same_candidates_are_appended_and_chosen(
     assert len(growths_of(run.events())) > len(growths_of(plain))
 
 
-def test_a_ray_campaign_over_shards_makes_every_choice_and_growth_that_one_process_makes(
+def test_ray_campaign_over_shards_chooses_and_grows_as_one_process_does(
     campaign: Callable[..., Settings], ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
@@ -226,7 +226,7 @@ def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign: Callable[..
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
 
 
-def test_on_a_continuous_space_only_candidates_that_do_not_grow_are_evaluated_again(
+def test_candidates_of_a_continuous_space_repeat_only_without_growth(
     campaign: Callable[..., Settings],
 ) -> None:
     def may_repeat(**sections: object) -> bool:

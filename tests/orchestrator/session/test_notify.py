@@ -92,7 +92,7 @@ def send(folder: Path, events: list[Event], **settings: Any) -> None:
             take(event)
 
 
-def test_a_webhook_gets_the_first_failure_and_the_end_once_each(tmp_path: Path, webhook: Webhook) -> None:
+def test_webhook_gets_the_first_failure_and_the_end_once_each(tmp_path: Path, webhook: Webhook) -> None:
     send(
         tmp_path,
         [failed_trial("cancelled"), failed_trial(), successful_trial(), failed_trial(), CLOSED],
@@ -106,13 +106,13 @@ def test_a_webhook_gets_the_first_failure_and_the_end_once_each(tmp_path: Path, 
     assert webhook.posted[1]["run"] == str(tmp_path)
 
 
-def test_a_command_gets_the_same_as_json_and_in_its_environment(tmp_path: Path) -> None:
+def test_command_gets_the_same_as_json_and_in_its_environment(tmp_path: Path) -> None:
     send(tmp_path, [CLOSED], command='cat > got.json; echo "$BBKB_EVENT $BBKB_CAMPAIGN $BBKB_RUN" > got.txt')
     assert json.loads((tmp_path / "got.json").read_text())["event"] == "ended"
     assert (tmp_path / "got.txt").read_text() == f"ended first {tmp_path}\n"
 
 
-def test_a_stall_is_notified_once_until_an_evaluation_ends(tmp_path: Path, webhook: Webhook) -> None:
+def test_stall_is_notified_once_until_an_evaluation_ends(tmp_path: Path, webhook: Webhook) -> None:
     settings = NotifySettings(webhook=webhook.url, stalled_minutes=0.05 / 60)
     with notifications(settings, Run(tmp_path, "sqlite:///", "first"), status) as take:
         for count in (1, 2):
@@ -125,12 +125,12 @@ def test_a_stall_is_notified_once_until_an_evaluation_ends(tmp_path: Path, webho
     assert webhook.posted[-1]["event"] == "ended"
 
 
-def test_a_session_that_ends_without_an_outcome_is_notified_too(tmp_path: Path, webhook: Webhook) -> None:
+def test_session_without_an_outcome_is_notified_too(tmp_path: Path, webhook: Webhook) -> None:
     send(tmp_path, [], webhook=webhook.url)
     assert webhook.posted[0]["text"].startswith("bbkb campaign first: ended without an outcome")
 
 
-def test_what_cannot_be_delivered_is_logged_without_its_address(
+def test_undeliverable_notification_is_logged_without_its_address(
     tmp_path: Path, webhook: Webhook, caplog: pytest.LogCaptureFixture
 ) -> None:
     webhook.answer = 500
@@ -145,7 +145,7 @@ def test_what_cannot_be_delivered_is_logged_without_its_address(
 
 
 @pytest.mark.parametrize("status_code", [301, 302, 303, 307, 308])
-def test_a_redirect_is_no_delivery_and_leads_to_no_other_address(
+def test_redirect_is_no_delivery_and_leads_to_no_other_address(
     tmp_path: Path, webhook: Webhook, caplog: pytest.LogCaptureFixture, status_code: int
 ) -> None:
     webhook.answer = status_code
@@ -161,7 +161,7 @@ def test_a_redirect_is_no_delivery_and_leads_to_no_other_address(
 @pytest.mark.parametrize(
     "address", ["https://ann:secret-path@host/", "http://[secret-path/", "http://host/secret-path x"]
 )
-def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
+def test_invalid_address_is_logged_without_quoting_it(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("BBKB_WEBHOOK", address)
@@ -172,7 +172,7 @@ def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
     assert "secret-path" not in message
 
 
-def test_a_campaign_continues_while_a_notification_hangs_and_its_end_waits_a_bounded_time(
+def test_hanging_notification_delays_only_the_end_by_a_bounded_time(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "END_SECONDS", 0.1)
@@ -181,7 +181,7 @@ def test_a_campaign_continues_while_a_notification_hangs_and_its_end_waits_a_bou
     assert "was not delivered within 0.1 s" in caplog.text
 
 
-def test_a_command_that_hangs_is_killed_with_what_it_started(
+def test_hanging_command_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "SEND_SECONDS", 0.2)
@@ -189,7 +189,7 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(
     assert "the command took longer than 0.2 s and was killed" in caplog.text
 
 
-def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
+def test_campaign_notifies_of_its_end(tmp_path: Path) -> None:
     settings = {
         "runs": str(tmp_path),
         "workers": {"executor": "inline"},
@@ -217,7 +217,7 @@ def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
         ({"webhook": "https://ann:pw@host/"}, r"notify\.webhook: the address must not contain a user and password"),
     ],
 )
-def test_a_section_that_notifies_of_nothing_is_refused(section: dict[str, str], rule: str) -> None:
+def test_section_without_notifications_is_refused(section: dict[str, str], rule: str) -> None:
     campaign = {"name": "noted", "objective": {"name": "sine"}, "budget": {"evaluations": 2}, "notify": section}
     with pytest.raises(ConfigError, match=rule):
         from_mapping(campaign)

@@ -53,7 +53,7 @@ def count_of(recommendation: Recommendation) -> str:
     return f"mean of {count} evaluations" if count > 1 else "1 evaluation"
 
 
-def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_result: Result) -> None:
+def test_log_has_the_strategy_s_recommendation_after_each_refresh(noisy_result: Result) -> None:
     run = open_run(noisy_result.folder)
     problem, events = build(load(run.settings_file)).problem, run.events()
     progress, recommended = begin_progress(problem), 0
@@ -72,7 +72,7 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
     assert in_log.value == pytest.approx(np.mean(values))
 
 
-def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
+def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
     recommended = history_of(noisy_result).campaign.refresh.recommended
     assert recommended is not None
     best_trial = noisy_result.best
@@ -110,7 +110,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert next(name.split(",")[0] for name, _ in model_facts(history_of(noisy_result))) == "Fitted lengthscales"
 
 
-def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
+def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
     quadratic = run_quadratic(tmp_path, 0.0, "maximize")
     assert history_of(quadratic).campaign.refresh.recommended is None
     assert quadratic.best == quadratic.best_observed
@@ -129,7 +129,7 @@ def test_result_answers_to_its_older_spellings_with_a_warning(noisy_result: Resu
         assert tuple(noisy_result.trials()) == noisy_result.trials
 
 
-def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
+def test_refresh_of_an_older_log_has_no_recommendation() -> None:
     body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
     event = event_of("model_refreshed", body)
     assert isinstance(event, ModelRefreshed)
@@ -138,7 +138,7 @@ def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
 
 @pytest.mark.parametrize("rule", [{"rule": "median", "after": 3}, {"rule": "asha"}])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
-def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
+def test_recommendation_is_never_a_configuration_that_was_only_stopped_early(
     tmp_path: Path, rule: dict[str, object], seed: int
 ) -> None:
     def trained(x: float, y: float, seed: int, report: Report) -> float:

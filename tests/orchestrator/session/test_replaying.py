@@ -44,7 +44,7 @@ def problem_of(run: Run) -> Any:
     return build(from_mapping(created.settings)).problem
 
 
-def test_every_choice_and_every_draw_is_the_same_when_repeated(run: Run) -> None:
+def test_replay_repeats_every_choice_and_draw(run: Run) -> None:
     events = run.events()
     replayed = replay_until(problem_of(run), events, None, is_checked=True)
     assert replayed.differences == ()
@@ -52,7 +52,7 @@ def test_every_choice_and_every_draw_is_the_same_when_repeated(run: Run) -> None
     assert replayed.progress.campaign.totals.succeeded == 40
 
 
-def test_a_choice_that_is_not_the_strategy_s_is_found(run: Run) -> None:
+def test_replay_finds_a_choice_that_is_not_the_strategy_s(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = next(i for i, event in enumerate(events) if isinstance(event, BatchChosen) and event.round > 0)
     choice = events[position]
@@ -64,7 +64,7 @@ def test_a_choice_that_is_not_the_strategy_s_is_found(run: Run) -> None:
     assert f"arm {wrong.arm} was chosen as pick 0, arm {choice.picks[0].arm} here" in str(differences[0])
 
 
-def test_a_dictionary_that_was_not_drawn_so_is_found(run: Run) -> None:
+def test_replay_finds_a_dictionary_that_was_not_drawn_so(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = max(i for i, event in enumerate(events) if isinstance(event, ModelRefreshed))
     refresh = events[position]
@@ -77,7 +77,7 @@ def test_a_dictionary_that_was_not_drawn_so_is_found(run: Run) -> None:
     ]
 
 
-def test_the_log_can_be_stopped_anywhere_and_no_further_than_it_goes(run: Run) -> None:
+def test_replay_stops_at_any_event_of_the_log_and_at_none_beyond(run: Run) -> None:
     events = run.events()
     earlier = replay_until(problem_of(run), events, 30, is_checked=False)
     assert earlier.position == 30
@@ -87,7 +87,7 @@ def test_the_log_can_be_stopped_anywhere_and_no_further_than_it_goes(run: Run) -
             replay_until(problem_of(run), events, until, is_checked=False)
 
 
-def test_the_command_shows_the_posterior_and_the_reasons(run: Run) -> None:
+def test_replay_command_shows_the_posterior_and_the_reasons(run: Run) -> None:
     shown = CliRunner().invoke(app, ["replay", str(run.folder), "--top", "3"])
     assert shown.exit_code == 0
     assert "all results are equal" in shown.output

@@ -37,7 +37,7 @@ def resources(**workers: Any) -> Resources | None:
     return build(settings_with(**workers)).problem.resources
 
 
-def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
+def test_trial_s_resources_come_from_its_parameters_or_the_section() -> None:
     trial_resources = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
     assert trial_resources is not None
     assert trial_resources.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
@@ -45,7 +45,7 @@ def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
     assert trial_resources.largest == Share(cpus=3.0, gpus=2.0)
 
 
-def test_a_missing_program_is_refused_if_commands_run_here() -> None:
+def test_missing_program_is_refused_if_commands_run_here() -> None:
     here = settings_with(executor="inline")
     for command, is_there in (
         ("pyhton train.py", False),
@@ -61,7 +61,7 @@ def test_a_missing_program_is_refused_if_commands_run_here() -> None:
     build_new(from_mapping(tree))  # other machines may have it
 
 
-def test_without_such_a_parameter_all_trials_take_the_same() -> None:
+def test_resources_are_equal_for_all_trials_without_such_a_parameter() -> None:
     assert resources(cpus=2.0) is None
 
 
@@ -73,7 +73,7 @@ def test_without_such_a_parameter_all_trials_take_the_same() -> None:
         ("lr", "whole above 1"),
     ],
 )
-def test_a_parameter_that_is_no_number_of_processors_is_refused(name: str, message: str) -> None:
+def test_parameter_that_is_no_number_of_processors_is_refused(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         resources(gpus_from={"parameter": name})
 
@@ -95,7 +95,7 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
         build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))
 
 
-def test_a_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
+def test_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
     trial_resources = resources(machines_from={"parameter": "gpus"}, cpus=2.0)
     assert trial_resources is not None
     assert trial_resources.workers.share_of({"gpus": 2}) == Share(cpus=2.0, gpus=0.0, machines=2)
@@ -104,7 +104,7 @@ def test_a_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
         resources(machines_from={"parameter": "lr"})
 
 
-def test_a_time_out_that_no_alarm_can_keep_is_refused_before_anything_runs() -> None:
+def test_timeout_beyond_an_alarm_s_range_is_refused_before_anything_runs() -> None:
     errors: list[str] = []
 
     def build_there(**workers: Any) -> None:

@@ -77,7 +77,7 @@ def verify_run(run: Run) -> Findings:
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "bbkb", "gp_ucb"])
-def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: Path, strategy: str) -> None:
+def test_failed_trials_of_a_finished_run_are_retried(tmp_path: Path, strategy: str) -> None:
     run = run_with_failures(tmp_path, strategy)
     before = fold(run.events())
     failed = [row.trial for row in before.trials if row.status == "failed"]
@@ -95,7 +95,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     assert "all results are equal" in bbkb("replay", str(run.folder))
 
 
-def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) -> None:
+def test_retry_takes_failures_of_the_named_kinds_only(run: Run) -> None:
     assert "again: 2" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "invalid value")
     status = fold(run.events()).status()
     assert (status.trials.succeeded, status.trials.failed) == (6, 4)
@@ -104,7 +104,7 @@ def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) ->
         bbkb("resume", str(run.folder), "--kind", "error")
 
 
-def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: Run) -> None:
+def test_returned_trial_runs_although_the_process_died_before(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == ()
@@ -113,7 +113,7 @@ def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: R
     assert fold(run.events()).status().trials.succeeded == 10
 
 
-def test_a_run_that_a_process_holds_is_left_alone(run: Run) -> None:
+def test_run_of_another_process_is_left_alone(run: Run) -> None:
     with open_store(run) as store:
         heartbeat = Heartbeat(take(store, run.name))
         before = store.length(run.name)
@@ -124,7 +124,7 @@ def test_a_run_that_a_process_holds_is_left_alone(run: Run) -> None:
         heartbeat.end()
 
 
-def test_a_trial_that_fails_again_is_a_failed_trial_again(run: Run) -> None:
+def test_trial_that_fails_in_the_retry_is_failed_again(run: Run) -> None:
     (run.folder.parents[1] / "broken").touch()
     bbkb("resume", str(run.folder), "--retry-failed")
     events = run.events()

@@ -44,7 +44,7 @@ def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str
     }
 
 
-def test_a_function_without_report_is_refused_where_trials_are_stopped_early(tmp_path: Path) -> None:
+def test_function_without_report_is_refused_with_early_stopping(tmp_path: Path) -> None:
     settings = from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}))
     with pytest.raises(
         UserError, match=r"^early_stopping\.rule needs .* `report` is no argument of it: add the argument"
@@ -60,7 +60,7 @@ def test_a_function_without_report_is_refused_where_trials_are_stopped_early(tmp
     )
 
 
-def test_a_parameter_called_report_hides_the_function_of_that_name(tmp_path: Path) -> None:
+def test_parameter_called_report_hides_the_function_of_that_name(tmp_path: Path) -> None:
     space = {"x": {"low": 0.0, "high": 1.0}, "report": {"low": 0.0, "high": 1.0}}
     objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
     with pytest.raises(UserError, match="`report` is a parameter of the space: rename the parameter"):
@@ -74,7 +74,7 @@ def test_a_parameter_called_report_hides_the_function_of_that_name(tmp_path: Pat
         {"command": "echo {{x}}", "direction": "maximize"},
     ],
 )
-def test_a_function_that_reports_and_a_command_are_accepted(tmp_path: Path, objective: dict[str, str]) -> None:
+def test_function_that_reports_and_a_command_are_accepted(tmp_path: Path, objective: dict[str, str]) -> None:
     build_new(from_mapping(tree(tmp_path, {key: text.format(tmp_path) for key, text in objective.items()})))
 
 
@@ -133,7 +133,7 @@ def decide(tree: dict[str, Any]) -> tuple[ModelStoppingSettings, bool]:
     return decided.early_stopping, decided.workers.trial_folders
 
 
-def test_a_training_that_is_part_of_bbkb_continues_and_ends_with_its_epochs(tmp_path: Path) -> None:
+def test_training_that_is_part_of_bbkb_continues_and_ends_with_its_epochs(tmp_path: Path) -> None:
     rule, has_folders = decide(softmax_tree(tmp_path))
     assert (rule.continues, rule.last_step, has_folders) == (True, EPOCHS, True)
     assert rule.first_trials
@@ -141,7 +141,7 @@ def test_a_training_that_is_part_of_bbkb_continues_and_ends_with_its_epochs(tmp_
     assert (rule.continues, rule.last_step, has_folders) == (False, EPOCHS, False)
 
 
-def test_another_last_step_than_the_epochs_is_refused(tmp_path: Path) -> None:
+def test_last_step_other_than_the_epochs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"last_step must be 12, the epochs of this objective, or be left out, got 9"):
         build_new(from_mapping(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": 9})))
     assert decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": EPOCHS}))[0].last_step == EPOCHS
@@ -163,7 +163,7 @@ def test_explicit_settings_of_a_new_campaign_leave_the_last_step_to_the_epochs(
     assert (rule.first_trials, rule.first_steps) == first
 
 
-def test_the_session_of_a_new_campaign_takes_the_epochs_whatever_else_is_given(tmp_path: Path) -> None:
+def test_session_of_a_new_campaign_uses_the_epochs_of_the_objective(tmp_path: Path) -> None:
     given = {"rule": "model", "continue": True, "first_trials": 0}
     settings = softmax_tree(tmp_path, early_stopping=given, budget={"evaluations": 1})
     (tmp_path / "softmax.yaml").write_text(yaml.safe_dump(settings))
@@ -200,12 +200,12 @@ def test_short_first_trainings_that_do_not_fit_the_last_step_are_refused(
         build_new(from_mapping(settings))
 
 
-def test_one_epoch_gives_no_last_step(tmp_path: Path) -> None:
+def test_training_of_one_epoch_has_no_last_step(tmp_path: Path) -> None:
     objective = {**softmax_tree(tmp_path)["objective"], "options": {"epochs": 1, "dataset": "digits"}}
     assert decide(softmax_tree(tmp_path, objective=objective))[0].last_step is None
 
 
-def test_a_run_that_an_older_version_began_keeps_what_it_decided(tmp_path: Path) -> None:
+def test_run_of_an_older_version_keeps_its_decisions(tmp_path: Path) -> None:
     begun = {"rule": "model", "continue": "anew", "first_trials": 0, "first_steps": 1}
     old = from_mapping(softmax_tree(tmp_path, early_stopping=begun))
     for resumed in (old, with_recorded(old.resolved(), from_mapping(softmax_tree(tmp_path)))):
@@ -226,7 +226,7 @@ def test_reports_of_another_quantity_than_the_result_are_named_where_the_model_c
     assert remark_on_reports(from_mapping(softmax_tree(tmp_path, early_stopping={"rule": "median"})), tested) == ""
 
 
-def test_two_lines_pause_and_continue_trainings_from_their_checkpoints(tmp_path: Path) -> None:
+def test_trainings_pause_and_continue_from_checkpoints_with_two_lines(tmp_path: Path) -> None:
     (tmp_path / "softmax.yaml").write_text(yaml.safe_dump(softmax_tree(tmp_path)))
     result = Campaign.from_file(tmp_path / "softmax.yaml").run(progress=False)
     events = list(open_run(result.folder).events())

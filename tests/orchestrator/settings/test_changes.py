@@ -20,7 +20,7 @@ def test_differences_are_reported_by_dotted_keys() -> None:
     ]
 
 
-def test_a_null_that_goes_away_is_a_difference() -> None:
+def test_removed_null_is_a_difference() -> None:
     assert differences({"a": None}, {}) == [Change("a", None, None)]
 
 
@@ -31,7 +31,7 @@ _tree = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(old=_tree, new=_tree)
-def test_there_is_a_difference_exactly_when_there_is_one(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_differences_are_empty_exactly_for_equal_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert bool(differences(old, new)) == (old != new)
     mirrored = {(change.key, change.old, change.new) for change in map(_hashable, differences(new, old))}
     assert {(change.key, change.new, change.old) for change in map(_hashable, differences(old, new))} == mirrored
@@ -42,10 +42,10 @@ def _hashable(change: Change) -> Change:
 
 
 @pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma", "computing.threads"])
-def test_what_is_spent_and_what_computes_may_change(key: str) -> None:
+def test_budget_and_workers_may_change(key: str) -> None:
     assert may_change(key)
 
 
 @pytest.mark.parametrize("key", ["seed", "budgets", "strategy.budget", "space.workers.low", "store"])
-def test_nothing_else_may_change(key: str) -> None:
+def test_other_settings_may_not_change(key: str) -> None:
     assert not may_change(key)

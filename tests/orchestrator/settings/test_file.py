@@ -45,18 +45,18 @@ def test_numbers_and_words_are_read_as_a_person_means_them(tmp_path: Path, text:
 
 
 @pytest.mark.parametrize("text", ["on", "no", "12:30", "2024-01-01", "010", "0x10", "1_000", "e5", "1e", "'1e-4'"])
-def test_what_other_readers_of_yaml_turn_into_something_else_stays_text(tmp_path: Path, text: str) -> None:
+def test_text_that_other_yaml_readers_convert_stays_text(tmp_path: Path, text: str) -> None:
     assert _scalar(tmp_path, text) == text.strip("'")
 
 
-def test_every_key_and_entry_knows_its_line(tmp_path: Path) -> None:
+def test_keys_and_entries_know_their_lines(tmp_path: Path) -> None:
     path = _file(tmp_path, "a:\n  b: 1\n  c:\n    - 2\n    - 3\n# comment\nd: {e: 4,\n    f: 5}\n")
     places = read(path).places
     lines = {".".join(map(str, keys)): int(place.rpartition(":")[2]) for keys, place in places.items()}
     assert lines == {"a": 1, "a.b": 2, "a.c": 3, "a.c.0": 4, "a.c.1": 5, "d": 7, "d.e": 7, "d.f": 8}
 
 
-def test_what_was_not_written_stands_where_the_nearest_key_above_it_does(tmp_path: Path) -> None:
+def test_unwritten_key_has_the_line_of_its_nearest_parent(tmp_path: Path) -> None:
     path = _file(tmp_path, "a: 1\nb:\n  c: 2\n")
     assert read(path).place(("b", "missing", "deeper")) == f"{path}:2"
     assert read(path).place(("missing",)) == str(path)
@@ -81,7 +81,7 @@ def test_what_was_not_written_stands_where_the_nearest_key_above_it_does(tmp_pat
         (b"a: 1\nb: caf\xe9\n", 2, "must be UTF-8 text, got byte 0xe9"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_its_line(
+def test_file_that_cannot_be_read_is_refused_with_its_line(
     tmp_path: Path, text: str | bytes, line: int, words: str
 ) -> None:
     path = _file(tmp_path, text)
@@ -98,7 +98,7 @@ def test_text_that_no_database_can_hold_is_refused_with_its_line(tmp_path: Path,
         check_texts(read(path))
 
 
-def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+def test_duplicate_key_is_refused_with_both_lines(tmp_path: Path) -> None:
     path = _file(tmp_path, "a:\n  b: 1\n  c: 2\n  b: 3\n")
     with pytest.raises(ConfigError) as refused:
         read(path)
@@ -112,26 +112,26 @@ def test_anchors_cannot_blow_a_file_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "got"), [("", "nothing"), ("# only\n", "nothing"), ("- 1\n", "list"), ("x", "text")])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, got: str) -> None:
+def test_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, got: str) -> None:
     with pytest.raises(ConfigError, match=f"must be a mapping .*got .*{got}"):
         read(_file(tmp_path, text))
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+def test_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="must be a regular file"):
         read(tmp_path)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> None:
     path = _file(tmp_path, b"\xef\xbb\xbfa: 1\r\nb: two\r\n")
     document = read(path)
     assert document.tree == {"a": 1, "b": "two"}
     assert document.place(("b",)) == f"{path}:2"
 
 
-def test_an_override_replaces_makes_and_knows_its_place() -> None:
+def test_override_replaces_or_adds_a_key_and_knows_its_place() -> None:
     tree = {"a": {"b": 1, "c": {"d": 2}}, "e": None}
     document = Document(tree, {("a",): "f:1", ("a", "b"): "f:2", ("a", "c"): "f:3", ("a", "c", "d"): "f:4"}, "f")
     changed = with_overrides(document, ["a.c={x: 1e-3}", "e.f.g=[1, 2]"])
@@ -142,7 +142,7 @@ def test_an_override_replaces_makes_and_knows_its_place() -> None:
     assert tree == {"a": {"b": 1, "c": {"d": 2}}, "e": None}, "the document given must not change"
 
 
-def test_of_two_overrides_of_one_key_the_last_counts() -> None:
+def test_override_given_last_wins() -> None:
     assert with_overrides(Document({}, {}, "f"), ["a=1", "a=2=3"]).tree == {"a": "2=3"}
 
 
@@ -159,14 +159,14 @@ def test_of_two_overrides_of_one_key_the_last_counts() -> None:
         ("a" + ".a" * 50 + "=1", "must have at most 20 parts, got 51"),
     ],
 )
-def test_a_bad_override_is_refused_by_its_own_name(override: str, words: str) -> None:
+def test_bad_override_is_refused_by_its_own_name(override: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         with_overrides(Document({"a": 1, "c": [1]}, {}, "f"), [override])
     assert str(refused.value).startswith(f"--set {override}: ")
     assert words in str(refused.value).replace("y is given", "x.y is given")
 
 
-def test_a_long_override_is_cut_in_messages() -> None:
+def test_long_override_is_cut_in_messages() -> None:
     with pytest.raises(ConfigError) as refused:
         with_overrides(Document({}, {}, "f"), ["a" + ".a" * 5000 + "=1"])
     assert len(str(refused.value)) < 300
@@ -186,7 +186,7 @@ _plain = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(tree=st.dictionaries(st.text(), _plain, max_size=4))
-def test_what_is_written_is_read_again_here_and_by_other_readers(
+def test_written_file_is_read_again_here_and_by_other_readers(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "written.yaml"
@@ -202,7 +202,7 @@ def test_what_is_written_is_read_again_here_and_by_other_readers(
         ("x: " + "0" * 5_000_000, "a campaign file must have at most 4,000,000 bytes, got 5,000,003"),
     ],
 )
-def test_a_file_that_is_far_too_large_is_refused_before_it_is_composed(
+def test_file_that_is_far_too_large_is_refused_before_it_is_composed(
     tmp_path: Path, content: str, message: str
 ) -> None:
     (tmp_path / "x.yaml").write_text(content)
@@ -210,7 +210,7 @@ def test_a_file_that_is_far_too_large_is_refused_before_it_is_composed(
         read(tmp_path / "x.yaml")
 
 
-def test_a_device_or_a_folder_is_no_campaign_file(tmp_path: Path) -> None:
+def test_device_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (Path("/dev/zero"), tmp_path):
         with pytest.raises(ConfigError, match="must be a regular file, got a folder or a device"):
             read(path)

@@ -25,7 +25,7 @@ def test_goals_are_read_and_read_back_and_the_direction_is_that_of_the_first() -
     assert json.loads(json.dumps(settings.resolved()))["objectives"][1]["reference"] == 0.5
 
 
-def test_without_goals_the_resolved_file_does_not_name_them() -> None:
+def test_resolved_file_omits_goals_that_were_not_given() -> None:
     assert not {"objectives", "constraints"} & from_mapping(SMALL).resolved().keys()
 
 
@@ -52,18 +52,18 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "message"), MISTAKES)
-def test_a_mistake_is_named_with_its_place(changed: Any, message: str) -> None:
+def test_mistake_is_named_with_its_place(changed: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         from_mapping({**SMALL, **changed})
     assert message in str(error.value)
 
 
-def test_a_target_beside_a_constraint_is_a_value_that_satisfies_it() -> None:
+def test_target_beside_a_constraint_is_a_value_that_satisfies_it() -> None:
     constraints = [{"metric": "memory", "at_most": 4}]
     from_mapping({**SMALL, "constraints": constraints, "budget": {"evaluations": 5, "target": 1}})
 
 
-def test_the_schema_describes_goals_and_refuses_a_constraint_without_a_bound() -> None:
+def test_schema_describes_goals_and_refuses_a_constraint_without_a_bound() -> None:
     checker = jsonschema.Draft202012Validator(schema())
     assert checker.is_valid({**SMALL, "objectives": PAIR, "constraints": [{"metric": "a", "at_least": 1}]})
     assert not checker.is_valid({**SMALL, "constraints": [{"metric": "a"}]})

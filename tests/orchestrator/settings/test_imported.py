@@ -75,7 +75,7 @@ def run(tree: dict[str, Any], tmp_path: Path) -> Result:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_a_study_is_existing_data_and_what_is_outside_the_space_is_counted(tmp_path: Path, kind: str) -> None:
+def test_study_is_existing_data_and_trials_outside_the_space_are_counted(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "study"
     if kind == "sqlite":
         url, storage = f"sqlite:///{file}", f"sqlite:///{file}"
@@ -95,7 +95,7 @@ def test_a_study_is_existing_data_and_what_is_outside_the_space_is_counted(tmp_p
     assert min(trial.value or 0.0 for trial in inside) not in [row["value"] for row in result.rows()]
 
 
-def test_a_resume_needs_the_study_no_more_and_leaves_what_it_has_got_since_alone(tmp_path: Path) -> None:
+def test_resume_does_not_read_the_study_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = study_in(url)
     file_tree = tree(tmp_path, {"optuna": url, "study": "earlier"})
@@ -112,7 +112,7 @@ def test_a_resume_needs_the_study_no_more_and_leaves_what_it_has_got_since_alone
     assert campaign.settings.existing_data == before.existing_data
 
 
-def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_path: Path) -> None:
+def test_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_path: Path) -> None:
     first = run(
         tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.04}]}), tmp_path
     )
@@ -133,7 +133,7 @@ def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp
     assert list(existing.values)[:4] == [row["value"] for row in first.rows()]
 
 
-def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
     first = run(
         tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.0}]}), tmp_path
     )
@@ -159,7 +159,7 @@ def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"existing_data\.results\.0 must be"),
     ],
 )
-def test_what_cannot_be_existing_data_is_refused_with_its_place(
+def test_invalid_existing_data_are_refused_with_their_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_what_cannot_be_existing_data_is_refused_with_its_place(
         from_mapping(tree(tmp_path, existing))
 
 
-def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
+def test_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
     """Of the files that Ray Tune writes; `tests/orchestrator/adapters` has one that Tune itself
     wrote."""
     for number, line in enumerate(['{"loss": 2.0, "config": {"x": 0.5, "inner": {"n": 2}}}', '{"loss": "nan"', ""]):
@@ -189,7 +189,7 @@ def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_the_same_in_all_results_need_not_be_a_parameter(tmp_path: Path) -> None:
+def test_constant_of_all_results_need_not_be_a_parameter(tmp_path: Path) -> None:
     results = [{"parameters": {"x": x, "n": 2, "model": "forest", "epochs": 3}, "value": x} for x in (0.25, 0.5)]
     result = run(tree(tmp_path, {"results": results}), tmp_path)
     existing = history_of(result).existing

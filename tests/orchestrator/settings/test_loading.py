@@ -27,7 +27,7 @@ def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
     assert load(folder / "x.yaml", ["store=postgresql://h/db"]).store == "postgresql://h/db"
 
 
-def test_the_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
         "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', direction: maximize}\n"
@@ -41,7 +41,7 @@ def test_the_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: py
     assert recorded.objective.options == PythonCallable("m:f", (str(tmp_path),) * 2)
 
 
-def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
+def test_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         "name: x\nbudget: {evaluations: 5}\n"
         "objective: {command: 'run {a}', direction: maximize, options: {memory_bytes: 5}}\n"
@@ -56,7 +56,7 @@ def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
     assert elsewhere.objective.options.working_directory == str(tmp_path.parent)
 
 
-def test_the_data_folder_of_the_environment_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BBKB_DATA", str(tmp_path))
     tree = {"name": "x", "objective": {"name": "sine"}, "budget": {"evaluations": 3}}
     resolved = from_mapping(tree).resolved()

@@ -36,22 +36,22 @@ def _problems_of(tree: Mapping[str, Any]) -> list[str]:
     return [str(problem) for problem in describe(error.value, tree, _Outer)]
 
 
-def test_a_union_makes_one_complaint() -> None:
+def test_union_has_one_mistake() -> None:
     assert _problems_of({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
 
 
-def test_of_a_union_the_member_that_got_furthest_complains() -> None:
+def test_union_reports_the_member_that_matched_furthest() -> None:
     assert _problems_of({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
 
 
-def test_two_wrong_entries_of_a_list_are_two_complaints() -> None:
+def test_list_with_two_wrong_entries_has_two_mistakes() -> None:
     assert _problems_of({"inner": {"size": ["x", "y"]}}) == [
         'inner.size.0 must be a number, got "x"',
         'inner.size.1 must be a number, got "y"',
     ]
 
 
-def test_several_mistakes_are_all_found() -> None:
+def test_mistakes_are_all_found() -> None:
     assert _problems_of({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
 
 
@@ -67,9 +67,7 @@ def test_several_mistakes_are_all_found() -> None:
         (("objective",), "something else is wrong", {"low": 1}, "objective: something else is wrong"),
     ],
 )
-def test_a_message_that_names_its_own_path_is_joined_to_the_files(
-    keys: Keys, message: str, value: Any, expected: str
-) -> None:
+def test_message_with_its_own_path_is_joined_to_the_files(keys: Keys, message: str, value: Any, expected: str) -> None:
     assert str(align(keys, message, value)) == expected
 
 
@@ -90,7 +88,7 @@ def test_suggestions_name_what_is_close_or_all_there_is() -> None:
     assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
 
 
-def test_a_word_that_means_another_one_is_answered_with_it() -> None:
+def test_synonym_is_answered_with_the_right_word() -> None:
     class Sense(BaseModel):
         direction: Literal["maximize", "minimize"]
 
@@ -113,7 +111,7 @@ class _File(BaseModel):
 
 
 @pytest.mark.parametrize(("tree", "place"), [({"several": [{"x": 4}]}, "several.0"), ({"maybe": {"x": 4}}, "maybe")])
-def test_an_unknown_key_is_answered_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
+def test_unknown_key_is_answered_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
     with pytest.raises(ValidationError) as error:
         _File.model_validate(tree)
     assert [str(problem) for problem in describe(error.value, tree, _File)] == [
@@ -121,7 +119,7 @@ def test_an_unknown_key_is_answered_with_the_keys_of_its_section(tree: Mapping[s
     ]
 
 
-def test_an_unknown_key_of_an_unknown_section_gets_no_list() -> None:
+def test_unknown_key_of_an_unknown_section_gets_no_list() -> None:
     assert str(unknown_key("x", [])) == "x is not a known key"
 
 

@@ -162,7 +162,7 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         ),
     ],
 )
-def test_a_mistake_is_reported_with_its_place_and_in_plain_words(
+def test_mistake_is_reported_with_its_place_and_in_plain_words(
     error_lines: ErrorLines, text: str, message: str
 ) -> None:
     (line,) = error_lines(text)
@@ -184,14 +184,14 @@ def test_a_mistake_is_reported_with_its_place_and_in_plain_words(
         ("{name: uniform, kernel: {name: rbf}}", "strategy.kernel is not a known key"),
     ],
 )
-def test_a_strategy_that_does_not_exist_is_reported_with_those_that_do(
+def test_strategy_that_does_not_exist_is_reported_with_those_that_do(
     error_lines: ErrorLines, strategy: str, message: str
 ) -> None:
     (line,) = error_lines(f"{HEAD}strategy: {strategy}\n")
     assert line.startswith(f"x.yaml:4: {message}")
 
 
-def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines: ErrorLines) -> None:
+def test_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines: ErrorLines) -> None:
     text = (
         "name: x\nseed: -1\nbudget: {evaluations: many}\nobjective: {name: branin, option: 1}\n"
         "strategy:\n  kernel: {name: rbf, lengthscale: x}\n  delta: y\n  q: 1\nworkers: {count: 0}\n"
@@ -235,20 +235,20 @@ def test_direction_is_required_for_an_objective_of_ones_own(error_lines: ErrorLi
     assert line.endswith("write direction: minimize for a loss, direction: maximize for an accuracy")
 
 
-def test_a_section_with_a_mistake_is_not_blamed_in_others(error_lines: ErrorLines) -> None:
+def test_section_with_a_mistake_causes_no_mistake_in_others(error_lines: ErrorLines) -> None:
     text = f"{HEAD}space: {{a: {{low: 1}}}}\nenqueue: [{{a: 2}}]\nearlier: [runs/x]\nforbid: [{{a: 1}}]\n"
     (line,) = error_lines(text)
     assert line.startswith("x.yaml:4: space.a.high is required")
 
 
-def test_an_override_is_checked_like_the_file_and_named_in_the_message(error_lines: ErrorLines) -> None:
+def test_override_is_checked_like_the_file_and_named_in_the_message(error_lines: ErrorLines) -> None:
     (line,) = error_lines(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
     assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1"
     (line,) = error_lines(HEAD, "budget.evaluation=10")
     assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 
 
-def test_a_mistake_in_the_section_model_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_mistake_in_the_section_model_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)
@@ -286,7 +286,7 @@ def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(
     assert from_mapping({**SMALL, "computing": {"shards": 2, "threads": 2}}).computing.shards == 2
 
 
-def test_a_whole_number_may_be_written_with_an_exponent() -> None:
+def test_whole_number_may_be_written_with_an_exponent() -> None:
     settings = from_mapping({**SMALL, "seed": 2.0, "budget": {"evaluations": 1e3, "steps": 1e4, "hours": 1.0}})
     assert (settings.seed, settings.budget.evaluations, settings.budget.steps) == (2, 1000, 10_000)
     stopping = from_mapping({**SMALL, "budget": {"evaluations": 5, "stop_when": {"no_gain_of": 0.1, "in": 1e2}}})
@@ -295,7 +295,7 @@ def test_a_whole_number_may_be_written_with_an_exponent() -> None:
     assert [type(plain[key]) for key in ("evaluations", "steps", "hours")] == [int, int, float]
 
 
-def test_what_is_checked_after_the_file_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_later_check_is_reported_with_the_file_s_line(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
         "name: x\nbudget: {evaluations: 5}\nobjective:\n  callable: train:f\nenqueue:\n- {x: 1}\n- {x: 2}\n"

@@ -26,7 +26,7 @@ CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path: Path, tmp_path: Path) -> None:
+def test_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path: Path, tmp_path: Path) -> None:
     shipped = load(path)
     resolved = shipped.resolved()
     assert from_mapping(resolved) == shipped
@@ -35,7 +35,7 @@ def test_every_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path
     assert load(tmp_path / "campaign.yaml") == shipped
 
 
-def test_the_smallest_campaign_has_every_default_filled_in() -> None:
+def test_smallest_campaign_gets_every_default() -> None:
     small = from_mapping(SMALL)
     assert isinstance(small.strategy, BBKB)
     assert small.strategy.model == Model(first_fit=None)
@@ -75,7 +75,7 @@ def test_strategy_space_and_objective_are_built() -> None:
     assert built.objective.load(built.data.source()) is not None
 
 
-def test_a_budget_of_steps_alone_bounds_the_evaluations(error_lines: ErrorLines) -> None:
+def test_budget_of_steps_alone_bounds_the_evaluations(error_lines: ErrorLines) -> None:
     settings = from_mapping({**SMALL, "budget": {"steps": 7}})
     assert (settings.budget.steps, settings.budget.evaluations) == (7, 7)
     head = "name: x\nobjective: {name: branin}\n"
@@ -83,7 +83,7 @@ def test_a_budget_of_steps_alone_bounds_the_evaluations(error_lines: ErrorLines)
     assert error_lines(head + "budget: {steps: 0}") == ["x.yaml:3: budget.steps must be >= 1, got 0"]
 
 
-def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
+def test_override_wins_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(HEAD)
     changed = load(
         tmp_path / "x.yaml", ["strategy.ratio_threshold=3", "budget.evaluations=7", "workers.timeout_seconds=1e2"]
@@ -93,24 +93,24 @@ def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
     assert changed.workers.timeout_seconds == 100.0
 
 
-def test_a_table_with_a_target_is_the_objective() -> None:
+def test_table_with_a_target_is_the_objective() -> None:
     table = {"name": "x", "budget": {"evaluations": 5}, "candidates": {"table": "/t.csv", "target": "y"}}
     loaded = from_mapping({**table, "objective": {"direction": "minimize"}})
     assert loaded.objective.load(loaded.data.source()) is None
     assert from_mapping(loaded.resolved()) == loaded
 
 
-def test_an_objective_with_its_own_candidates_needs_no_space() -> None:
+def test_objective_with_its_own_candidates_needs_no_space() -> None:
     assert from_mapping({**SMALL, "objective": {"name": "abalone"}}).space == {}
 
 
-def test_a_strategy_may_come_from_anywhere() -> None:
+def test_strategy_may_come_from_anywhere() -> None:
     cls = STRATEGIES["uniform"]
     named = from_mapping({**SMALL, "strategy": {"name": f"{cls.__module__}:{cls.__qualname__}"}})
     assert named == from_mapping({**SMALL, "strategy": {"name": "uniform"}})
 
 
-def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
+def test_section_model_belongs_to_any_model_based_strategy() -> None:
     section = {"outputs": "rank", "kernel": {"name": "rbf"}}
     loaded = from_mapping({**SMALL, "model": section})
     assert loaded == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})

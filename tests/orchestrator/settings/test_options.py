@@ -46,21 +46,21 @@ def _errors_of(options: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in describe(error.value, options)]
 
 
-def test_a_nested_dataclass_is_picked_by_its_name() -> None:
+def test_nested_dataclass_is_picked_by_its_name() -> None:
     assert alternatives(Round | Square) == {"round": Round, "square": Square, "box": Square}
     built = build(Figure, {"shape": {"name": "box", "side": 2}, "hole": {"name": "round", "radius": 1}})
     assert built == Figure(Square(2.0, "box"), Round(1.0))
     assert build(Figure, dump(built)) == built
 
 
-def test_only_the_member_that_was_named_complains() -> None:
+def test_named_member_is_the_only_one_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
         "shape.side is not a known key; there are radius, name",
         "shape.radius is required",
     ]
 
 
-def test_an_unknown_key_is_refused_whatever_the_class_allows() -> None:
+def test_unknown_key_is_refused_whatever_the_class_allows() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
     ]
@@ -71,7 +71,7 @@ class Covered:
     kernel: Kernel
 
 
-def test_a_field_that_no_file_can_give_is_named_with_the_type_to_take() -> None:
+def test_field_that_no_file_can_give_is_named_with_the_type_to_take() -> None:
     options = {"kernel": "rbf"}
     with pytest.raises(ValidationError) as error:
         build(Covered, options)
@@ -81,12 +81,12 @@ def test_a_field_that_no_file_can_give_is_named_with_the_type_to_take() -> None:
     ]
 
 
-def test_a_part_that_is_wrong_is_not_called_missing_as_well() -> None:
+def test_wrong_part_is_not_reported_as_missing_too() -> None:
     assert _errors_of({"shape": {"name": "oval"}, "count": "x"}) == [
         'shape.name must be one of round, square, box, got "oval"',
         'count must be a whole number, got "x"',
     ]
 
 
-def test_what_the_class_itself_refuses_is_reported() -> None:
+def test_refusal_of_the_class_itself_is_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]

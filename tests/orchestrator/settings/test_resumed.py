@@ -7,7 +7,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.resumed import with_recorded
 
 
-def test_a_resume_keeps_the_recorded_retries_where_the_new_settings_leave_them_open() -> None:
+def test_resume_keeps_the_recorded_retries_unless_settings_give_them() -> None:
     tree = {
         "name": "n", "objective": {"name": "sine"}, "candidates": {"size": 10}, "strategy": {"name": "uniform"},
         "budget": {"evaluations": 3},
@@ -19,7 +19,7 @@ def test_a_resume_keeps_the_recorded_retries_where_the_new_settings_leave_them_o
     assert with_recorded(unset, from_mapping(tree)).workers.retries is None
 
 
-def test_a_run_of_an_older_version_keeps_its_start_where_the_file_leaves_the_strategy_open() -> None:
+def test_older_run_keeps_its_start_unless_the_file_gives_a_strategy() -> None:
     tree = {
         "name": "sine",
         "objective": {"name": "sine"},

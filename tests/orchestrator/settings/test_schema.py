@@ -19,13 +19,13 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SMALL: dict[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
 
 
-def test_it_is_a_schema_of_draft_2020_12() -> None:
+def test_schema_follows_draft_2020_12() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) -> None:
+def test_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) -> None:
     VALIDATOR.validate(read(path).tree)
     VALIDATOR.validate(load(path).resolved())
 
@@ -50,7 +50,7 @@ def test_every_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) 
         {"workers": {"executor": "cloud"}},
     ],
 )
-def test_a_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
+def test_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
     VALIDATOR.validate(SMALL)
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate({**SMALL, **change})
@@ -71,7 +71,7 @@ def test_a_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
         ({"early_stopping": {"after": 1}}, ["early_stopping"], "rule"),
     ],
 )
-def test_a_mistake_is_shown_where_it_is_and_not_at_the_whole_section(
+def test_mistake_is_shown_at_its_key_and_not_at_the_section(
     change: dict[str, Any], place: list[str], words: str
 ) -> None:
     errors = list(VALIDATOR.iter_errors({**SMALL, **change}))
@@ -79,13 +79,13 @@ def test_a_mistake_is_shown_where_it_is_and_not_at_the_whole_section(
     assert any(words in error.message for error in errors)
 
 
-def test_a_budget_is_of_evaluations_or_of_steps() -> None:
+def test_budget_is_of_evaluations_or_of_steps() -> None:
     VALIDATOR.validate({**SMALL, "budget": {"steps": 5}})
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate({**SMALL, "budget": {"hours": 5}})
 
 
-def test_a_class_of_ones_own_conforms() -> None:
+def test_users_class_conforms() -> None:
     VALIDATOR.validate({**SMALL, "strategy": {"name": "mine:Strategy", "whatever": 1}})
     VALIDATOR.validate({**SMALL, "objective": {"name": "mine:Objective", "options": {"whatever": 1}}})
 
@@ -97,7 +97,7 @@ def _undocumented_fields(schema: dict[str, Any], path: str) -> Iterator[str]:
             yield f"{path}.{name}"
 
 
-def test_every_key_of_the_sections_is_described() -> None:
+def test_schema_describes_every_key_of_the_sections() -> None:
     sections = [name for name in SCHEMA["$defs"] if name.endswith("Settings")]
     assert len(sections) >= 9
     missing = [
@@ -108,7 +108,7 @@ def test_every_key_of_the_sections_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_hyper_parameter_of_a_strategy_is_described(name: str) -> None:
+def test_schema_describes_every_hyper_parameter_of_a_strategy(name: str) -> None:
     (definition,) = [
         d for d in SCHEMA["$defs"].values() if d.get("properties", {}).get("name", {}).get("const") == name
     ]

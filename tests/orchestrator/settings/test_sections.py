@@ -11,7 +11,7 @@ NAMES: TypeAdapter[str] = TypeAdapter(Name)
 
 
 @given(st.text("aZ0_.-< é…\n", max_size=100))
-def test_a_name_from_any_text_is_allowed_and_an_allowed_one_stays(text: str) -> None:
+def test_name_from_any_text_is_allowed_and_allowed_names_are_unchanged(text: str) -> None:
     name = name_from(text)
     assert NAMES.validate_python(name) == name
     assert name_from(name) == name

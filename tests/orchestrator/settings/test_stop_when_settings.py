@@ -19,7 +19,7 @@ def settings_with(stop_when: Any, **sections: Any) -> Settings:
     return from_mapping({"name": "x", "objective": {"name": "branin"}, "budget": budget, **sections})
 
 
-def test_both_rules_are_read_written_and_read_again() -> None:
+def test_stop_rules_are_read_written_and_read_again() -> None:
     settings = settings_with({"no_gain_of": 0.001, "in": 64, "expected_gain_below": "noise"})
     assert from_mapping(settings.resolved()) == settings
     expected = StopWhen(no_gain_of=0.001, within=64, expected_gain_below="noise", patience=2)
@@ -29,7 +29,7 @@ def test_both_rules_are_read_written_and_read_again() -> None:
     )
 
 
-def test_without_a_rule_nothing_is_resolved() -> None:
+def test_stop_when_is_not_resolved_without_a_rule() -> None:
     assert rules_of(settings_with(None)).stop_when is None
 
 
@@ -44,18 +44,18 @@ def test_without_a_rule_nothing_is_resolved() -> None:
         ({"no_gain": 1}, "budget.stop_when.no_gain is not a known key"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(stop_when: Any, message: str) -> None:
+def test_mistake_is_named_with_its_place(stop_when: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         settings_with(stop_when)
     assert message in str(error.value)
 
 
-def test_several_objectives_have_no_best_value_to_gain() -> None:
+def test_no_gain_is_refused_with_several_objectives() -> None:
     with pytest.raises(ConfigError, match=r"budget.stop_when must not be given beside several objectives"):
         settings_with({"expected_gain_below": 1}, objectives=[{"metric": "a"}, {"metric": "b"}])
 
 
-def test_an_editor_accepts_the_rules() -> None:
+def test_schema_accepts_the_stop_rules() -> None:
     file = {
         "name": "x",
         "objective": {"name": "branin"},

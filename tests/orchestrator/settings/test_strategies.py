@@ -17,7 +17,7 @@ from orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy_is_built_by_name_and_loads_back(name: str) -> None:
+def test_strategy_is_built_by_name_and_loads_back(name: str) -> None:
     built = build_strategy({"name": name})
     assert built == STRATEGIES[name](**with_preset(STRATEGIES[name], {}))
     assert dump_strategy(built)["name"] == name
@@ -25,7 +25,7 @@ def test_every_strategy_is_built_by_name_and_loads_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "model")])
-def test_the_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(name: str) -> None:
+def test_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(name: str) -> None:
     for options in ({"preset": "paper"}, {"kernel": {"name": "rbf"}}):
         built = build_strategy({"name": name, **options})
         assert model_of(built) is None
@@ -34,7 +34,7 @@ def test_the_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(na
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_an_option_that_a_recorded_strategy_lacks_is_off(name: str) -> None:
+def test_option_missing_in_a_recorded_strategy_is_off(name: str) -> None:
     """A run of an older version is continued as it began."""
     recorded = dump_strategy(build_strategy({"name": name}))
     older = {key: value for key, value in recorded.items() if key not in ("coverage", "verify")}
@@ -48,7 +48,7 @@ def test_an_option_that_a_recorded_strategy_lacks_is_off(name: str) -> None:
     assert dump_strategy(build_strategy(longer)).get("warm_start") == longer.get("warm_start")
 
 
-def test_a_file_that_names_some_options_gets_the_newest_defaults() -> None:
+def test_file_that_names_some_options_gets_the_newest_defaults() -> None:
     assert getattr(build_strategy({"name": "bbkb", "width": 1.5}), "coverage", 0.0) > 0.0
     noisy = model_of(build_strategy({"name": "bbkb", "model": {"noise": 0.1}}))
     assert noisy is not None
@@ -61,7 +61,7 @@ def _errors_of(options: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in describe(error.value, options)]
 
 
-def test_a_preset_that_is_unknown_or_contradicted_is_refused() -> None:
+def test_preset_that_is_unknown_or_contradicted_is_refused() -> None:
     assert _errors_of({"preset": "best"}) == ["preset must be one of calibrated, paper, got 'best'"]
     assert _errors_of({"preset": "calibrated", "regularization": 1}) == [
         "preset must be paper beside strategy.regularization: calibrated settings fit the model instead"
@@ -71,7 +71,7 @@ def test_a_preset_that_is_unknown_or_contradicted_is_refused() -> None:
     ]
 
 
-def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_when_it_is_on() -> None:
+def test_option_of_an_older_version_is_dropped_if_off_and_refused_if_on() -> None:
     assert build_strategy({"name": "bbkb", "fillers": 0.0}) == build_strategy({"name": "bbkb"})
     with pytest.raises(ValidationError, match=r"is not an option any longer.*remove it"):
         build_strategy({"name": "bbkb", "fillers": 0.1})
@@ -96,7 +96,7 @@ class Growing(Eager):
     refresh_growth: float = 0.1
 
 
-def test_an_own_strategy_that_never_waits_must_say_when_it_learns_results() -> None:
+def test_own_strategy_that_never_waits_must_declare_when_it_learns() -> None:
     name = f"{__name__}:Eager"
     (message,) = _errors_of({"name": name})
     assert message.startswith('name must have a field mode, "async", and a field refresh_growth, > 0')
@@ -107,7 +107,7 @@ def test_an_own_strategy_that_never_waits_must_say_when_it_learns_results() -> N
         assert "must have a field mode" in message
 
 
-def test_a_strategy_that_never_waits_and_says_no_more_learns_each_result() -> None:
+def test_strategy_that_only_never_waits_learns_each_result() -> None:
     assert never_waits(Eager())
     assert refresh_growth(Eager()) == 0.0
     assert refresh_growth(build_strategy({"name": "bbkb", "preset": "paper"})) == 0.0
@@ -128,7 +128,7 @@ class LackingMore(Lacking):
     restore: ClassVar[None] = None  # type: ignore[assignment]
 
 
-def test_a_campaign_needs_all_methods_of_a_strategy_but_posterior() -> None:
+def test_campaign_needs_all_methods_of_a_strategy_but_posterior() -> None:
     assert isinstance(build_strategy({"name": f"{__name__}:Lacking"}), Uniform)
     (message,) = _errors_of({"name": f"{__name__}:LackingMore"})
     assert message == "name must have the methods init, ask, tell, recorded, restore; it lacks restore"

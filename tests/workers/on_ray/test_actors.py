@@ -294,7 +294,7 @@ def test_workers_that_are_touched_do_not_end(make: Make, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_more_memory_may_be_used_and_is_asked_for_by_an_attempt_that_says_so(make: Make, kind: Kind) -> None:
+def test_attempt_requests_and_uses_the_memory_of_its_share(make: Make, kind: Kind) -> None:
     executor = make(kind, slots=1, limits=Limits(memory_bytes=2**28))
     bounds = []
     for factor in (1.0, 4.0, 1.0):

@@ -120,7 +120,7 @@ class Sleep:
         return Evaluation(0.0)
 
 
-def test_two_campaigns_get_half_of_the_slots_each_and_the_last_one_all(ray_cluster: str) -> None:
+def test_campaigns_share_the_slots_equally_and_the_last_one_gets_all(ray_cluster: str) -> None:
     executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
     for executor in executors:
         executor.submit([Attempt(i, i, {}, 0) for i in range(2000)])

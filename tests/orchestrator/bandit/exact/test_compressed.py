@@ -55,7 +55,7 @@ def entropy(strategy: Compressed, variance: float) -> float:
 
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
 @pytest.mark.parametrize(("test", "epsilon", "floor"), [("absolute", -0.5, False), ("relative", 0.7, True)])
-def test_a_pair_is_stored_exactly_when_its_entropy_passes_the_test(
+def test_pair_is_stored_exactly_when_its_entropy_passes_the_test(
     acquisition: type[Compressed], test: EntropyTest, epsilon: float, floor: bool
 ) -> None:
     strategy = acquisition(RBF(0.3), 0.01, epsilon=epsilon, entropy_test=test)
@@ -77,7 +77,7 @@ def test_a_pair_is_stored_exactly_when_its_entropy_passes_the_test(
     ("test", "epsilon"), [("absolute", -math.inf), ("relative", 0.0)], ids=["absolute", "relative"]
 )
 @pytest.mark.parametrize("evaluate", [True, False])
-def test_without_a_budget_nothing_is_compressed(
+def test_pairs_are_not_compressed_without_a_budget(
     acquisition: type[Compressed], test: EntropyTest, epsilon: float, evaluate: bool
 ) -> None:
     strategy = acquisition(RBF(0.3), 1e-3, epsilon, test, evaluate)
@@ -95,14 +95,14 @@ def test_without_a_budget_nothing_is_compressed(
         pulls = pulls.add([observation.arm], [cast(float, observation.reward)])
 
 
-def test_a_pair_with_a_variance_rounded_to_nothing_is_stored_without_a_budget() -> None:
+def test_pair_with_a_variance_rounded_to_zero_is_stored_without_a_budget() -> None:
     strategy, rng = CompressedUCB(RBF(1.0), 1e-20, 0.0, "relative"), np.random.default_rng(0)
     state = strategy.tell(strategy.init(ARMS, rng), [Observation(0, 0.5)], rng)
     assert state.belief.variance[0] == 0.0
     assert strategy.tell(state, [Observation(0, 0.5)], rng).stored == (0,)
 
 
-def test_the_published_budget_stores_a_few_pairs_only() -> None:
+def test_published_budget_stores_a_few_pairs_only() -> None:
     states, _, _ = run(CompressedUCB(RBF(1.0)), 60)
     assert states[-1].pulls.total == 60
     assert states[-1].model_order <= 12
@@ -160,7 +160,7 @@ def test_wider_bounds_end_the_skipping_for_ucb() -> None:
         assert pick.width == strategy.width_at(state, after.step - 1)
 
 
-def test_when_nothing_informative_is_left_the_strategy_says_so() -> None:
+def test_strategy_says_so_if_nothing_informative_remains() -> None:
     strategy = CompressedEI(RBF(1.0), evaluate_uninformative=False, max_skipped=9)
     states, _, _ = run(strategy, 60)
     decision = strategy.ask(states[-1], (), 1)
@@ -207,7 +207,7 @@ def test_existing_results_are_tested_one_by_one_in_their_order(acquisition: type
     assert 4 <= len(at_once.stored) < 30  # an initial point is stored untested the first time only
 
 
-def test_one_pull_at_a_time() -> None:
+def test_compressed_strategy_chooses_one_pull_at_a_time() -> None:
     strategy = CompressedUCB()
     state = strategy.init(ARMS, np.random.default_rng(0))
     assert strategy.is_sequential
@@ -218,7 +218,7 @@ def test_one_pull_at_a_time() -> None:
 @given(
     z=st.one_of(st.floats(-3, 8), st.floats(-2e3, 0), st.floats(-1e8, -1)), deviation=st.sampled_from([1e-4, 1.0, 3.0])
 )
-def test_the_logarithm_of_the_improvement_is_right_however_small_it_is(z: float, deviation: float) -> None:
+def test_logarithm_of_the_improvement_is_accurate_however_small(z: float, deviation: float) -> None:
     # φ(z) + zΦ(z) = φ(z) ∫ u exp(zu − u²/2) du over u > 0; with u = v / a the integrand keeps its
     # scale
     a = max(1.0, -z)
@@ -228,7 +228,7 @@ def test_the_logarithm_of_the_improvement_is_right_however_small_it_is(z: float,
     assert got == pytest.approx(expected, rel=0, abs=1e-8 + 1e-15 * z * z)
 
 
-def test_a_certain_arm_improves_by_what_it_is_above_the_target() -> None:
+def test_certain_arm_improves_by_its_excess_over_the_target() -> None:
     got = log_improvement(np.array([3.0, 1.0]), np.zeros(2), 2.0)
     assert got[0] == pytest.approx(0.0, abs=1e-9)
     assert np.isfinite(got[1])

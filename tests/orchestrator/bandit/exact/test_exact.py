@@ -27,13 +27,13 @@ def test_counts_and_sums_give_the_posterior_of_the_list_of_pulls(seed: int) -> N
     np.testing.assert_allclose(variance, deviation**2 / 0.1, atol=1e-9)
 
 
-def test_without_pulls_it_is_the_prior() -> None:
+def test_posterior_without_pulls_is_the_prior() -> None:
     mean, variance = exact_posterior(RBF(1.0, 2.0), np.zeros((3, 1)), Pulls.none(3), 0.5)
     assert mean.tolist() == [0.0] * 3
     assert variance.tolist() == [4.0] * 3
 
 
-def test_the_effective_dimension_is_the_sum_of_the_pulled_arms_variances() -> None:
+def test_effective_dimension_is_the_sum_of_the_pulled_arms_variances() -> None:
     rng = np.random.default_rng(0)
     arms, pulled = rng.normal(size=(15, 2)), rng.integers(15, size=40)
     pulls = Pulls.none(15).add(pulled, np.zeros(40))

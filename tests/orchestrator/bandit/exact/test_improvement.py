@@ -29,7 +29,7 @@ play = partial(run_sequentially, ARMS, fails=lambda arm: arm % 7 == 3)  # every 
 
 @ACQUISITIONS
 @given(seed=st.integers(0, 10**6))
-def test_the_belief_at_every_pick_is_the_refitted_one(acquisition: type[Improvement], seed: int) -> None:
+def test_belief_at_every_pick_is_the_refitted_one(acquisition: type[Improvement], seed: int) -> None:
     strategy = acquisition(Matern52(0.4))
     for state, pick in list(play(strategy, 15, seed))[1:]:
         mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.01)
@@ -41,7 +41,7 @@ def test_the_belief_at_every_pick_is_the_refitted_one(acquisition: type[Improvem
 
 
 @ACQUISITIONS
-def test_the_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[Improvement]) -> None:
+def test_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[Improvement]) -> None:
     strategy, rng = acquisition(RBF(0.3)), np.random.default_rng(1)
     state = strategy.tell(strategy.init(ARMS, rng), [Observation(arm, 0.1 * arm) for arm in range(5)], rng)
     best = int(np.argmax(state.belief.mean))
@@ -53,7 +53,7 @@ def test_the_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[
 
 
 @ACQUISITIONS
-def test_a_wide_margin_explores(acquisition: type[Improvement]) -> None:
+def test_wide_margin_explores(acquisition: type[Improvement]) -> None:
     *_, (state, _) = play(acquisition(RBF(0.3)), 12)
     bold = acquisition(RBF(0.3), margin=1e6).ask(state, (), 1)
     variance = state.without_set_aside(state.belief.variance)
@@ -61,7 +61,7 @@ def test_a_wide_margin_explores(acquisition: type[Improvement]) -> None:
 
 
 @ACQUISITIONS
-def test_it_ends_at_the_best_arms(acquisition: type[Improvement]) -> None:
+def test_improvement_ends_at_the_best_arms(acquisition: type[Improvement]) -> None:
     arms = [pick.arm for _, pick in play(acquisition(RBF(0.4)), 60)]
     possible = ARMS[np.arange(40) % 7 != 3]
     assert (value(possible).max() - value(ARMS[arms[-10:]])).mean() < 0.1
@@ -69,14 +69,14 @@ def test_it_ends_at_the_best_arms(acquisition: type[Improvement]) -> None:
 
 
 @ACQUISITIONS
-def test_it_waits_while_a_pull_is_pending(acquisition: type[Improvement]) -> None:
+def test_improvement_waits_while_a_pull_is_pending(acquisition: type[Improvement]) -> None:
     assert acquisition.is_sequential
     for state, _ in play(acquisition(warm_start=RandomStart(3)), 6):
         assert isinstance(acquisition().ask(state, (4,), 5), Wait)
 
 
 @ACQUISITIONS
-def test_when_the_warm_start_failed_the_prior_decides(acquisition: type[Improvement]) -> None:
+def test_prior_decides_if_the_warm_start_failed(acquisition: type[Improvement]) -> None:
     strategy, rng = acquisition(warm_start=UncertaintyStart(max_pulls=3)), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
     failed = [Observation(arm, None) for arm in state.base.initial]
@@ -87,7 +87,7 @@ def test_when_the_warm_start_failed_the_prior_decides(acquisition: type[Improvem
 
 
 @ACQUISITIONS
-def test_one_learned_pull_adds_a_row_to_the_factor_and_another_pull_of_the_arm_none(
+def test_factor_grows_by_a_row_for_an_arm_s_first_pull_only(
     acquisition: type[Improvement],
 ) -> None:
     strategy, rng = acquisition(), np.random.default_rng(0)

@@ -32,7 +32,7 @@ def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> 
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_incremental_posterior_is_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_incremental_posterior_is_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     rng = np.random.default_rng(seed)
     arms = rng.integers(len(array(problem.model.arms)), size=60)  # most arms are pulled again and again
@@ -46,7 +46,7 @@ def test_the_incremental_posterior_is_the_refitted_one(make_problem: Callable[..
     np.testing.assert_allclose(belief.variance, variance, atol=1e-8)
 
 
-def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls_of_near_duplicates() -> None:
+def test_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls_of_near_duplicates() -> None:
     rng = np.random.default_rng(0)
     arms = rng.random((60, 2))
     arms[30:] = arms[:30] + 1e-9
@@ -59,7 +59,7 @@ def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(
+def test_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model = make_problem(seed).model
@@ -73,7 +73,7 @@ def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pu
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
+def test_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model = make_problem(seed).model
@@ -83,7 +83,7 @@ def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
     assert posterior_after(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
 
 
-def test_a_pull_without_reward_shrinks_the_variance_and_leaves_the_mean_bit_for_bit() -> None:
+def test_pull_without_reward_shrinks_the_variance_and_keeps_the_mean_bit_for_bit() -> None:
     model = SparseModel(Matern52(0.4), np.random.default_rng(1).random((20, 2)), 0.01)
     before = posterior_after(model, [3, 8, 3], [1.0, -0.5, 0.7])
     for arm in (3, 11):
@@ -94,7 +94,7 @@ def test_a_pull_without_reward_shrinks_the_variance_and_leaves_the_mean_bit_for_
         assert with_reward.mean[arm] > before.mean[arm]
 
 
-def test_a_pull_changes_nothing_of_the_belief_before() -> None:
+def test_pull_does_not_change_the_earlier_belief() -> None:
     model = SparseModel(RBF(0.3), np.linspace(0, 1, 9)[:, None], 0.1)
     before, again = posterior_after(model, [2, 5, 2], [1, 2, 3]), posterior_after(model, [2, 5, 2], [1, 2, 3])
     before.pull(2, 4.0).pull(7, 1.0)
@@ -103,7 +103,7 @@ def test_a_pull_changes_nothing_of_the_belief_before() -> None:
         assert not part.flags.writeable
 
 
-def test_a_downdate_is_the_factor_of_the_difference() -> None:
+def test_downdate_is_the_factor_of_the_difference() -> None:
     rng = np.random.default_rng(2)
     matrix = np.cov(rng.normal(size=(8, 40)))
     vector = 0.2 * rng.normal(size=8)
@@ -112,14 +112,14 @@ def test_a_downdate_is_the_factor_of_the_difference() -> None:
     np.testing.assert_allclose(factor, np.linalg.cholesky(matrix).T, atol=1e-12)
 
 
-def test_a_downdate_that_rounding_made_singular_stays_above_its_floors() -> None:
+def test_downdate_that_rounding_made_singular_stays_above_its_floors() -> None:
     factor = np.eye(2)
     downdate(factor, np.array([1.0 + 1e-15, 0.0]), np.array([1e-4, 1e-4]))
     assert factor.diagonal().tolist() == [0.01, 1.0]
 
 
 @given(seed=st.integers(0, 10**6))
-def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
+def test_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)

@@ -21,7 +21,7 @@ class Remembering(ExactState):
     number: int
 
 
-def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed() -> None:
+def test_state_with_failures_learns_from_the_others_and_masks_the_failed() -> None:
     model = SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1)
     start = ExactState.begin(initial_state(model, (1,)))
     state = start.observe([Observation(1, 0.5), Observation(4, None), Observation(1, 0.7)])
@@ -32,7 +32,7 @@ def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed
     assert state != start
 
 
-def test_a_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
+def test_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
     base = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
     state = Remembering(base, ExactPosterior.prior(base.model), 7)
     after = state.observe([Observation(1, 0.5)])

@@ -18,7 +18,7 @@ MODEL = SparseModel(RBF(0.3), np.linspace(0, 1, 6)[:, None], 0.1)
 STATE = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5), Observation(5, None)])
 
 
-def test_the_warm_start_comes_first_without_a_score() -> None:
+def test_warm_start_comes_first_without_a_score() -> None:
     def refuse_to_score(state: ExactState) -> np.ndarray:
         raise AssertionError("nothing is known to score with")
 
@@ -26,7 +26,7 @@ def test_the_warm_start_comes_first_without_a_score() -> None:
     assert next_pull(start, (), 3, refuse_to_score, 1.0) == Choose((Pick(4),), "warm start")
 
 
-def test_the_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_aside() -> None:
+def test_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_aside() -> None:
     scores = np.array([0.0, 2.0, 1.0, 2.0, -np.inf, 9.0])
     decision = next_pull(STATE, (), 3, lambda _: scores, 0.7)
     belief = STATE.belief
@@ -34,7 +34,7 @@ def test_the_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_s
     assert scores[5] == 9.0, "the scores are the caller's"
 
 
-def test_nothing_is_chosen_while_a_reward_is_not_in_yet() -> None:
+def test_strategy_chooses_nothing_while_a_reward_is_pending() -> None:
     assert isinstance(next_pull(STATE, (1,), 3, lambda _: np.zeros(6), math.nan), Wait)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         next_pull(STATE, (), 0, lambda _: np.zeros(6), math.nan)

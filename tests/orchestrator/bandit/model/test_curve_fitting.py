@@ -40,7 +40,7 @@ def make_input(seed: int, reliability: float = 0.5) -> CurveFitInput:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_gradient_of_the_loss_is_its_derivative(seed: int) -> None:
+def test_gradient_of_the_loss_is_its_derivative(seed: int) -> None:
     objective = CurveObjective(make_input(seed), SPAN)
     theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
     gradient = objective.loss(theta)[1]
@@ -61,7 +61,7 @@ def test_early_steps_count_as_more_reliable_where_they_show_the_end() -> None:
     assert correlations[0] < 0.92 < 0.98 < correlations[1]
 
 
-def test_a_fit_takes_whole_trials_within_its_limit_and_the_best_of_them() -> None:
+def test_fit_takes_whole_trials_within_its_limit_and_the_best_of_them() -> None:
     sizes = np.full(500, 6)
     scores = np.random.default_rng(0).normal(size=500)
     positions = chosen_trials(scores, sizes)

@@ -44,7 +44,7 @@ def random_problem(seed: int) -> tuple[Evidence, Layout]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("noise", [None, 0.1])
 @given(seed=st.integers(0, 1000))
-def test_the_gradient_is_that_of_the_loss(family: AnyKernel, noise: float | None, seed: int) -> None:
+def test_gradient_is_that_of_the_loss(family: AnyKernel, noise: float | None, seed: int) -> None:
     evidence, layout = random_problem(seed)
     objective = _Objective(evidence, layout, family, noise)
     theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
@@ -57,7 +57,7 @@ def test_the_gradient_is_that_of_the_loss(family: AnyKernel, noise: float | None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_parameter_that_matters_gets_the_shortest_lengthscale(family: AnyKernel) -> None:
+def test_parameter_that_matters_gets_the_shortest_lengthscale(family: AnyKernel) -> None:
     evidence, layout = random_problem(3)
     fitted = fit(evidence, layout, family, prior(layout, None), None)
     assert np.argmin(fitted.lengthscales) == 0
@@ -72,7 +72,7 @@ def test_noise_that_is_known_is_not_fitted() -> None:
     assert fit(evidence, layout, Matern52(), prior(layout, 0.02), 0.02).noise == 0.02
 
 
-def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
+def test_fit_does_not_depend_on_the_units_of_the_features() -> None:
     evidence, layout = random_problem(5)
     units = np.array([1000.0, 0.01, 1.0, 1.0, 1.0])
     scaled = replace(layout, extents=layout.extents * [1000.0, 0.01, 1.0])
@@ -82,7 +82,7 @@ def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
     np.testing.assert_allclose(np.array(other.lengthscales) / np.array(fitted.lengthscales), [1000, 0.01, 1], rtol=1e-3)
 
 
-def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
+def test_choice_s_one_hot_columns_share_a_lengthscale() -> None:
     _, layout = random_problem(0)
     kernel = prior(layout, None).kernel(Matern52(), layout)
     assert isinstance(kernel, Matern52)
@@ -92,7 +92,7 @@ def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
     assert len(set(scales[2:])) == 1
 
 
-def test_a_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> None:
+def test_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> None:
     _, layout = random_problem(0)
     last, due = prior(layout, None), []
     for results in range(1, 201):
@@ -102,12 +102,12 @@ def test_a_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> 
     assert due == [16, 21, 28, 37, 49, 64, 84, 110, 143, 186]
 
 
-def test_the_first_fit_can_be_earlier() -> None:
+def test_first_fit_can_be_earlier() -> None:
     last = prior(random_problem(0)[1], None)
     assert [results for results in range(12) if is_due(results, last, 8)] == [8, 9, 10, 11]
 
 
-def test_a_fit_looks_at_a_bounded_number_of_arms_with_the_best_among_them() -> None:
+def test_fit_uses_a_bounded_number_of_arms_including_the_best() -> None:
     scores = np.random.default_rng(0).normal(size=5000)
     positions = chosen_for_fit(scores)
     assert len(positions) == len(set(positions.tolist())) == MOST_ARMS
@@ -115,12 +115,12 @@ def test_a_fit_looks_at_a_bounded_number_of_arms_with_the_best_among_them() -> N
     assert scores[positions].min() == scores.min()
 
 
-def test_the_linear_kernel_has_nothing_to_fit() -> None:
+def test_linear_kernel_has_nothing_to_fit() -> None:
     assert not can_be_fitted(Linear())
     assert all(can_be_fitted(family) for family in FAMILIES)
 
 
-def test_a_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does_not() -> None:
+def test_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does_not() -> None:
     layout = Arms.of(np.random.default_rng(0).random((50, 2))).layout
     last = Fitted((0.5, 30.0), 0.1, 100)
     assert keep_close_values(Fitted((0.51, 20.0), 0.105, 130), last, layout) == Fitted((0.5, 30.0), 0.1, 130)
@@ -151,7 +151,7 @@ def converged_search(seed: int, noise: float) -> tuple[Arms, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_among_the_arms_around_the_best_one_noise_is_distinguished_from_a_narrow_peak(seed: int) -> None:
+def test_noise_is_distinguished_from_a_narrow_peak_around_the_best_arm(seed: int) -> None:
     arms, rewards = converged_search(seed, noise=0.0)
     assert local_noise(arms.features, rewards, arms.layout, Matern52()) < 0.005
     arms, rewards = converged_search(seed, noise=1.0)

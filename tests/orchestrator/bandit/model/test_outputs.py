@@ -51,7 +51,7 @@ def test_scores_keep_the_order_of_the_rewards_and_are_standardised(outputs: Outp
     np.testing.assert_allclose([scores.mean(), scores.std()], [0, 1], atol=1e-12)
 
 
-def test_an_arm_counts_once_however_often_it_was_pulled() -> None:
+def test_arm_counts_once_however_often_it_was_pulled() -> None:
     rewards = np.random.default_rng(1).random(10)
     once = Pulls.none(10).add(np.arange(10), rewards)
     often = once.add([3] * 50, [rewards[3]] * 50)
@@ -61,26 +61,26 @@ def test_an_arm_counts_once_however_often_it_was_pulled() -> None:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @pytest.mark.parametrize("wild", [1e30, -1e30, 1e300])
-def test_one_wild_value_does_not_flatten_the_others(outputs: Outputs, wild: float) -> None:
+def test_wild_value_does_not_flatten_the_others(outputs: Outputs, wild: float) -> None:
     means = np.linspace(0, 1, 20)
     with_wild = scores_of(np.append(means, wild), outputs)[:-1]
     assert np.ptp(with_wild[means >= 0.5]) > 0.6 * np.ptp(scores_of(means, outputs)[means >= 0.5])
     assert np.abs(with_wild).max() < 5
 
 
-def test_a_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
+def test_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
     scores = scores_of(np.append(np.linspace(0, 1, 20), 1e30), Outputs.HALF_RANK)
     assert scores[-1] == scores[-2] == scores.max()
 
 
-def test_only_a_single_arm_far_above_all_others_is_wild() -> None:
+def test_wild_value_is_a_single_arm_far_above_all_others() -> None:
     means = np.linspace(0, 1, 20)
     assert is_outlier(np.append(means, 1e30)).tolist() == [False] * 20 + [True]
     for others in ([], [10.0], [1e30, 2e30], [-1e30]):
         assert not is_outlier(np.append(means, others)).any()
 
 
-def test_two_rare_high_values_keep_their_gap_to_the_others() -> None:
+def test_rare_high_values_keep_their_gap_to_the_others() -> None:
     scores = scores_of(np.append(np.linspace(0, 0.001, 30), [0.5, 0.9]), Outputs.HALF_RANK)
     assert scores[-1] > scores[-2] > scores[:-2].max() + 1
 
@@ -104,7 +104,7 @@ def test_raw_scores_are_the_rewards() -> None:
 
 @pytest.mark.parametrize("outputs", Outputs)
 @given(seed=seeds)
-def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed: int) -> None:
+def test_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed: int) -> None:
     rewards = np.random.default_rng(seed).normal(size=30)
     scale, scores = Scale(rewards, outputs), scores_of(rewards, outputs)
     np.testing.assert_allclose(scale.scores(rewards), scores)
@@ -115,12 +115,12 @@ def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed
     assert beyond[0] < beyond[1]
 
 
-def test_a_scale_of_rewards_that_barely_differ_gives_finite_scores() -> None:
+def test_scale_of_rewards_that_barely_differ_gives_finite_scores() -> None:
     rewards = 5e-324 * np.arange(20, dtype=np.float64)
     scores = Scale(rewards, Outputs.HALF_RANK).scores(np.append(rewards, 1.0))
     assert np.isfinite(scores).all()
 
 
-def test_where_most_arms_are_equally_good_the_others_are_still_ranked() -> None:
+def test_scores_rank_the_others_if_most_arms_are_equally_good() -> None:
     scores = scores_of(np.array([1.0, 1.0, 1.0, 1.0, 0.5, 0.2]), Outputs.HALF_RANK)
     assert scores[0] > scores[4] > scores[5]

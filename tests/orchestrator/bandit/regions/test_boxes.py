@@ -27,7 +27,7 @@ def halve(boxed: BoxedArms, generations: int) -> list[Box]:
 
 
 @given(seed=st.integers(0, 10**6), generations=st.integers(0, 6))
-def test_the_boxes_of_a_generation_partition_the_domain(seed: int, generations: int) -> None:
+def test_boxes_of_a_generation_partition_the_domain(seed: int, generations: int) -> None:
     boxed = random_arms(seed)
     boxes = halve(boxed, generations)
     points = np.vstack(
@@ -41,7 +41,7 @@ def test_the_boxes_of_a_generation_partition_the_domain(seed: int, generations: 
     assert len(edges) == 1, "boxes of one generation are congruent, bit for bit"
 
 
-def test_the_longest_edge_is_halved_in_the_units_of_the_features() -> None:
+def test_longest_edge_is_halved_in_the_units_of_the_features() -> None:
     boxed = BoxedArms(np.array([[0.0, 5.0, 1.0], [1.0, 8.0, 1.0]]))
     lower, upper = boxed.halves(Box.unit(3))
     assert (lower.low, lower.high) == ((0, 0, 0), (1, 0.5, 1))
@@ -51,9 +51,7 @@ def test_the_longest_edge_is_halved_in_the_units_of_the_features() -> None:
 
 
 @given(seed=st.integers(0, 10**6), arm=st.integers(0, 29), generations=st.integers(0, 60))
-def test_a_leaf_is_the_descendant_that_holds_the_arm_and_one_place_is_not_halved(
-    seed: int, arm: int, generations: int
-) -> None:
+def test_leaf_is_the_descendant_with_the_arm_and_a_point_is_not_halved(seed: int, arm: int, generations: int) -> None:
     boxed = random_arms(seed)
     leaf = boxed.leaf(Box.unit(boxed.dimension), arm, generations)
     assert arm in boxed.inside(leaf, EVERY_ARM)
@@ -65,7 +63,7 @@ def test_a_leaf_is_the_descendant_that_holds_the_arm_and_one_place_is_not_halved
 
 
 @given(seed=st.integers(0, 10**6), points=st.integers(1, 40))
-def test_a_grid_is_what_snapping_its_points_one_by_one_gives(seed: int, points: int) -> None:
+def test_grid_equals_snapping_its_points_one_by_one(seed: int, points: int) -> None:
     boxed = random_arms(seed)
     box = boxed.leaf(Box.unit(boxed.dimension), 0, 1)
     inside = boxed.inside(box, EVERY_ARM)
@@ -88,7 +86,7 @@ def test_a_grid_is_what_snapping_its_points_one_by_one_gives(seed: int, points: 
     assert set(grid.tolist()) == snapped
 
 
-def test_a_grid_has_at_least_the_cells_asked_for_as_even_as_possible() -> None:
+def test_grid_has_at_least_the_cells_asked_for_as_even_as_possible() -> None:
     square, five, flat = Box.unit(2), Box.unit(5), Box.unit(3)
     corners = [BoxedArms(np.array([[0.0] * d, [1.0] * d])) for d in (2, 5)]
     assert corners[0]._cells(square, 400) == (20, 20)
@@ -98,7 +96,7 @@ def test_a_grid_has_at_least_the_cells_asked_for_as_even_as_possible() -> None:
     assert BoxedArms(np.array([[0.0, 7.0, 0.0], [1.0, 7.0, 2.0]]))._cells(flat, 6) == (2, 1, 3)
 
 
-def test_the_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:
+def test_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:
     boxed = BoxedArms(np.array([[0.0], [4.0], [6.0], [10.0], [4.0]]))
     root = Box.unit(1)
     assert boxed.nearest(root, np.arange(5)) == 1

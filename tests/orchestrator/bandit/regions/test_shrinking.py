@@ -15,11 +15,11 @@ from orchestrator.bandit.strategy import Observation
 ROOT = Box.unit(1)
 
 
-def test_the_threshold_is_the_middle_of_the_interval() -> None:
+def test_threshold_is_the_middle_of_the_interval() -> None:
     assert Epoch(1, 0.5, 1.5, 1, (ROOT,)).threshold == 1.0
 
 
-def test_a_visit_believes_in_rewards_of_its_grid_alone_and_loses_arms_that_failed() -> None:
+def test_visit_learns_rewards_of_its_grid_alone_and_drops_failed_arms() -> None:
     visit = Visit(ROOT, np.array([1, 4, 6]), Pulls.none(9)).observe([4, 4, 2], [1.0, 2.0, 8.0], [6, 7])
     assert visit.grid.tolist() == [1, 4]
     assert visit.pulls.arms.tolist() == [4]
@@ -36,7 +36,7 @@ def test_visits_and_states_are_equal_when_their_arrays_are() -> None:
     assert states[0] != states[2]
 
 
-def test_a_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> None:
+def test_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> None:
     state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
     state = state.observe([Observation(3, None)])
     first_arms = [replace(state, round=number).first_arm("random") for number in range(60)]
@@ -44,7 +44,7 @@ def test_a_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> No
     assert first_arms == [replace(state, round=number).first_arm("random") for number in range(60)]
 
 
-def test_the_centres_first_arm_is_the_available_one_nearest_to_it() -> None:
+def test_centres_first_arm_is_the_available_one_nearest_to_it() -> None:
     state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
     assert state.first_arm("centre") == 4
     assert state.observe([Observation(4, None)]).first_arm("centre") == 3

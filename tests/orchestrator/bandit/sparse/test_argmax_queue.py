@@ -52,7 +52,7 @@ class Falling:
     look=st.integers(1, 8),
     most=st.sampled_from([1, 5, 20, 100]),
 )  # groups so small that arms come from all three, and go back
-def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
+def test_queues_return_the_lowest_index_of_the_largest_present_score(
     seed: int, count: int, near: int, look: int, most: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
 
 @pytest.mark.parametrize("queue", [LazyQueue, EagerQueue])
 @pytest.mark.parametrize("is_looked_at", [False, True])
-def test_an_arm_with_bound_minus_infinity_never_comes_up(
+def test_arm_with_bound_minus_infinity_is_never_returned(
     queue: type[LazyQueue | EagerQueue], is_looked_at: bool
 ) -> None:
     scored = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
@@ -110,7 +110,7 @@ def test_laziness_looks_at_few_arms(tight: bool) -> None:
     assert (scored.tightened == 20_000) == tight  # each once, and only those that reach the top
 
 
-def test_no_more_arms_than_wanted_are_looked_at_but_those_that_are_equal() -> None:
+def test_queue_evaluates_no_more_arms_than_wanted_except_ties() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random(3000)
     scored = Falling(scores, most=64)

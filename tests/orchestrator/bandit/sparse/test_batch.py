@@ -46,7 +46,7 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
     )
 
 
-def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem: Callable[..., Problem]) -> None:
+def test_batch_stays_exact_after_repeated_folding(make_problem: Callable[..., Problem]) -> None:
     problem = make_problem(5)
     updated, pulled = batch_with_all_arms(problem.posterior), []
     for arm in np.random.default_rng(0).integers(len(problem.model.arms), size=4 * FOLD + 3).tolist():
@@ -158,7 +158,7 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
         assert (ratio <= bound * (1 + 1e-6)).all()
 
 
-def test_a_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:
+def test_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:
     # no dictionary, no embedding: pulls leave the variances where they are
     model = make_problem(2).model
     updated = batch_with_all_arms(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))

@@ -73,7 +73,7 @@ def test_columns_kept_stay_as_panels_are_added() -> None:
     np.testing.assert_array_equal(again, KERNEL.cross(features[:100], features[every]))
 
 
-def test_a_kept_column_is_not_computed_again() -> None:
+def test_cached_column_is_not_computed_again() -> None:
     counting = Counting()
     columns = KernelColumns(counting, FEATURES)
     for asked in (points(3, 8), points(8, 3), points(3), points(3, 8)):
@@ -82,7 +82,7 @@ def test_a_kept_column_is_not_computed_again() -> None:
     assert counting.computed == 2 * 50
 
 
-def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
+def test_least_recently_used_column_is_evicted_first() -> None:
     counting = Counting()
     columns = columns_with_room_for(3, cast(Any, counting))
     for asked in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
@@ -94,7 +94,7 @@ def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
     assert counting.computed == 5 * 50
 
 
-def test_more_columns_than_there_is_room_for_are_computed_where_asked_and_drive_none_out() -> None:
+def test_columns_beyond_the_capacity_are_computed_and_evict_none() -> None:
     counting = Counting()
     columns = columns_with_room_for(3, cast(Any, counting))
     columns.rows(EVERY, points(1, 2))

@@ -41,7 +41,7 @@ def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) ->
 
 
 @given(seed=seeds)
-def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_arm_s_variance_does_not_depend_on_when_it_is_computed(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     late, early = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
     every = np.arange(len(problem.model.features))
@@ -90,7 +90,7 @@ def test_arms_that_left_come_back_with_the_same_variance_and_pulled_ones_stay(
     np.testing.assert_allclose(leaving.variance[at], staying.variance, rtol=1e-7, atol=1e-9)
 
 
-def test_an_arm_far_from_the_dictionary_is_not_as_uncertain_once_it_is_pending() -> None:
+def test_arm_far_from_the_dictionary_is_not_as_uncertain_once_it_is_pending() -> None:
     arms = Arms.of(np.array([[0.0], [1.0], [50.0]]))
     model = SparseModel(Matern52(0.3), arms.features, 0.1)
     batch = ConditionedPosterior(model.fit(Pulls.none(3).add([0], [1.0]), np.array([0])))

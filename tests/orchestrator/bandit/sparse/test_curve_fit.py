@@ -49,7 +49,7 @@ def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tu
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_all_pairs_as_atoms_the_posterior_is_the_dense_one(seed: int) -> None:
+def test_posterior_with_all_pairs_as_atoms_is_the_dense_one(seed: int) -> None:
     model, evidence = make_problem(seed)
     posterior = fit_evidence(model, evidence, np.sort(evidence.values.numbers))
     mean, covariance = dense(model, evidence, model.features)
@@ -81,7 +81,7 @@ def test_predictions_are_those_of_the_dense_process_with_each_trials_own_part(se
         assert predictions.deviations[trial] ** 2 == pytest.approx(variance, abs=1e-6)
 
 
-def test_a_finished_value_at_the_last_step_counts_as_one_pull() -> None:
+def test_finished_value_at_the_last_step_counts_as_one_pull() -> None:
     model, _ = make_problem(0)
     curves = Curves().updated([TrialCurve(0, 4, (27,), (1.5,), is_finished=True)], 27)
     values = CurveValues.of(curves, np.empty(0, np.intp), np.empty(0), np.empty(0))

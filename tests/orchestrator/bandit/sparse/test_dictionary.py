@@ -36,7 +36,7 @@ def test_resampling_by_arms_includes_an_arm_with_its_summed_probability() -> Non
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling: Resampling) -> None:
+def test_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling: Resampling) -> None:
     pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
     for seed in range(20):
         atoms = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
@@ -45,7 +45,7 @@ def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
-def test_an_arm_as_a_whole_is_at_least_as_likely_and_within_the_expected_size(
+def test_arm_as_a_whole_is_at_least_as_likely_within_the_expected_size(
     rows: list[tuple[int, float]], oversampling: float
 ) -> None:
     pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
@@ -68,7 +68,7 @@ def test_arms_are_drawn_as_often_as_their_probability_says(resampling: Resamplin
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
 @given(rows=st.lists(st.tuples(st.integers(1, 50), st.floats(1e-3, 3)), min_size=8), limit=st.integers(1, 8))
-def test_a_limit_lowers_the_expected_size_to_it_and_no_further(
+def test_limit_lowers_the_expected_size_to_it_and_no_further(
     resampling: Resampling, rows: list[tuple[int, float]], limit: int
 ) -> None:
     pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
@@ -81,7 +81,7 @@ def test_a_limit_lowers_the_expected_size_to_it_and_no_further(
 
 
 @given(seed=st.integers(0, 1000))
-def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_atom_or_not(seed: int) -> None:
+def test_arm_s_weight_is_its_variance_without_its_own_pulls(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(0.5), rng.random((12, 2)), float(10 ** rng.uniform(-2, 0)))
     pulls = Pulls.of(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
@@ -95,7 +95,7 @@ def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_a
             np.testing.assert_allclose(variances, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_stable_draw_changes_with_the_probabilities_only() -> None:
+def test_stable_draw_changes_with_the_probabilities_only() -> None:
     pulls, rng = Pulls.of(np.ones(400, np.intp), np.zeros(400)), np.random.default_rng(0)
     less, more = (resparsify(pulls, np.full(400, share), 1.0, "stable", rng) for share in (0.3, 0.35))
     assert set(less.tolist()) < set(more.tolist())
@@ -103,7 +103,7 @@ def test_a_stable_draw_changes_with_the_probabilities_only() -> None:
     assert len(more) == pytest.approx(140, abs=40)
 
 
-def test_the_numbers_of_arms_are_as_uniform_as_random_ones() -> None:
+def test_arm_s_pseudo_random_numbers_are_uniform() -> None:
     numbers = _numbers_of(np.arange(10_000))
     assert kstest(numbers, "uniform").pvalue > 0.01
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
@@ -114,18 +114,18 @@ def test_within_the_limit_a_draw_is_what_it_is_without_one() -> None:
     np.testing.assert_array_equal(limited, free)
 
 
-def test_an_empty_draw_keeps_the_likeliest_arm() -> None:
+def test_empty_draw_keeps_the_likeliest_arm() -> None:
     tiny = 1e-12 * np.array([1, 1, 5])
     assert resparsify(PULLS, tiny, 1.0, "pulls", np.random.default_rng(0)).tolist() == [4]
 
 
-def test_a_dictionary_needs_a_pull() -> None:
+def test_dictionary_needs_a_pull() -> None:
     with pytest.raises(ValueError, match="needs at least one pull"):
         resparsify(Pulls.none(3), np.empty(0), 2.0, "pulls", np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_the_theory_s_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
+def test_theory_s_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
     rng, delta, regularization = np.random.default_rng(4), 0.1, 0.1
     arms = np.sort(rng.random((900, 1)), axis=0)
     pulls = Pulls.none(900).add(np.arange(900), np.zeros(900))

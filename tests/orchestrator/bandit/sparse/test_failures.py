@@ -43,7 +43,7 @@ def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> t
 
 
 @pytest.mark.parametrize("goals", [SINGLE, Goals(2), Goals(1, 1)])
-def test_a_region_that_fails_is_left_though_the_rewards_rise_towards_it(goals: Goals) -> None:
+def test_failing_region_is_left_although_rewards_rise_towards_it(goals: Goals) -> None:
     pulled, state = search(64, is_in_the_better_half, goals)
     failed = [is_in_the_better_half(arm) for arm in pulled]
     assert sum(failed[32:]) <= 14  # 16 are expected by chance, and nearly all from a search that does not learn
@@ -57,18 +57,18 @@ def test_evaluations_that_fail_alone_change_nothing_but_that_they_are_set_aside(
     assert set(state.set_aside.tolist()) <= lonely
 
 
-def test_the_published_algorithm_learns_from_rewards_only() -> None:
+def test_published_algorithm_learns_from_rewards_only() -> None:
     _, state = search(24, is_in_the_better_half, preset="paper", warm_start=RandomStart(16))
     assert state.evidence is state.pulls
 
 
-def test_while_everything_fails_there_is_nothing_to_compare_with() -> None:
+def test_failures_have_no_comparison_while_everything_fails() -> None:
     pulled, state = search(24, lambda arm: True)
     assert state.evidence.total == 0
     assert len(set(pulled)) == len(pulled)
 
 
-def test_an_arm_that_failed_and_succeeds_later_counts_as_it_succeeded() -> None:
+def test_arm_that_failed_and_succeeds_later_counts_as_a_success() -> None:
     strategy = BBKB(**with_preset(BBKB, {}))
     state = strategy.init(Arms.of(POINTS), np.random.default_rng(1))
     failed = np.argsort(((POINTS - POINTS[9]) ** 2).sum(axis=1))[:8].tolist()  # arm 9 and those around it

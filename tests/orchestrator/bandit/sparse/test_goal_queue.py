@@ -146,7 +146,7 @@ def test_choosing_one_by_one_is_choosing_a_batch() -> None:
         assert one_by_one == picks
 
 
-def test_a_state_is_restored_from_its_record() -> None:
+def test_state_is_restored_from_its_record() -> None:
     goals, bbkb = Goals(2, 1), strategy()
     before = bbkb.init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
     finished = [observation(arm, goals) for arm in before.initial]
@@ -154,7 +154,7 @@ def test_a_state_is_restored_from_its_record() -> None:
     assert bbkb.restore(before, finished, bbkb.recorded(after)) == after
 
 
-def test_the_scale_of_an_objective_does_not_matter() -> None:
+def test_scale_of_an_objective_does_not_matter() -> None:
     def picks(factor: float, shift: float) -> list[list[int]]:
         bbkb, batches = strategy(), []
         state = bbkb.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
@@ -202,7 +202,7 @@ def test_scores_rise_with_every_bound(seed: int, objectives: int, constraints: i
     assert (scalarising.scores(lower.copy()) <= scalarising.scores(upper)).all()
 
 
-def test_an_arm_that_satisfies_the_constraints_comes_before_one_that_misses_them() -> None:
+def test_arm_that_satisfies_the_constraints_precedes_one_that_does_not() -> None:
     scalarising = Scalarising(np.zeros(1), np.ones(1), np.array([1.0]))
     means, hopes = [1.0, 0.9, 0.9, 0.9], [1.0, 7.0, 2.0, 0.9]
     scores = scalarising.scores(np.array([[-50.0, 0.0, 9.0, 9.0], means, hopes]))

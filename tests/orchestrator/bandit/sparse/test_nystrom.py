@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_factor_restores_the_whole_matrix_also_when_it_is_singular(seed: int) -> None:
+def test_factor_restores_the_whole_matrix_also_when_it_is_singular(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(8, 2))
     points = np.vstack((points, points[rng.integers(8, size=5)], points[:3] + 1e-10))  # duplicates, near-duplicates
@@ -26,17 +26,17 @@ def test_the_factor_restores_the_whole_matrix_also_when_it_is_singular(seed: int
         assert (np.diagonal(factor) > 0).all()
 
 
-def test_a_well_conditioned_matrix_keeps_every_row() -> None:
+def test_well_conditioned_matrix_keeps_every_row() -> None:
     points = np.arange(10.0)[:, None]
     pivots, _ = pivoted_cholesky(RBF(0.5).cross(points, points))
     assert sorted(pivots.tolist()) == list(range(10))
 
 
-def test_nothing_is_kept_of_nothing() -> None:
+def test_empty_matrix_has_an_empty_factor() -> None:
     assert [len(part) for part in pivoted_cholesky(np.empty((0, 0)))] == [0, 0]
     assert [len(part) for part in pivoted_cholesky(np.zeros((3, 3)))] == [0, 0]
 
 
-def test_a_matrix_that_is_not_finite_is_refused() -> None:
+def test_matrix_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match="must be finite"):
         pivoted_cholesky(np.full((2, 2), np.nan))

@@ -27,7 +27,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 @given(seed=SEEDS, gap=st.sampled_from([0.0, 1e-9, 1e-3]))
-def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(
+def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
     make_problem: Callable[..., Problem], seed: int, gap: float
 ) -> None:
     problem = make_problem(seed, gap)
@@ -61,7 +61,9 @@ assert_close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
 
 
 @given(seed=SEEDS)
-def test_any_dictionary_gives_the_printed_formulas(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_posterior_follows_the_printed_formulas_for_any_dictionary(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed)
     mean, covariance, embedded = textbook_moments(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
@@ -106,7 +108,7 @@ def kernel_rows(model: SparseModel, basis: Indices) -> np.ndarray:
 
 
 @given(seed=SEEDS)
-def test_a_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(
+def test_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem = make_problem(seed)
@@ -139,14 +141,14 @@ def test_near_singular_dictionaries_stay_finite_and_close_to_exact(kernel: AnyKe
     np.testing.assert_allclose(fitted.variance, variance, atol=1e-12 * 10 / regularization + 1e-8)
 
 
-def test_without_pulls_it_is_the_prior() -> None:
+def test_posterior_without_pulls_is_the_prior() -> None:
     fitted = SparseModel(RBF(1.0, 2.0), np.zeros((3, 1)), 0.5).fit(Pulls.none(3), np.empty(0, np.intp))
     assert fitted.mean.tolist() == [0.0] * 3
     assert fitted.variance.tolist() == [4.0] * 3
     assert fitted.moments(np.array([0, 1]))[2].shape == (2, 0)
 
 
-def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
+def test_arm_s_moments_do_not_depend_on_the_other_arms_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
     for seed in range(30):
         fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
         count = len(array(fitted.model.arms))
@@ -231,7 +233,7 @@ def test_blocks_of_arms_are_only_a_matter_of_memory(
 
 
 @given(seed=st.integers(0, 50), regularization=st.floats(1e-3, 1.0))
-def test_another_regularization_gives_what_a_new_model_gives(
+def test_changed_regularization_equals_a_new_model(
     make_problem: Callable[..., Problem], seed: int, regularization: float
 ) -> None:
     problem = make_problem(seed)
@@ -255,7 +257,7 @@ def test_models_are_equal_by_value_and_moments_are_read_only(make_problem: Calla
 
 
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-8, -2), gap=st.floats(-9, -2))
-def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(
+def test_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(
     seed: int, exponent: float, gap: float
 ) -> None:
     """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts)

@@ -18,7 +18,7 @@ def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:
     return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
 
 
-def test_the_warm_start_is_a_multiset_from_which_learned_and_pending_pulls_are_taken() -> None:
+def test_warm_start_is_a_multiset_from_which_learned_and_pending_pulls_are_taken() -> None:
     assert state().remaining_start() == [3, 1, 3]
     assert state().remaining_start(pending=[3]) == [1, 3]
     assert state().remaining_start(pending=[3, 3, 5]) == [1]
@@ -27,28 +27,28 @@ def test_the_warm_start_is_a_multiset_from_which_learned_and_pending_pulls_are_t
     assert after.remaining_start(pending=[3, 1]) == []
 
 
-def test_an_arm_set_aside_leaves_the_warm_start_with_all_its_pulls() -> None:
+def test_arm_set_aside_leaves_the_warm_start_with_all_its_pulls() -> None:
     after = state().observe([Observation(3, None)])
     assert after.remaining_start() == [1]
     assert after.set_aside.tolist() == [3]
     assert after.available.tolist() == [0, 1, 2, 4, 5]
 
 
-def test_only_pulls_with_a_reward_count() -> None:
+def test_pulls_without_a_reward_do_not_count() -> None:
     after = state().observe([Observation(3, 0.5), Observation(2, None), Observation(3, 0.25)])
     assert after.pulls.counts.tolist() == [0, 0, 0, 2, 0, 0]
     assert after.pulls.reward_sums[3] == 0.75
     assert after.round == 1
 
 
-def test_a_state_fits_its_posterior_once() -> None:
+def test_state_fits_its_posterior_once() -> None:
     after = state().observe([Observation(3, 0.5)])
     assert after.posterior is after.posterior
     assert after == state().observe([Observation(3, 0.5)])
     assert after != state()
 
 
-def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
+def test_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; use None"):
         arms_and_rewards([Observation(2, float("nan"))])
 

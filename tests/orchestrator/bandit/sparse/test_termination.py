@@ -71,7 +71,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
 
 
 @given(seed=SEEDS)
-def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
+def test_rules_bound_the_drift_and_the_local_one_is_below_the_global_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     for bound, ratios in bounds_after_each_pull(make_problem(seed)):
@@ -81,7 +81,7 @@ def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
 
 
 @given(seed=SEEDS)
-def test_the_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     updated = batch_with_all_arms(problem.posterior)
     for arm in problem.batch:
@@ -94,7 +94,7 @@ def test_the_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], 
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES), threshold=st.floats(1.0, 6.0))
-def test_the_lazy_local_rule_decides_like_the_eager_one(
+def test_lazy_local_rule_decides_like_the_eager_one(
     make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance, threshold: float
 ) -> None:
     problem = make_problem(seed)
@@ -224,7 +224,7 @@ def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
 
 
 @given(seed=SEEDS, count=st.integers(1, 40), density=st.floats(0.0, 1.0))
-def test_the_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_start(
+def test_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_start(
     seed: int, count: int, density: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -235,7 +235,7 @@ def test_the_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_
     assert _spectral_radius(matrix, start) >= largest * (1 - 1e-12)
 
 
-def test_the_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches() -> None:
+def test_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches() -> None:
     rng, excess = np.random.default_rng(0), []
     for _ in range(60):
         points, counts = rng.random((int(rng.integers(2, 60)), 2)), rng.integers(1, 4)
@@ -249,7 +249,7 @@ def test_the_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches()
     assert max(excess) < 2.0
 
 
-def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Problem]) -> None:
+def test_global_bound_sums_squared_deviations(make_problem: Callable[..., Problem]) -> None:
     batch = batch_with_all_arms(make_problem(3).posterior)
     variance = batch.start_variance
     arm = int(np.argmax(variance))
@@ -262,14 +262,14 @@ def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Pr
     assert verdicts == [Verdict.OPEN, Verdict.OPEN, Verdict.SPENT]
 
 
-def test_a_rule_may_be_given_an_arm_that_was_not_looked_at(make_problem: Callable[..., Problem]) -> None:
+def test_rule_accepts_an_arm_that_was_not_evaluated(make_problem: Callable[..., Problem]) -> None:
     posterior = make_problem(3).posterior
     rule = GlobalDrift(BatchPosterior(posterior), 2.0)
     rule.append(1, np.nan)
     assert rule.bound == 1 + posterior.moments(np.array([1]))[1][0]
 
 
-def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
+def test_product_rule_multiplies_variances_within_the_batch() -> None:
     rule = ProductDrift(3.0)
     rule.append(0, 1.0)
     rule.append(0, 0.5)  # 2 · 1.5 = 3 is not above 3
@@ -278,7 +278,7 @@ def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
     assert rule.decide() is Verdict.SPENT
 
 
-def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_large(
+def test_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_large(
     make_problem: Callable[..., Problem],
 ) -> None:
     differences = []

@@ -139,7 +139,7 @@ def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relatio
 
 
 @given(seed=SEEDS)
-def test_a_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int) -> None:
+def test_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int) -> None:
     old, _ = two_posteriors(seed, "redrawn")
     model = old.model
     bounds = screen_arms(model.screen, old, 1.0)
@@ -189,7 +189,7 @@ def refit(model: SparseModel, pulls_each: int, arms: Iterable[int] = range(40)) 
     return model.fit(Pulls.none(40).add(pulled, np.zeros(len(pulled))), np.array(arms))
 
 
-def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps: list[int]) -> None:
+def test_sweep_follows_if_nothing_is_certified(sweeps: list[int]) -> None:
     old = posterior_on_a_line(100)
     screen = old.model.screen
     screen_arms(screen, old, 1.0)
@@ -205,9 +205,7 @@ def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps: list[int]) -> No
 
 
 @pytest.mark.parametrize("rho", [1.3, 2.2, 3.5, 8.0])
-def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(
-    rho: float, sweeps: list[int]
-) -> None:
+def test_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(rho: float, sweeps: list[int]) -> None:
     old = posterior_on_a_line(30 * 10)
     new = refit(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
     screen = old.model.screen
@@ -256,7 +254,7 @@ def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
     assert sorted(taken) == sorted(set(range(count)) - set(blocked.tolist()))
 
 
-def test_the_prior_may_be_the_reference_and_be_screened() -> None:
+def test_prior_may_be_the_reference_and_be_screened() -> None:
     posterior = posterior_on_a_line(2)
     model = posterior.model
     prior = model.fit(Pulls.none(40), NONE)

@@ -114,7 +114,7 @@ def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None
         assert estimates.means[place] == pytest.approx(mean + count / noise * (own_mean - mean) / precision, abs=1e-9)
 
 
-def test_the_shown_estimate_has_the_noise_of_the_repeats_and_the_models_errors_at_the_best() -> None:
+def test_shown_estimate_has_the_repeats_noise_and_the_models_errors() -> None:
     """Against an exact Gaussian process with the measured noise, and explicit left-out arms."""
     state, _ = search(strategy(), 80, noise=0.3)
     arms = state.pulls.arms
@@ -164,7 +164,7 @@ def test_repeats_show_noise_that_the_fit_does_not_see() -> None:
 
 
 @pytest.mark.parametrize(("arms", "is_shown"), [(2, False), (4, True)])
-def test_two_means_are_too_few_for_an_estimate(arms: int, is_shown: bool) -> None:
+def test_estimate_needs_more_than_two_means(arms: int, is_shown: bool) -> None:
     rng, chooser = np.random.default_rng(4), strategy()
     state = chooser.init(Arms.of(np.linspace(0.1, 0.9, arms)[:, None]), rng)
     for _ in range(10):
@@ -181,7 +181,7 @@ def test_huge_rewards_leave_the_measured_noise_finite() -> None:
     assert np.isfinite([_measured_noise(wild), *shown]).all()
 
 
-def test_the_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_searches() -> None:
+def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_searches() -> None:
     """Two thirds of the values at 60 of 200 random points in 6 dimensions are noise. A deviation of
     the fitted noise alone held 7 of these 16 searches."""
     inside = []
@@ -204,7 +204,7 @@ def test_the_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_
     assert np.mean(inside) >= 0.8
 
 
-def test_the_contender_has_the_largest_bound_until_the_best_is_separate() -> None:
+def test_contender_has_the_largest_bound_until_the_best_is_separate() -> None:
     def of(means: list[float], counts: list[int]) -> Estimates:
         zeros = np.zeros(len(means))
         return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), zeros, 0.4)
@@ -218,7 +218,7 @@ def test_the_contender_has_the_largest_bound_until_the_best_is_separate() -> Non
     assert of([1.0], [4]).contender((), NONE) is None
 
 
-def test_the_contender_is_none_of_the_blocked_arms() -> None:
+def test_contender_is_no_blocked_arm() -> None:
     estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), np.zeros(3), 0.4)
     assert estimates.contender((), np.array([0])) == 1
     assert estimates.contender((), np.array([0, 2])) is None
@@ -226,7 +226,7 @@ def test_the_contender_is_none_of_the_blocked_arms() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_an_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(batch: int) -> None:
+def test_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(batch: int) -> None:
     chooser = strategy()
     state, rng = chooser.init(ARMS, np.random.default_rng(0)), np.random.default_rng(1)
     pulled, failed = set[int](), set[int]()
@@ -244,7 +244,7 @@ def test_an_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(
 
 
 @pytest.mark.parametrize("log_prior", [None, -np.arange(len(GRID)) / 100.0])
-def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | None) -> None:
+def test_promised_gain_is_the_one_without_verification(log_prior: Floats | None) -> None:
     reasons = Counter[str]()
     of_pulled = 0
     for count in range(20, 60, 4):
@@ -262,7 +262,7 @@ def test_the_promised_gain_is_the_one_without_verification(log_prior: Floats | N
     assert of_pulled
 
 
-def test_an_arm_that_was_set_aside_promises_no_gain() -> None:
+def test_arm_that_was_set_aside_promises_no_gain() -> None:
     chooser = strategy()
     state, _ = search(chooser, 40, 0.5)
     for arm in state.pulls.arms.tolist():

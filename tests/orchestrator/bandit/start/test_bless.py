@@ -54,7 +54,7 @@ def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization
     assert ratio.max() <= 3
 
 
-def test_the_dictionary_is_a_few_times_the_effective_dimension() -> None:
+def test_dictionary_is_a_few_times_the_effective_dimension() -> None:
     kernel, rows = RBF(2.0), points(1500, d=2)
     dimension = exact_scores(kernel, rows, 0.1).sum()
     dictionary = bless(kernel, rows, one_pull_each(1500), 0.1, np.random.default_rng(0))
@@ -106,12 +106,12 @@ def test_equal_rows_need_few_atoms() -> None:
 
 
 @pytest.mark.parametrize("regularization", [1e-8, 1.0, 1e4])
-def test_a_single_row_is_the_dictionary(regularization: float) -> None:
+def test_single_row_is_the_dictionary(regularization: float) -> None:
     dictionary = bless(RBF(1.0), np.zeros((1, 2)), np.array([1]), regularization, np.random.default_rng(0))
     assert dictionary.members.tolist() == [0]
 
 
-def test_the_same_generator_gives_the_same_dictionary() -> None:
+def test_same_generator_gives_the_same_dictionary() -> None:
     one, other = (bless(RBF(1.0), points(200), one_pull_each(200), 0.1, np.random.default_rng(5)) for _ in range(2))
     assert one.members.tolist() == other.members.tolist()
     assert one.weights.tolist() == other.weights.tolist()
@@ -126,6 +126,6 @@ def test_the_same_generator_gives_the_same_dictionary() -> None:
         ([1], {}, "got 1 counts of 2 rows"),
     ],
 )
-def test_what_it_cannot_do_is_refused(counts: list[int], constants: dict[str, float], message: str) -> None:
+def test_impossible_arguments_are_refused(counts: list[int], constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0), **constants)

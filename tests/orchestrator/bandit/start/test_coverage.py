@@ -37,7 +37,7 @@ def search(chooser: BBKB, count: int, open_pulls: int = 3) -> tuple[Any, list[Pi
     return state, picks
 
 
-def test_a_share_of_the_picks_is_for_coverage_and_half_of_them_on_a_plateau() -> None:
+def test_coverage_gets_its_share_of_picks_and_half_of_them_on_a_plateau() -> None:
     state = search(strategy(), 20)[0]
     rising = [is_coverage_due(state, open_pulls, 0.25) for open_pulls in range(8)]
     assert sum(rising) == 2
@@ -48,7 +48,7 @@ def test_a_share_of_the_picks_is_for_coverage_and_half_of_them_on_a_plateau() ->
 
 
 @pytest.mark.parametrize(("rewards", "risen"), [([0.0, 1.0, 1.0 + LEAST_RISE / 4], 2), ([0.0, 1.0, 1.2], 3)])
-def test_a_small_rise_is_none(rewards: list[float], risen: int) -> None:
+def test_small_rise_is_a_plateau(rewards: list[float], risen: int) -> None:
     peak, pulls = Peak(), Pulls.none(len(rewards))
     for arm, reward in enumerate(rewards):
         pulls = pulls.add([arm], [reward])
@@ -56,7 +56,7 @@ def test_a_small_rise_is_none(rewards: list[float], risen: int) -> None:
     assert peak.results == risen
 
 
-def test_every_level_that_can_be_evaluated_gets_its_quota() -> None:
+def test_level_that_can_be_evaluated_gets_its_quota() -> None:
     state, picks = search(strategy(coverage=0.25), 60)
     assert {pick.reason for pick in picks} == {"", "coverage"}
     counts = {kind: int(state.pulls.counts[kind == KINDS].sum()) for kind in "abc"}
@@ -66,7 +66,7 @@ def test_every_level_that_can_be_evaluated_gets_its_quota() -> None:
     assert int(plain.pulls.counts[KINDS == "c"].sum()) < counts["c"]
 
 
-def test_the_pick_is_the_best_bound_of_its_level() -> None:
+def test_pick_is_the_best_bound_of_its_level() -> None:
     chooser = strategy(coverage=0.25)
     state, picks = search(chooser, 24)
     open_pulls = [pick.arm for pick in picks[24:]]
@@ -77,7 +77,7 @@ def test_the_pick_is_the_best_bound_of_its_level() -> None:
     assert set(alone) == {best}
 
 
-def test_a_picker_that_follows_the_open_pulls_picks_as_a_new_one() -> None:
+def test_picker_updated_with_open_pulls_picks_as_a_new_one() -> None:
     chooser = strategy(coverage=0.25)
     state, picks = search(chooser, 24)
     open_pulls, width = [pick.arm for pick in picks[24:]], chooser.width_at(state)
@@ -103,7 +103,7 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
     assert picked(strategy(coverage=0.25)) == picked(strategy(coverage=0.0))
 
 
-def test_a_choice_for_coverage_alone_promises_what_the_model_promises() -> None:
+def test_choice_for_coverage_alone_promises_the_model_s_gain() -> None:
     """Else the patience of `expected_gain_below` would begin again at each one."""
     chooser, coverage_picks = strategy(), 0
     for count in range(20, 44, 4):

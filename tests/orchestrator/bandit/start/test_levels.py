@@ -14,12 +14,12 @@ def test_levels_are_those_of_the_choices_and_none_where_a_choice_does_not_exist(
     assert LEVELS.of_arms[:, 1].tolist() == expected
 
 
-def test_a_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
+def test_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
     assert LEVELS.quotas[0].tolist() == [2 * EACH, 3 * EACH, 2 * EACH]
     assert LEVELS.quotas[1].tolist() == [3 * EACH, 3 * EACH]
 
 
-def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
+def test_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
     arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
     by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
     pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
@@ -30,7 +30,7 @@ def test_the_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
     assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
 
 
-def test_a_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
+def test_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
     failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
     others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
     pulled = np.concatenate((failing, others))

@@ -76,7 +76,7 @@ def test_existing_data_pull_nothing() -> None:
     assert DataStart("table.csv").draw(model(), np.random.default_rng(0)) == ()
 
 
-def test_the_information_gain_of_existing_pulls_bounds_the_log_determinant_and_is_mostly_close(
+def test_information_gain_of_existing_pulls_bounds_the_log_determinant_and_is_mostly_close(
     make_problem: Callable[..., Problem],
 ) -> None:
     close = 0
@@ -94,14 +94,14 @@ def test_the_information_gain_of_existing_pulls_bounds_the_log_determinant_and_i
 
 
 @pytest.mark.parametrize(("pulls", "least", "most"), [(1, 1, 20), (1000, 60, 100)])
-def test_an_arm_known_from_many_pulls_has_more_leverage(pulls: int, least: int, most: int) -> None:
+def test_arm_with_many_pulls_has_more_leverage(pulls: int, least: int, most: int) -> None:
     apart = SparseModel(RBF(0.01), np.linspace(0, 10, 100)[:, None], 100.0)  # ℓ = n/(n + λ), alone as they are
     observations = [Observation(arm, 0.0) for arm in range(100)] * pulls
     dictionary = begin_sparse(initial_state(apart, ()), observations, np.random.default_rng(0)).dictionary
     assert least <= len(dictionary) <= most
 
 
-def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_pulled() -> None:
+def test_dictionary_of_existing_pulls_is_drawn_by_leverage() -> None:
     many = SparseModel(RBF(1.0), np.random.default_rng(0).random((2000, 2)), 0.1)
     observations = [Observation(arm, 0.0) for arm in range(0, 2000, 2)]
     state = begin_sparse(initial_state(many, ()), observations, np.random.default_rng(0))
@@ -124,13 +124,13 @@ def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_
         (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
     ],
 )
-def test_a_start_without_pulls_is_refused(build: Callable[[], object], message: str) -> None:
+def test_start_without_pulls_is_refused(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
 
 
 @pytest.mark.parametrize(("parameters", "pulls"), [(1, 8), (6, 8), (9, 11), (14, 16), (30, 16)])
-def test_a_spread_start_may_depend_on_the_number_of_parameters(parameters: int, pulls: int) -> None:
+def test_spread_start_may_depend_on_the_number_of_parameters(parameters: int, pulls: int) -> None:
     features = np.random.default_rng(0).random((64, parameters))
     layout = Arms.of(features, repeats=False, is_sequence=True).layout
     of, rng = SparseModel(RBF(0.5), features, 0.1), np.random.default_rng(0)

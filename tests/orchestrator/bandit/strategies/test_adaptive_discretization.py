@@ -71,7 +71,7 @@ def index(strategy: AdaptiveDiscretization, state: CellState, cell: TreeCell, up
 
 @given(seed=st.integers(0, 10**6))
 @pytest.mark.parametrize("kernel", [RBF(0.4), Matern52(0.5)])
-def test_every_pick_is_the_cell_that_brute_force_over_the_formula_chooses(kernel: AnyKernel, seed: int) -> None:
+def test_pick_is_the_brute_force_cell_of_the_formula(kernel: AnyKernel, seed: int) -> None:
     strategy = AdaptiveDiscretization(kernel, norm_bound=1.0, noise_scale=0.05)
     for state, pick, _ in play(strategy, 15, seed):
         upper, half_width = bounds(strategy, state)
@@ -84,7 +84,7 @@ def test_every_pick_is_the_cell_that_brute_force_over_the_formula_chooses(kernel
         assert pick.width * math.sqrt(pick.variance) == pytest.approx(half_width[pick.arm])
 
 
-def test_the_best_cell_is_split_exactly_when_its_width_is_within_its_variation() -> None:
+def test_best_cell_is_split_exactly_when_its_width_is_within_its_variation() -> None:
     splits = 0
     for state, pick, after in play(NOISY, 60):
         reward = float((after.pulls.reward_sums - state.pulls.reward_sums)[pick.arm])
@@ -99,7 +99,7 @@ def test_the_best_cell_is_split_exactly_when_its_width_is_within_its_variation()
     assert splits > 10
 
 
-def test_the_chaining_constants_are_those_of_the_released_experiment() -> None:
+def test_chaining_constants_are_those_of_the_released_experiment() -> None:
     strategy = AdaptiveDiscretization(RBF(0.2), constants="chaining", horizon=1000)
     corners = np.vstack((ARMS, [[0.0, 0.0], [1.0, 1.0]]))
     state = strategy.init(corners, np.random.default_rng(0))
@@ -113,14 +113,14 @@ def test_the_chaining_constants_are_those_of_the_released_experiment() -> None:
     np.testing.assert_allclose(strategy.variations(state), expected)
 
 
-def test_with_chaining_constants_a_cell_is_at_most_log_t_halvings_deep() -> None:
+def test_cell_is_at_most_log_t_halvings_deep_with_chaining_constants() -> None:
     strategy = AdaptiveDiscretization(RBF(0.4), constants="chaining", horizon=100)
     depths = {cell.depth for _, _, after in play(strategy, 60) for cell in after.cells}
     assert max(depths) == 6
 
 
 @given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.3]))
-def test_the_cells_partition_the_domain_and_hold_their_arms(seed: int, failing: float) -> None:
+def test_cells_partition_the_domain_and_hold_their_arms(seed: int, failing: float) -> None:
     every = np.arange(50)
     *_, (_, _, state) = play(NOISY, 40, seed, failing)
     available = np.setdiff1d(every, state.set_aside)
@@ -150,7 +150,7 @@ def test_splitting_puts_both_halves_in_the_cells_place_and_drops_an_empty_one() 
     assert [cell.arm for cell in both.observe([Observation(1, None)]).cells] == [0, 2]
 
 
-def test_the_tree_is_deep_near_the_maximum_and_the_last_pulls_are_good() -> None:
+def test_tree_is_deep_near_the_maximum_and_the_last_pulls_are_good() -> None:
     played = list(play(NOISY, 120))
     _, _, state = played[-1]
     best = int(value(ARMS).argmax())
@@ -160,7 +160,7 @@ def test_the_tree_is_deep_near_the_maximum_and_the_last_pulls_are_good() -> None
     assert regrets[-30:].mean() < 0.3 * (value(ARMS).max() - value(ARMS).mean())
 
 
-def test_a_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_endlessly() -> None:
+def test_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_endlessly() -> None:
     flat = AdaptiveDiscretization(variation=0.0)
     assert [len(state.cells) for _, _, state in play(flat, 5)] == [1] * 5
     certain = AdaptiveDiscretization(Linear()).init(np.zeros((3, 1)), np.random.default_rng(0))  # k(x, x) = 0

@@ -59,7 +59,7 @@ def test_arms_are_chosen_as_often_as_they_are_the_argmax_of_a_dense_posterior_dr
     assert (expected > 0.05).sum() >= 3, "else nothing is shown"
 
 
-def test_the_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance() -> None:
+def test_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance() -> None:
     state = sparse_state()
     draws = np.array([WILD._deviation(state, pull) for pull in range(8000)])
     variance = WILD.posterior(state).variance
@@ -71,7 +71,7 @@ def test_the_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance(
     assert (abs(np.cov(draws.T)[~np.eye(12, dtype=bool)] - embedded) < noise).all()
 
 
-def test_the_residual_is_what_the_embedding_leaves_out() -> None:
+def test_residual_is_what_the_embedding_leaves_out() -> None:
     state = sparse_state()
     gram = WILD.kernel.cross(ARMS, ARMS)
     projected = gram[:, state.dictionary] @ np.linalg.solve(
@@ -82,13 +82,13 @@ def test_the_residual_is_what_the_embedding_leaves_out() -> None:
     np.testing.assert_allclose(state.residual_deviation[state.dictionary], 0.0, atol=1e-4)
 
 
-def test_a_vanishing_scale_picks_the_best_mean() -> None:
+def test_vanishing_scale_picks_the_best_mean() -> None:
     state = sparse_state()
     mean = WILD.posterior(state).mean
     assert set(arms_of(replace(WILD, scale=1e-12).ask(state, (), 20))) == {int(np.argmax(mean))}
 
 
-def test_the_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
+def test_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
     sparse = BBKB(**options, ratio_threshold=1.0, warm_start=RandomStart())
     strategy = AsyncTS(**options)
@@ -101,7 +101,7 @@ def test_the_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
     assert strategy.width_at(state) == pytest.approx(0.1 * sparse.confidence.width(other.information_gain))
 
 
-def test_at_most_a_batch_is_pending() -> None:
+def test_pending_pulls_are_at_most_a_batch() -> None:
     strategy = replace(WILD, batch_size=5)
     state = sparse_state(strategy)
     batch = strategy.ask(state, (), 100)
@@ -113,7 +113,7 @@ def test_at_most_a_batch_is_pending() -> None:
     assert AsyncTS().batch_size == 30
 
 
-def test_without_a_bound_on_pending_pulls_every_request_is_answered_with_the_same_draws() -> None:
+def test_requests_get_the_same_draws_without_a_bound_on_pending_pulls() -> None:
     boundless, state = replace(WILD, mode="async", batch_size=None), sparse_state()
     expected = arms_of(replace(WILD, batch_size=60).ask(state, (), 60))
     assert arms_of(boundless.ask(state, (), 60)) == expected
@@ -122,7 +122,7 @@ def test_without_a_bound_on_pending_pulls_every_request_is_answered_with_the_sam
     assert not WILD.never_waits
 
 
-def test_each_pull_has_a_draw_of_its_own_whatever_else_is_asked() -> None:
+def test_pull_has_its_own_draw_however_requests_are_split() -> None:
     state = sparse_state()
     once = arms_of(WILD.ask(state, (), 30))
     assert len(set(once)) > 1
@@ -130,7 +130,7 @@ def test_each_pull_has_a_draw_of_its_own_whatever_else_is_asked() -> None:
     assert arms_of(WILD.ask(replace(state, seed=state.seed + 1), (), 30)) != once
 
 
-def test_before_any_reward_draws_of_the_prior_choose_all_arms_that_are_not_set_aside() -> None:
+def test_prior_draws_choose_all_available_arms_before_any_reward() -> None:
     strategy = replace(WILD, batch_size=2000)
     rng = np.random.default_rng(0)
     state = strategy.tell(strategy.init(ARMS, rng), [Observation(4, None)], rng)
@@ -139,7 +139,7 @@ def test_before_any_reward_draws_of_the_prior_choose_all_arms_that_are_not_set_a
     assert abs(np.delete(counts, 4) - 2000 / 11).max() < 65  # five standard deviations
 
 
-def test_it_ends_at_the_best_arms() -> None:
+def test_async_ts_ends_at_the_best_arms() -> None:
     rng, state = np.random.default_rng(2), WILD.init(ARMS, np.random.default_rng(1))
     for _ in range(12):
         state = WILD.tell(state, observed(arms_of(WILD.ask(state, (), 30))), rng)

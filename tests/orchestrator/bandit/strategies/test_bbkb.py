@@ -41,7 +41,7 @@ def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator
         V += np.outer(Z[arm], Z[arm])
 
 
-def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
+def test_pick_is_the_brute_force_argmax_and_says_why() -> None:
     arms = np.random.default_rng(3).random((50, 2))
     strategy = replace(SMOOTH, kernel=Matern52(0.3))
     for state, decision in list(play(strategy, arms, 25))[1:]:
@@ -52,13 +52,13 @@ def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
             assert pick.variance == pytest.approx(variance[pick.arm], abs=1e-8)
 
 
-def test_without_a_fitted_model_no_pick_pays_for_a_promised_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pick_computes_no_promised_gain_without_a_fitted_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Picking, "upper_bound")
     monkeypatch.delattr(SparseState, "prospect")
     assert {decision.prospect for _, decision in play(SMOOTH, GRID, 20)} == {None}
 
 
-def test_a_decision_computes_its_promised_gain_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_computes_its_promised_gain_once(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy, rng = BBKB(**with_preset(BBKB, {})), np.random.default_rng(0)
     state = strategy.init(GRID, rng)
     for _ in range(4):
@@ -76,7 +76,7 @@ def test_a_decision_computes_its_promised_gain_once(monkeypatch: pytest.MonkeyPa
     assert (len(decision.picks), len(asked)) == (5, 1)
 
 
-def test_the_arm_that_crosses_the_threshold_belongs_to_the_batch() -> None:
+def test_arm_that_crosses_the_threshold_belongs_to_the_batch() -> None:
     for state, decision in list(play(SMOOTH, GRID, 30))[1:]:
         old = np.array([state.posterior.variance[pick.arm] for pick in decision.picks])
         assert decision.reason == "drift budget"
@@ -84,13 +84,13 @@ def test_the_arm_that_crosses_the_threshold_belongs_to_the_batch() -> None:
         assert 1 + old[:-1].sum() <= 2
 
 
-def test_a_ratio_threshold_of_one_gives_batches_of_one() -> None:
+def test_ratio_threshold_of_one_gives_batches_of_one() -> None:
     sizes = [len(batch) for batch in batches(replace(SMOOTH, ratio_threshold=1.0), GRID, 40)]
     assert sizes == [1] * 40
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed: int) -> None:
+def test_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed: int) -> None:
     arms = np.random.default_rng(seed).random((40, 2))
     for state, _ in list(play(SMOOTH, arms, 12, seed=seed))[1::4]:
         batches = {}
@@ -101,7 +101,7 @@ def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_
         assert batches["global_then_local"][: len(batches["global"])] == batches["global"]
 
 
-def test_the_local_rule_makes_longer_batches() -> None:
+def test_local_rule_makes_longer_batches() -> None:
     sizes = {
         rule: sum(
             map(len, batches(replace(SMOOTH, kernel=RBF(0.15), termination=rule, warm_start=RandomStart(60)), GRID, 16))
@@ -111,7 +111,7 @@ def test_the_local_rule_makes_longer_batches() -> None:
     assert sizes["global_then_local"] > 1.2 * sizes["global"]
 
 
-def test_the_limit_cuts_a_batch_and_says_so() -> None:
+def test_limit_cuts_a_batch_and_says_so() -> None:
     *_, (state, full) = play(replace(SMOOTH, warm_start=RandomStart(60)), GRID, 30)
     cut = choice(SMOOTH.ask(state, (), 2))
     assert cut.reason == "limit"
@@ -131,7 +131,7 @@ def test_pending_pulls_spend_the_drift_budget() -> None:
     assert "drift budget" in spent.reason
 
 
-def test_the_warm_start_comes_first_and_rewards_are_waited_for() -> None:
+def test_warm_start_comes_first_and_rewards_are_waited_for() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(5))
     state = strategy.init(GRID, np.random.default_rng(0))
     first = strategy.ask(state, (), 3)
@@ -142,7 +142,7 @@ def test_the_warm_start_comes_first_and_rewards_are_waited_for() -> None:
     assert isinstance(strategy.ask(state, pending, 30), Wait)
 
 
-def test_as_many_arms_as_failed_are_drawn_when_the_whole_warm_start_failed() -> None:
+def test_failed_warm_start_is_replaced_by_as_many_draws() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(2))
     state = strategy.init(GRID, np.random.default_rng(0))
     half = strategy.tell(state, [Observation(state.initial[0], None)], np.random.default_rng(1))
@@ -154,7 +154,7 @@ def test_as_many_arms_as_failed_are_drawn_when_the_whole_warm_start_failed() -> 
 
 
 @pytest.mark.parametrize("workers", [4, 20])
-def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(workers: int) -> None:
+def test_batches_after_uncertainty_sampling_feed_a_third_of_the_workers(workers: int) -> None:
     # max_x σ²(x) ≤ 1/P, and σ̃² ≤ 3σ² with the theory's oversampling, so P (C̃ − 1)/3 arms fit into
     # any batch
     start = UncertaintyStart(workers=workers, max_pulls=10_000)
@@ -166,7 +166,7 @@ def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(wor
             assert len(decision.picks) >= workers * (4.0 - 1) / 3
 
 
-def test_a_learned_batch_adds_to_the_information_gain_with_the_old_variances() -> None:
+def test_learned_batch_adds_to_the_information_gain_with_the_old_variances() -> None:
     *_, (before, decision), (after, _) = play(SMOOTH, GRID, 12)
     old = [before.posterior.variance[pick.arm] for pick in decision.picks]
     assert after.information_gain == pytest.approx(before.information_gain + np.log1p(old).sum())

@@ -22,13 +22,13 @@ from orchestrator.bandit.strategies.bbkb import BBKB
         ({"dictionary_limit": 0}, "strategy.dictionary_limit must be a whole number >= 1 or left out, got 0"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_setting_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         BBKB(**options)
     assert str(raised.value) == message
 
 
-def test_it_can_be_built_from_a_plain_mapping() -> None:
+def test_bbkb_can_be_built_from_a_plain_mapping() -> None:
     adapter = TypeAdapter(BBKB)
     mapping = {
         "kernel": {"name": "matern52", "lengthscale": [0.5, 2]},

@@ -34,7 +34,7 @@ def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) 
     return state, pulled
 
 
-def test_each_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
+def test_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
     differing = 0
     for results in (10, 12, 14, 20):
         state, _ = search(CHOOSER, EXPECTED, results)
@@ -58,14 +58,14 @@ def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
     assert picked[0] == picked[1]
 
 
-def test_the_belief_about_rewards_is_the_one_without_a_prior() -> None:
+def test_belief_about_rewards_is_the_one_without_a_prior() -> None:
     state, _ = search(CHOOSER, EXPECTED, 12)
     plain = replace(state, log_prior=None)
     assert np.array_equal(CHOOSER.posterior(state).mean, CHOOSER.posterior(plain).mean)
     assert CHOOSER.recommend(state) == CHOOSER.recommend(plain)
 
 
-def test_a_wrong_prior_is_overcome() -> None:
+def test_wrong_prior_is_overcome() -> None:
     _, pulled = search(CHOOSER, EXPECTED, 60)
     late = GRID[pulled[40:]]
     assert np.median(np.abs(late - 0.2).max(axis=1)) < 0.3
@@ -79,7 +79,7 @@ def test_new_arms_bring_their_prior() -> None:
     assert after.prior_bonus[400] == pytest.approx(PRIOR_RESULTS / 9 * LEAST_PRIOR)
 
 
-def test_the_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
+def test_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
     for results in (8, 9, 12, 20):
         state, _ = search(CHOOSER, EXPECTED, results)
         decision = CHOOSER.ask(state, [], 1)

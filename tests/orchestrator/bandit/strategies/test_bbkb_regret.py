@@ -49,7 +49,7 @@ def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling: Resamp
 
 
 @pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
-def test_on_real_tables_it_beats_uniform(name: str) -> None:
+def test_bbkb_beats_uniform_on_real_tables(name: str) -> None:
     arms, true = table(name)
     strategy = replace(PAPER, kernel=RBF(12.5), delta=1e-3)
     state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)

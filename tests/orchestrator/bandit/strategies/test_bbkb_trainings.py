@@ -60,7 +60,7 @@ def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
     assert after.told is None
 
 
-def test_what_is_drawn_and_fitted_does_not_depend_on_what_was_computed_before(features: np.ndarray) -> None:
+def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarray) -> None:
     bbkb = strategy()
     states = [learned(bbkb, features, TRIALS) for _ in range(2)]
     assert isinstance(bbkb.ask(states[0], (), 3), Choose)  # the other one has computed nothing
@@ -68,7 +68,7 @@ def test_what_is_drawn_and_fitted_does_not_depend_on_what_was_computed_before(fe
     assert records[0] == records[1]
 
 
-def test_the_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
+def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
     state = learned(strategy(), features, TRIALS)
     predictions = state.predictions(state.paused.tolist())
     assert predictions is not None
@@ -83,7 +83,7 @@ def test_the_stopped_trials_compete_in_the_order_of_their_bounds(features: np.nd
     assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
 
 
-def test_a_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_continued(features: np.ndarray) -> None:
+def test_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_continued(features: np.ndarray) -> None:
     bbkb, taken, means = strategy(), [], []
     for has_diverged in (False, True):
         curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]

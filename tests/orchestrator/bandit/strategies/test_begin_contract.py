@@ -59,7 +59,7 @@ def test_counts_and_sums_are_those_of_the_existing_pulls(name: str) -> None:
     assert state.dictionary.tolist() == sorted(set(state.dictionary.tolist()))
 
 
-def test_it_begins_with_choosing_and_not_with_a_warm_start(name: str) -> None:
+def test_strategy_begun_with_data_chooses_without_a_warm_start(name: str) -> None:
     strategy, state = begin_strategy(name)
     decision = strategy.ask(state, (), 5)
     assert isinstance(decision, Choose)
@@ -75,7 +75,7 @@ def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name:
     np.testing.assert_allclose(believed.mean[:100], mean[:100], atol=0.1)
 
 
-def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) -> None:
+def test_state_restored_from_its_json_record_equals_the_live_one(name: str) -> None:
     strategy, live = begin_strategy(name)
     record = json.loads(json.dumps(strategy.recorded(live)))
     restored = strategy.restore(strategy.init(as_arms(ARMS), rng()), existing(), record)
@@ -83,7 +83,7 @@ def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) 
     assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
 
 
-def test_it_continues_as_after_any_other_tell(name: str) -> None:
+def test_strategy_begun_with_data_continues_as_after_any_tell(name: str) -> None:
     strategy, state = begin_strategy(name)
     for number in range(4):
         decision = strategy.ask(state, (), 5)
@@ -95,7 +95,7 @@ def test_it_continues_as_after_any_other_tell(name: str) -> None:
 
 
 @pytest.mark.parametrize("pulls", [[Observation(7, 0.5)], [Observation(7, 0.5)] * 100])
-def test_one_arm_is_enough(name: str, pulls: list[Observation]) -> None:
+def test_strategy_can_begin_with_one_arm(name: str, pulls: list[Observation]) -> None:
     strategy, state = begin_strategy(name, pulls)
     assert state.pulls.total == len(pulls)
     assert np.isfinite(strategy.posterior(state).mean).all()

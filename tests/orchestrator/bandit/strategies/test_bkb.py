@@ -43,7 +43,7 @@ def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
 @given(seed=st.integers(0, 10**6))
-def test_it_is_bbkb_with_batches_of_one_when_the_widths_agree(seed: int, resampling: Resampling) -> None:
+def test_bkb_is_bbkb_with_batches_of_one_if_the_widths_agree(seed: int, resampling: Resampling) -> None:
     # without noise both widths are (1 + √2) √λ F
     options: dict[str, Any] = {
         "kernel": Matern52(0.5),
@@ -59,7 +59,7 @@ def test_it_is_bbkb_with_batches_of_one_when_the_widths_agree(seed: int, resampl
     assert one[-1][0].dictionary.tolist() == batched[-1][0].dictionary.tolist()
 
 
-def test_every_pick_is_the_argmax_of_its_upper_bound() -> None:
+def test_pick_is_the_argmax_of_its_upper_bound() -> None:
     for state, (pick,) in list(play(NOISY, 40))[1:]:
         posterior = state.model.fit(state.pulls, state.dictionary)
         dimension = (state.pulls.counts * posterior.variance).sum()
@@ -71,7 +71,7 @@ def test_every_pick_is_the_argmax_of_its_upper_bound() -> None:
         assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb.max())
 
 
-def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() -> None:
+def test_width_estimates_the_effective_dimension_within_a_factor_of_three() -> None:
     strategy = replace(NOISY, oversampling=500.0)  # near what the theory asks for
     state, _ = list(play(strategy, 60))[-1]
     exact = effective_dimension(strategy.kernel, ARMS, state.pulls, 0.01)
@@ -81,7 +81,7 @@ def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() 
     assert exact / 3 <= estimate <= 3 * exact
 
 
-def test_a_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
+def test_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
     strategy = replace(NOISY, kernel=RBF(0.4, variance=0.01))
     state = strategy.tell(
         strategy.init(as_arms(ARMS), np.random.default_rng(0)), [Observation(3, 1.0)], np.random.default_rng()
@@ -89,7 +89,7 @@ def test_a_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
     assert strategy.width_at(state) == pytest.approx(2 * math.sqrt(0.001 * math.log(100)) + (1 + math.sqrt(2)) * 0.03)
 
 
-def test_a_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
+def test_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
     states = [state for state, _ in play(NOISY, 80)]
     assert states[0].dictionary.tolist() == []
     for state in states[1:]:
@@ -100,12 +100,12 @@ def test_a_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
     assert len(states[-1].dictionary) < len(states[-1].pulls.arms)
 
 
-def test_it_ends_at_the_best_arms() -> None:
+def test_bkb_ends_at_the_best_arms() -> None:
     arms = [pick.arm for _, (pick,) in play(NOISY, 120)]
     assert (value(ARMS).max() - value(ARMS[arms[-10:]])).mean() < 0.1
 
 
-def test_when_the_warm_start_failed_the_prior_decides() -> None:
+def test_prior_decides_if_the_warm_start_failed() -> None:
     state = NOISY.init(ARMS, np.random.default_rng(0))
     (first,) = state.initial
     state = NOISY.tell(state, [Observation(first, None)], np.random.default_rng(0))

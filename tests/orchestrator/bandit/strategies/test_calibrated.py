@@ -62,7 +62,7 @@ def test_rewards_of_another_scale_and_shift_give_the_same_picks(name: str) -> No
         assert run_campaign(build(name), change)[0] == expected
 
 
-def test_under_rank_any_increasing_map_gives_the_same_picks() -> None:
+def test_rank_scale_gives_the_same_picks_under_any_increasing_map() -> None:
     arms = Arms.of(FEATURES, repeats=False)
     strategy = build("bbkb", model=with_preset(STRATEGIES["bbkb"], {})["model"].__class__(outputs="rank"))
     expected = run_campaign(strategy, arms=arms)[0]
@@ -71,7 +71,7 @@ def test_under_rank_any_increasing_map_gives_the_same_picks() -> None:
 
 
 @pytest.mark.parametrize("wild", [1e30, -1e30])
-def test_one_wild_value_does_not_spoil_the_search(wild: float) -> None:
+def test_wild_value_does_not_spoil_the_search(wild: float) -> None:
     strategy, count = build("bbkb"), 0
 
     def change(value: float) -> float:
@@ -91,7 +91,7 @@ def test_one_wild_value_does_not_spoil_the_search(wild: float) -> None:
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
-def test_what_was_fitted_is_recorded_and_a_restore_fits_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_is_recorded_and_not_repeated_by_a_restore(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = build(name)
     _, states, batches = run_campaign(strategy, pulls=30)
     record = json.loads(json.dumps([strategy.recorded(state) for state in states]))
@@ -108,12 +108,12 @@ def test_what_was_fitted_is_recorded_and_a_restore_fits_nothing(name: str, monke
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
-def test_no_arm_is_pulled_twice_where_arms_do_not_repeat(name: str) -> None:
+def test_arm_is_pulled_once_if_arms_do_not_repeat(name: str) -> None:
     pulled = run_campaign(build(name), pulls=60, arms=Arms.of(FEATURES, repeats=False))[0]
     assert len(set(pulled)) == len(pulled)
 
 
-def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_any() -> None:
+def test_deterministic_rewards_lead_to_other_arms_while_any_remain() -> None:
     strategy = build("bbkb")
     state, pulled = strategy.init(Arms.of(FEATURES), np.random.default_rng(1)), list[int]()
     for number in range(100):
@@ -156,7 +156,7 @@ def test_first_pulls_follow_a_sequence() -> None:
     assert [pick.arm for pick in choice(strategy.ask(state, tuple(range(16)), 4)).picks] == [16, 17, 18, 19]
 
 
-def test_a_worker_that_is_free_gets_a_pick_while_the_warm_start_is_not_over() -> None:
+def test_free_worker_gets_a_pick_during_the_warm_start() -> None:
     strategy = build("bbkb")
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(0))
     first = [pick.arm for pick in choice(strategy.ask(state, (), 4)).picks]
@@ -187,7 +187,7 @@ def fitted_by(name: str) -> tuple[object, ...]:
     return base.calibration.fitted, base.model.kernel, base.model.outputs, base.model.mean
 
 
-def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
+def test_compressed_ucb_without_a_budget_is_gp_ucb() -> None:
     expected, states, _ = run_campaign(build("gp_ucb"))
     pulled, compressed, _ = run_campaign(build("compressed_ucb", epsilon=0.0))
     assert pulled == expected
@@ -196,7 +196,7 @@ def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
 
 
 @pytest.mark.parametrize("name", ["compressed_ucb", "compressed_ei", "compressed_mpi"])
-def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
+def test_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
     strategy = build(name, verify=0.0)  # so that arms repeat
     _, states, learned = run_campaign(strategy, pulls=60)
     stored: Counter[int] = Counter()
@@ -221,14 +221,14 @@ def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
-def test_the_preset_paper_is_the_class_s_own_settings(name: str) -> None:
+def test_preset_paper_is_the_class_s_own_settings(name: str) -> None:
     cls = STRATEGIES[name]
     assert cls(**with_preset(cls, {"preset": "paper"})) == cls()
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb"])
-def test_where_the_search_has_converged_only_noise_makes_it_recommend_by_the_posterior(name: str, noise: float) -> None:
+def test_converged_search_recommends_by_the_posterior_only_with_noise(name: str, noise: float) -> None:
     rng = np.random.default_rng(3)
     points = np.vstack((rng.random((30, 2)), 0.4 + 1e-5 * rng.standard_normal((90, 2))))
     rewards = -np.sum((points - 0.4) ** 2, axis=1) + noise * 1e-10 * rng.standard_normal(120)

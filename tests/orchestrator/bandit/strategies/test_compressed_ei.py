@@ -19,7 +19,7 @@ ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_has_the_largest_expected_improvement_over_the_best_stored_reward(epsilon: float) -> None:
+def test_pick_has_the_largest_expected_improvement_over_the_best_stored_reward(epsilon: float) -> None:
     strategy = CompressedEI(RBF(0.3), 0.01, epsilon)
     state, rng = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2)
     was_dropped = was_positive = 0
@@ -42,7 +42,7 @@ def test_the_pick_has_the_largest_expected_improvement_over_the_best_stored_rewa
     assert (was_dropped > 0) == (epsilon > -math.inf)
 
 
-def test_an_improvement_too_small_for_a_float_still_picks_the_likeliest_arm() -> None:
+def test_improvement_too_small_for_a_float_still_picks_the_likeliest_arm() -> None:
     arms = np.linspace(0, 1, 20)[:, None]
     strategy, rng = CompressedEI(RBF(0.5), 1e-6, -math.inf), np.random.default_rng(0)
     state = strategy.init(arms, rng)
@@ -54,7 +54,7 @@ def test_an_improvement_too_small_for_a_float_still_picks_the_likeliest_arm() ->
     assert choice(strategy.ask(state, (), 1)).picks[0].arm == int(np.argmax(z)) != 0
 
 
-def test_it_has_no_upper_bound() -> None:
+def test_compressed_ei_has_no_upper_bound() -> None:
     strategy = CompressedEI()
     state = strategy.init(ARMS, np.random.default_rng(0))
     assert np.isnan(strategy.posterior(state).ucb).all()

@@ -19,7 +19,7 @@ ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_has_the_largest_expected_improvement_over_the_best_mean_that_may_be_chosen(epsilon: float) -> None:
+def test_pick_has_the_largest_expected_improvement_over_the_best_available_mean(epsilon: float) -> None:
     strategy = CompressedMPI(RBF(0.3), 0.01, epsilon)
     state, rng, was_dropped = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2), 0
     pairs: list[tuple[int, float]] = []

@@ -18,7 +18,7 @@ ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_is_the_largest_upper_bound_of_the_stored_pairs(epsilon: float) -> None:
+def test_pick_is_the_largest_upper_bound_of_the_stored_pairs(epsilon: float) -> None:
     strategy = CompressedUCB(RBF(0.3), 0.01, epsilon, delta=0.2)
     state, rng, was_dropped = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2), False
     pairs: list[tuple[int, float]] = []

@@ -56,7 +56,7 @@ def campaign(name: str, rounds: int = 8, limit: int = 5) -> tuple[Strategy[Any],
     return strategy, states, batches
 
 
-def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> None:
+def test_decision_depends_on_state_and_pending_pulls_only(name: str) -> None:
     strategy, states, _ = game(name)
     for state in states:
         for pending in ((), (3,), (3, 17, 3)):
@@ -117,7 +117,7 @@ def picks_alone(name: str, number: int) -> list[int]:
     return course.picks
 
 
-def test_the_limit_is_respected(name: str) -> None:
+def test_limit_is_respected(name: str) -> None:
     strategy, states, _ = game(name)
     for state in states:
         for limit in (1, 2, 7):
@@ -137,7 +137,7 @@ def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_on
         assert pieces[: len(once)] == once
 
 
-def test_an_arm_that_failed_is_never_chosen_again(name: str) -> None:
+def test_arm_that_failed_is_never_chosen_again(name: str) -> None:
     strategy, states, batches = campaign(name, rounds=30)
     failed: set[int] = set()
     for number, (state, observations) in enumerate(zip(states, batches, strict=False)):
@@ -147,7 +147,7 @@ def test_an_arm_that_failed_is_never_chosen_again(name: str) -> None:
     assert failed or name != "uniform"
 
 
-def test_when_every_arm_failed_the_strategy_says_that_none_is_left(name: str) -> None:
+def test_strategy_says_so_if_every_arm_failed(name: str) -> None:
     strategy = build(name)
     state = strategy.init(as_arms(ARMS), stream(0))
     for arm in range(len(ARMS)):
@@ -180,7 +180,7 @@ def test_telling_nothing_is_a_round_like_any_other(name: str) -> None:
         assert isinstance(strategy.ask(after, (), 3), Choose)
 
 
-def test_a_run_is_reproducible_from_its_seed(name: str) -> None:
+def test_run_is_reproducible_from_its_seed(name: str) -> None:
     _, state, first = game(name)
     _, other, second = campaign(name)
     assert first == second
@@ -197,7 +197,7 @@ def test_states_restored_from_json_records_equal_the_live_ones(name: str) -> Non
         assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
 
 
-def test_every_pick_is_an_arm_and_arrays_are_read_only(name: str) -> None:
+def test_pick_is_an_arm_and_arrays_are_read_only(name: str) -> None:
     strategy, states, _ = game(name)
     picks = arms_of(strategy.ask(states[-1], (), 9))
     assert all(type(arm) is int and 0 <= arm < len(ARMS) for arm in picks)
@@ -217,12 +217,12 @@ def test_order_of_observations_matters_only_to_rounding(name: str) -> None:
     np.testing.assert_allclose(one.reward_sums, other.reward_sums, rtol=1e-12)
 
 
-def test_a_candidate_set_that_is_not_one_is_refused(name: str) -> None:
+def test_invalid_candidate_set_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
         build(name).init(as_arms(np.zeros(4)), stream(0))
 
 
-def test_a_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name: str) -> None:
+def test_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name: str) -> None:
     strategy = build(name)
     believed = strategy.posterior(strategy.init(as_arms(ARMS), stream(0)))
     kernel = getattr(strategy, "kernel", None)

@@ -30,7 +30,7 @@ def after(strategy: EpsilonGreedy, arms: Sequence[int], seed: int = 0, failed: S
 
 
 @given(seed=st.integers(0, 10**6))
-def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed: int) -> None:
+def test_pick_is_the_argmax_of_the_refitted_mean_without_exploration(seed: int) -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     learned = np.random.default_rng(seed).integers(20, size=12).tolist()
     state = after(greedy, learned, seed)
@@ -43,7 +43,7 @@ def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_without_a_bound_a_greedy_pick_is_the_best_arm_that_is_not_pending(seed: int) -> None:
+def test_greedy_pick_without_a_bound_is_the_best_arm_not_pending(seed: int) -> None:
     greedy = replace(CURIOUS, exploration=0.0, batch_size=None, mode="async")
     state = after(greedy, np.random.default_rng(seed).integers(20, size=12).tolist(), seed, failed=[7])
     order = np.argsort(-exact_posterior(greedy.kernel, ARMS, state.pulls, 0.01)[0], kind="stable")
@@ -53,7 +53,7 @@ def test_without_a_bound_a_greedy_pick_is_the_best_arm_that_is_not_pending(seed:
     assert arms_of(greedy.ask(state, tuple(best), 2)) == [best[0]] * 2
 
 
-def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
+def test_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
     state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
     greedy = int(np.argmax(state.without_set_aside(state.belief.mean)))
     counts = np.bincount(arms_of(CURIOUS.ask(state, (), 6000)), minlength=20)
@@ -65,7 +65,7 @@ def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> No
     assert abs(counts[greedy] - 6000 * (0.7 + 0.3 / 19)) < 180
 
 
-def test_before_any_reward_every_pull_is_uniform() -> None:
+def test_pull_is_uniform_before_any_reward() -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     for state in (greedy.init(ARMS, np.random.default_rng(0)), after(greedy, [], failed=[3])):
         assert len(set(arms_of(greedy.ask(state, (), 200)))) == 20 - len(state.set_aside)
@@ -79,7 +79,7 @@ def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike(
     assert arms_of(uniform.ask(learned, (), 9)) != arms_of(uniform.ask(state, (), 9))
 
 
-def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:
+def test_failed_greedy_arm_makes_way_for_the_next_best() -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     state = after(greedy, list(range(20)))
     first, second = np.argsort(-state.belief.mean)[:2].tolist()
@@ -100,7 +100,7 @@ def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict
         EpsilonGreedy(**options)
 
 
-def test_no_more_than_a_batch_is_pending() -> None:
+def test_pending_pulls_are_at_most_a_batch() -> None:
     pair = replace(CURIOUS, batch_size=2)
     state = after(pair, [1, 5])
     assert len(arms_of(pair.ask(state, (), 9))) == 2

@@ -56,7 +56,7 @@ def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str
 
 
 @pytest.mark.parametrize("name", SEQUENTIAL)
-def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_not_in(name: str) -> None:
+def test_sequential_strategy_chooses_one_arm_and_waits_for_its_reward(name: str) -> None:
     for rounds in (0, 1, 12):
         strategy, state = strategy_and_state(name, rounds)
         decision = strategy.ask(state, (), 9)
@@ -67,7 +67,7 @@ def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_n
 
 
 @pytest.mark.parametrize("name", BATCHED)
-def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -> None:
+def test_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -> None:
     assert any(
         len(choice(strategy.ask(state, (), 5)).picks) > 1
         for strategy, state in (strategy_and_state(name, rounds) for rounds in (0, 6))
@@ -75,7 +75,7 @@ def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
-def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name: str) -> None:
+def test_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name: str) -> None:
     strategy, state = strategy_and_state(name, 6)
     decision = choice(strategy.ask(state, (), 4))
     arms = [pick.arm for pick in decision.picks]

@@ -50,7 +50,7 @@ def play(strategy: Strategy[Any], rounds: int, seed: int = 0, limit: int = 10_00
 
 
 @given(seed=st.integers(0, 10**6))
-def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(seed: int) -> None:
+def test_gp_bucb_picks_as_bbkb_with_a_full_dictionary_and_the_product_rule(seed: int) -> None:
     # the options with which BBKB's practical width ξ √(C G + log 1/δ) + √λ F is C times GP-UCB's
     sparse = BBKB(
         kernel=NOISY.kernel,
@@ -75,7 +75,7 @@ def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(se
         assert other.picks[0].width == pytest.approx(decision.picks[0].width)
 
 
-def test_every_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean() -> None:
+def test_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean() -> None:
     strategy = replace(NOISY, kernel=Matern52(0.5))
     lengths = []
     for state, decision in list(play(strategy, 15))[1:]:
@@ -98,7 +98,7 @@ def test_every_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean
     assert max(lengths) > 2
 
 
-def test_a_ratio_threshold_of_one_is_gp_ucb() -> None:
+def test_ratio_threshold_of_one_is_gp_ucb() -> None:
     options: dict[str, Any] = {
         "kernel": RBF(0.4),
         "regularization": 0.05,
@@ -119,14 +119,14 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
     assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
 
 
-def test_the_limit_cuts_a_batch_and_says_so() -> None:
+def test_limit_cuts_a_batch_and_says_so() -> None:
     *_, (state, full) = play(NOISY, 12)
     cut = NOISY.ask(state, (), 2)
     assert isinstance(cut, Choose)
     assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
 
 
-def test_the_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> None:
+def test_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first = strategy.ask(state, (), 10)
@@ -141,7 +141,7 @@ def test_the_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() ->
     assert strategy.restore(state, failed, strategy.recorded(after)) == after
 
 
-def test_a_warm_start_that_failed_in_part_is_not_extended() -> None:
+def test_warm_start_that_failed_in_part_is_not_extended() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first, *others = state.base.initial
@@ -149,7 +149,7 @@ def test_a_warm_start_that_failed_in_part_is_not_extended() -> None:
     assert strategy.tell(state, observations, np.random.default_rng(0)).base.initial == state.base.initial
 
 
-def test_it_ends_at_the_best_arms() -> None:
+def test_gp_bucb_ends_at_the_best_arms() -> None:
     *_, (_, decision) = play(NOISY, 30)
     arms = [pick.arm for pick in decision.picks]
     assert (value(ARMS).max() - value(ARMS[arms])).mean() < 0.2

@@ -50,7 +50,7 @@ def boxes_with(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[
 
 
 @SEARCHES
-def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
+def test_maximizer_is_never_pruned_without_noise(search: Search) -> None:
     # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not
     # end
     epochs = 0
@@ -77,7 +77,7 @@ def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
     assert epochs > 12
 
 
-def test_without_noise_an_epoch_finds_the_leaves_that_brute_force_finds() -> None:
+def test_epoch_finds_the_brute_force_leaves_without_noise() -> None:
     ended = 0
     for seed in range(8):
         arms, values, norm = smooth_problem(seed)
@@ -164,7 +164,7 @@ def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Generator[int, tu
 
 
 @pytest.mark.parametrize("first", ["random", "centre"])
-def test_the_direct_search_pulls_what_the_printed_algorithm_pulls(first: First) -> None:
+def test_direct_search_pulls_as_the_printed_algorithm(first: First) -> None:
     arms = np.random.default_rng(5).random((60, 2))
     arms[:2] = (0, 0), (1, 1)  # the domain is the unit square, so that every halving of it is a quadrant's
     values = np.sin(5 * arms[:, 0]) * np.cos(4 * arms[:, 1])
@@ -182,7 +182,7 @@ def test_the_direct_search_pulls_what_the_printed_algorithm_pulls(first: First) 
     assert accepted > 3
 
 
-def test_the_walk_steps_as_algorithm_3_does() -> None:
+def test_walk_steps_as_algorithm_3_does() -> None:
     strategy = GPThreDS(search="random_walk")
     start = strategy.init(np.random.default_rng(0).random((200, 2)), np.random.default_rng(0))
     root, boxed = Box.unit(2), start.boxed
@@ -267,7 +267,7 @@ def arms_of_visit(state: ThresholdState) -> list[int]:
     return np.repeat(np.arange(len(state.arms)), state.progress.visit.pulls.counts).tolist()
 
 
-def test_without_a_limit_the_test_is_capped_as_in_equation_4() -> None:
+def test_test_cap_follows_equation_4_without_a_limit() -> None:
     strategy = GPThreDS(low=-1.0, high=1.0, pruning_constant=1.0, max_local_pulls=None, noise_scale=0.0)
     start = strategy.init(np.random.default_rng(0).random((9, 1)), np.random.default_rng(0))
     state = start.observe([Observation(0, 0.0)])  # neither far above nor far below the threshold 0
@@ -281,7 +281,7 @@ def test_without_a_limit_the_test_is_capped_as_in_equation_4() -> None:
     assert [is_capped(since) for since in (1, first - 1, first, first + 1)] == [False, False, True, True]
 
 
-def test_the_interval_rises_after_a_find_and_falls_without_one() -> None:
+def test_interval_rises_after_a_find_and_falls_without_one() -> None:
     strategy, root = GPThreDS(c=0.2, pruning_constant=0.4, threshold_constant=0.28), Box.unit(2)
     epoch = Epoch(3, 0.5, 1.2, 2, (root,))
     fallen = strategy.next_epoch(epoch)
@@ -307,7 +307,7 @@ def test_pulls_close_in_on_a_hill(search: Search) -> None:
 
 
 @SEARCHES
-def test_a_long_run_with_failures_is_restored_from_its_records(search: Search) -> None:
+def test_long_run_with_failures_is_restored_from_its_records(search: Search) -> None:
     arms, values, norm = smooth_problem(9)
     strategy = GPThreDS(RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()), search=search)
     rng, verdicts = np.random.default_rng(0), 0
@@ -339,7 +339,7 @@ def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain(search: Search
     assert isinstance(strategy.ask(state, (), 1), Choose)
 
 
-def test_a_grid_whose_arms_all_failed_is_laid_anew() -> None:
+def test_grid_is_rebuilt_if_all_its_arms_failed() -> None:
     arms = np.random.default_rng(0).random((50, 2))
     strategy = GPThreDS(grid_points=4)
     state = strategy.init(arms, np.random.default_rng(0))
@@ -350,7 +350,7 @@ def test_a_grid_whose_arms_all_failed_is_laid_anew() -> None:
     assert not set(state_after.progress.visit.grid.tolist()) & set(first)
 
 
-def test_the_posterior_is_that_of_all_pulls() -> None:
+def test_posterior_is_that_of_all_pulls() -> None:
     arms, values, _ = smooth_problem(1)
     strategy = GPThreDS(RBF(0.3), low=-1.0, high=1.0)
     *_, (_, _, state) = play(strategy, arms, values, 40)

@@ -29,7 +29,7 @@ play = partial(run_sequentially, ARMS)
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None:
+def test_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None:
     strategy = replace(NOISY, kernel=Matern32(0.5))
     for state, pick in list(play(strategy, 12, seed))[1:]:
         mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.01)
@@ -44,7 +44,7 @@ def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None
         np.testing.assert_allclose(strategy.posterior(state).ucb, ucb, atol=1e-8)
 
 
-def test_it_picks_what_bbkb_with_a_full_dictionary_and_batches_of_one_picks() -> None:
+def test_gp_ucb_picks_as_bbkb_with_a_full_dictionary_and_batches_of_one() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
     # BBKB's practical width has log 1/δ where GP-UCB's has 2 log 1/δ
     sparse = BBKB(**options, delta=NOISY.delta**2, ratio_threshold=1.0)
@@ -61,14 +61,14 @@ def test_it_picks_what_bbkb_with_a_full_dictionary_and_batches_of_one_picks() ->
         assert [other.arm for other in decision.picks] == [pick.arm]
 
 
-def test_it_pulls_arms_again_and_ends_at_the_best() -> None:
+def test_gp_ucb_repeats_arms_and_ends_at_the_best() -> None:
     arms = [pick.arm for _, pick in play(NOISY, 80)]
     assert len(set(arms)) < 40
     regrets = value(ARMS).max() - value(ARMS[arms[-10:]])
     assert regrets.mean() < 0.1
 
 
-def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
+def test_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     played = list(play(strategy, 6))
     assert [pick.arm for _, pick in played[:4]] == list(played[0][0].base.initial)
@@ -84,7 +84,7 @@ def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     )
 
 
-def test_a_large_width_explores_and_none_at_all_exploits() -> None:
+def test_large_width_explores_and_none_at_all_exploits() -> None:
     state, _ = list(play(NOISY, 10))[-1]
     belief = state.belief
     bold = replace(NOISY, norm_bound=1e6).ask(state, (), 1)

@@ -26,7 +26,7 @@ play = partial(run_sequentially, ARMS, noise=0.2, fails=lambda arm: arm % 11 == 
 
 
 @given(seed=st.integers(0, 10**6), schedule=st.sampled_from(["log", "sqrt"]))
-def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
+def test_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
     seed: int, schedule: InformationSchedule
 ) -> None:
     strategy = replace(NOISY, information=schedule)
@@ -54,7 +54,7 @@ def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
         state = strategy.tell(state, [Observation(pick.arm, rewards[-1])], rng)
 
 
-def test_the_incremental_belief_is_the_refitted_one() -> None:
+def test_incremental_belief_is_the_refitted_one() -> None:
     for state, _ in play(NOISY, 50):
         mean, variance = exact_posterior(NOISY.kernel, ARMS, state.pulls, 0.04)
         np.testing.assert_allclose(state.belief.mean, mean, atol=1e-8)
@@ -81,7 +81,7 @@ def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_
 @pytest.mark.parametrize(
     ("growth", "sizes"), [(0.0, [10, 10, 10]), (0.25, [10, 15, 40]), (1.0, [10, 37, 40]), (900.0, [10, 40, 40])]
 )
-def test_the_grids_side_grows_with_every_pull(growth: float, sizes: list[int]) -> None:
+def test_grids_side_grows_with_every_pull(growth: float, sizes: list[int]) -> None:
     strategy, rng = replace(NOISY, grid_growth=growth), np.random.default_rng(0)
     start = strategy.init(ARMS, rng)
     for pulls, size in zip((0, 3, 15), sizes, strict=True):
@@ -89,7 +89,7 @@ def test_the_grids_side_grows_with_every_pull(growth: float, sizes: list[int]) -
         assert len(strategy.grid(state)) == size
 
 
-def test_the_default_grid_is_the_released_experiments() -> None:
+def test_default_grid_is_the_released_experiments() -> None:
     strategy, rng = IGPUCB(), np.random.default_rng(0)
     start = strategy.init(np.random.default_rng(1).random((7000, 2)), rng)
     for pulls in (0, 1, 10, 59, 60, 61, 300):
@@ -97,13 +97,13 @@ def test_the_default_grid_is_the_released_experiments() -> None:
         assert len(strategy.grid(state)) == min(20 + pulls, 80) ** 2
 
 
-def test_with_few_candidates_all_are_on_the_grid() -> None:
+def test_grid_has_all_candidates_if_they_are_few() -> None:
     for points in (60, 400):
         strategy = replace(NOISY, initial_points=points, final_points=6400)
         assert strategy.grid(strategy.init(ARMS, np.random.default_rng(0))).tolist() == list(range(60))
 
 
-def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
+def test_next_arms_replace_a_grid_that_failed_entirely() -> None:
     strategy, rng = replace(NOISY, initial_points=5, final_points=5), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
     failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.base.initial}]
@@ -112,7 +112,7 @@ def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
     assert isinstance(strategy.ask(state, (), 1), Choose)
 
 
-def test_the_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
+def test_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
     rng = np.random.default_rng(0)
     expected: list[tuple[AnyKernel, InformationSchedule]]
     expected = [(RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")]
@@ -123,7 +123,7 @@ def test_the_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
     assert replace(NOISY, information="sqrt").width_at(state) > replace(NOISY, information="log").width_at(state)
 
 
-def test_it_ends_at_the_best_arms() -> None:
+def test_igp_ucb_ends_at_the_best_arms() -> None:
     arms = [pick.arm for _, pick in play(replace(NOISY, final_points=60), 120)]
     possible = ARMS[np.arange(60) % 11 != 4]
     assert (value(possible).max() - value(ARMS[arms[-20:]])).mean() < 0.15

@@ -11,7 +11,7 @@ from orchestrator.bandit.strategies.igp_ucb import farthest_first
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_prefix_continues_with_the_arm_farthest_from_it(seed: int) -> None:
+def test_prefix_continues_with_the_arm_farthest_from_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms = rng.integers(5, size=(30, 2)) / 4.0  # ties and duplicates
     order = farthest_first(arms, 30)
@@ -23,7 +23,7 @@ def test_every_prefix_continues_with_the_arm_farthest_from_it(seed: int) -> None
         assert order[size] == np.argmax(gap), "the lowest index among equals"
 
 
-def test_on_a_regular_grid_the_prefixes_run_through_coarser_grids() -> None:
+def test_prefixes_of_a_regular_grid_are_coarser_grids() -> None:
     side = np.linspace(0, 1, 17)
     arms = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     order = farthest_first(arms, len(arms))

@@ -37,7 +37,7 @@ def play(strategy: OptunaSampler, arms: Arms, pulls: int, at_once: int = 1) -> t
     ("sampler", "options"),
     [("TPESampler", {}), ("CmaEsSampler", {"popsize": 6}), ("NSGAIISampler", {"population_size": 8})],
 )
-def test_a_sampler_moves_to_the_best_part_of_a_square(sampler: str, options: dict[str, Any]) -> None:
+def test_sampler_moves_to_the_best_part_of_a_square(sampler: str, options: dict[str, Any]) -> None:
     _, pulled = play(OptunaSampler(sampler, options), SQUARE, 60)
     assert distances(pulled[-20:]) < 0.6 * distances(list(range(len(SQUARE))))
 
@@ -62,7 +62,7 @@ def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("sampler", NOTED)
-def test_a_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
+def test_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
     strategy, arms = OptunaSampler(sampler), Arms.of(RNG.random((200, 3)))
     live = restored = strategy.init(arms, np.random.default_rng(1))
     for number in range(12):
@@ -89,14 +89,14 @@ def test_running_pulls_change_the_suggestion() -> None:
     assert near != alone
 
 
-def test_every_arm_is_given_to_the_sampler_as_its_nearest_parameters() -> None:
+def test_arm_is_given_to_the_sampler_as_its_nearest_parameters() -> None:
     coding = Coding(MIXED)
     assert set(coding.columns) == {"p0", "p1"}  # the last one does not vary
     for arm in range(len(MIXED)):
         assert coding.nearest(coding.parameters(arm), np.array([], np.intp)) == arm
 
 
-def test_a_continuous_parameter_is_a_number_and_one_of_few_values_its_rank() -> None:
+def test_continuous_parameter_is_a_number_and_one_of_few_values_its_rank() -> None:
     coding = Coding(Arms.of(np.column_stack([RNG.random(300), RNG.integers(0, 5, 300) / 4])))
     assert coding.distributions["p0"].single() is False
     assert isinstance(coding.distributions["p0"], optuna.distributions.FloatDistribution)

@@ -100,7 +100,7 @@ def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() 
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_all_along_a_run(
+def test_theory_s_oversampling_keeps_variances_within_a_factor_of_three_along_a_run(
     resampling: Resampling,
 ) -> None:
     arms, delta, most = np.random.default_rng(1).random((800, 1)), 0.1, 1200
@@ -127,7 +127,7 @@ def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_
 
 
 @pytest.mark.parametrize("acquisition", [CompressedUCB, CompressedEI, CompressedMPI])
-def test_no_compression_is_the_same_run_with_either_test_and_either_treatment(acquisition: type[Compressed]) -> None:
+def test_uncompressed_run_is_the_same_with_either_test_and_treatment(acquisition: type[Compressed]) -> None:
     runs = [
         [pick.arm for _, decision in play(acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
         for settings in (

@@ -12,9 +12,7 @@ from tests.orchestrator.bandit.improvement_runs import picks_beside_dense
 
 
 @given(seed=st.integers(0, 10**6), margin=st.sampled_from([0.01, 0.3]))
-def test_every_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(
-    seed: int, margin: float
-) -> None:
+def test_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(seed: int, margin: float) -> None:
     for arm, mean, deviation in picks_beside_dense(
         lambda kernel, noise: ProbabilityOfImprovement(kernel, noise, margin), seed
     ):
@@ -28,5 +26,5 @@ def test_probabilities_that_round_to_nothing_are_still_ranked_and_a_certain_arm_
     assert norm.cdf(scores).tolist() == [0, 0, 0]
 
 
-def test_without_a_margin_a_certain_best_arm_is_as_likely_as_not() -> None:
+def test_certain_best_arm_improves_with_probability_half_without_a_margin() -> None:
     assert norm.cdf(ProbabilityOfImprovement(margin=0.0).improvement(np.ones(1), np.zeros(1), 1.0)) == 0.5

@@ -35,7 +35,7 @@ def steps(one: int, other: int) -> int:
     return int(abs(np.rint((GRID[one] - GRID[other]) * 10)).sum())
 
 
-def test_the_first_population_is_random_and_their_children_are_not() -> None:
+def test_first_population_is_random_and_their_children_are_not() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=400, tournament=1)
     state = state_after(strategy, [(14, 0.5)] * 7)
     arms = picks_of(strategy, state, 600)
@@ -44,7 +44,7 @@ def test_the_first_population_is_random_and_their_children_are_not() -> None:
     assert picks_of(strategy, state, 600, pending=[3] * 100)[:293] == arms[100:393]
 
 
-def test_on_a_grid_every_one_step_change_of_the_winner_is_as_likely() -> None:
+def test_one_step_changes_of_the_winner_on_a_grid_are_equally_likely() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=1, neighbours=1)
     children = picks_of(strategy, state_after(strategy, [(14, 1.0)]), 2000)
     counts = np.bincount(children, minlength=36)
@@ -54,7 +54,7 @@ def test_on_a_grid_every_one_step_change_of_the_winner_is_as_likely() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -> None:
+def test_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms, parent, count = rng.normal(size=(12, 3)), int(rng.integers(12)), int(rng.integers(1, 15))
     failed = rng.choice(np.delete(np.arange(12), parent), size=rng.integers(11), replace=False).tolist()
@@ -64,7 +64,7 @@ def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -
     assert set(picks_of(strategy, state, 200)) == set(order[:count])
 
 
-def test_the_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
+def test_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
     # two distant arms with one neighbour each: the child identifies its parent
     arms = np.array([[0.0], [0.1], [9.0], [9.1]])
     strategy = RegularizedEvolution(batch_size=10_000, population=4, tournament=2, neighbours=1)
@@ -75,14 +75,14 @@ def test_the_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
     assert set(children) == {1, 3}
 
 
-def test_the_oldest_dies_however_good_it_is() -> None:
+def test_oldest_dies_however_good_it_is() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=3, tournament=50)
     state = state_after(strategy, [(0, 9.0), (1, 1.0), (2, None), (3, 2.0), (4, 3.0)])
     assert state.alive == ((1, 1.0), (3, 2.0), (4, 3.0))
     assert state.pulls.total == 4
 
 
-def test_a_failed_pull_is_replaced_by_a_random_one_in_the_first_population() -> None:
+def test_failed_pull_is_replaced_by_a_random_one_in_the_first_population() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=50, neighbours=1)
     state = state_after(strategy, [(14, 1.0)] * 40 + [(35, None)] * 60)
     far = [arm for arm in picks_of(strategy, state, 10) if steps(14, arm) > 1]
@@ -90,7 +90,7 @@ def test_a_failed_pull_is_replaced_by_a_random_one_in_the_first_population() -> 
     assert {steps(14, arm) for arm in picks_of(strategy, state, 200, pending=[0] * 10)} == {1}
 
 
-def test_the_last_candidate_is_its_own_child() -> None:
+def test_last_candidate_is_its_own_child() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=1)
     state = state_after(strategy, [(0, 1.0), (1, None)], np.zeros((2, 1)))
     assert picks_of(strategy, state, 3) == [0, 0, 0]

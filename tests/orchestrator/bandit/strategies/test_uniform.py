@@ -28,14 +28,14 @@ def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike(
     assert uniform.ask(after, (), 5) != uniform.ask(state, (), 5)
 
 
-def test_a_batch_ends_before_more_results_wait_than_a_campaign_should_keep() -> None:
+def test_batch_ends_before_more_results_wait_than_a_campaign_should_keep() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
     assert isinstance(uniform.ask(state, [1] * (MOST_PENDING - 1), 5), Choose)
     assert uniform.ask(state, [1] * MOST_PENDING, 5) == Wait("batch of 20000 pulls")
 
 
-def test_it_believes_in_mean_rewards_only() -> None:
+def test_uniform_believes_in_mean_rewards_only() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
     believed = uniform.posterior(

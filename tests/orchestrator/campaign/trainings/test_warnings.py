@@ -32,7 +32,7 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
     return fold(*events)
 
 
-def test_no_warning_if_trials_report_their_returned_value() -> None:
+def test_warnings_are_empty_if_trials_report_their_returned_value() -> None:
     assert warnings_of_trainings(trained(*[(RISING, 0.8), (RISING, 0.75), ((0.3, 0.3, 0.3, 0.3), 0.31)] * 2)) == {}
 
 
@@ -66,7 +66,7 @@ def test_early_ends_are_named_after_three_trials_have_finished() -> None:
         ((0.31, 0.305, 0.30, 0.35), 0.30),  # the best one is returned, not the last one
     ],
 )
-def test_no_warning_for_results_near_any_report(trial: tuple[Sequence[float], float]) -> None:
+def test_warnings_are_empty_for_results_near_any_report(trial: tuple[Sequence[float], float]) -> None:
     assert warnings_of_trainings(trained(*[trial] * 4)) == {}
 
 

@@ -30,9 +30,7 @@ def stopping_at(last: int, folder: Path) -> Reports:
     return Reports(lambda reported: reported is not None and reported.step == last, folder)
 
 
-def test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_stop_does(
-    training: Training, tmp_path: Path
-) -> None:
+def test_training_stopped_and_continued_reports_as_without_a_stop(training: Training, tmp_path: Path) -> None:
     whole = Reports(folder=tmp_path / "whole")
     training(whole, None)
     assert [reported.step for reported in whole.points()] == list(range(1, STEPS + 1))
@@ -47,7 +45,7 @@ def test_a_training_that_is_stopped_and_continued_reports_what_one_without_a_sto
     assert [path.name.partition(".")[0] for path in checkpoints] == [f"step-{STEPS}"]
 
 
-def test_without_a_report_the_same_training_prints_the_lines_of_a_command(
+def test_callback_prints_the_lines_of_a_command_without_a_report(
     training: Training, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,9 +58,7 @@ def test_without_a_report_the_same_training_prints_the_lines_of_a_command(
 
 
 @pytest.mark.parametrize("train", [train_xgboost, train_lightgbm])
-def test_the_last_round_is_reported_and_kept_whatever_the_distance_of_reports(
-    train: Callable[..., None], tmp_path: Path
-) -> None:
+def test_last_round_is_always_reported_and_saved(train: Callable[..., None], tmp_path: Path) -> None:
     reports, whole = Reports(folder=tmp_path), Reports()
     train(reports, None, every=4)
     train(whole, None)
@@ -75,5 +71,5 @@ def test_the_last_round_is_reported_and_kept_whatever_the_distance_of_reports(
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.stem)
-def test_a_callback_is_short(module: Path) -> None:
+def test_callback_is_short(module: Path) -> None:
     assert module.stem == "trial" or len(module.read_text().splitlines()) <= 60

@@ -97,9 +97,7 @@ def check(printed: str, folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("library", NEEDED)
-def test_of_two_processes_of_torchrun_the_first_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
+def test_torchrun_s_first_process_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     for needed in ("torch", *NEEDED[library]):
         pytest.importorskip(needed)
@@ -109,7 +107,7 @@ def test_of_two_processes_of_torchrun_the_first_reports(
 
 
 @pytest.mark.thorough
-def test_of_two_processes_of_xgboost_the_first_reports(tmp_path: Path) -> None:
+def test_xgboost_s_first_process_reports(tmp_path: Path) -> None:
     pytest.importorskip("xgboost")
     check(run(tmp_path, OF_XGBOOST, []), tmp_path / "folder")
 
@@ -128,6 +126,6 @@ def test_process_after_the_first_neither_reports_nor_saves(
         assert capsys.readouterr().out.count("BBKB_REPORT") == is_first
 
 
-def test_a_rank_that_is_no_number_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_is_no_number_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     assert Trial().is_first

@@ -71,14 +71,14 @@ def success() -> TrialSucceeded:
 CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
 
 
-def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own() -> None:
+def test_session_closed_before_the_actor_exists_is_not_its_own() -> None:
     log: list[Event] = [session_event(), CLOSED]
     assert ending_since(log, 2) is None
     assert ending_since([*log, session_event()], 2) is None
     assert ending_since([*log, session_event(), CLOSED], 2) == ("interrupted", "interrupted")
 
 
-def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evaluated() -> None:
+def test_actor_that_dies_repeatedly_gives_up_unless_something_was_evaluated() -> None:
     without_progress: list[Event] = [session_event()] * SESSIONS_WITHOUT_PROGRESS
     check_progress(without_progress[1:])
     check_progress([*without_progress, success(), *without_progress[1:]])
@@ -86,7 +86,7 @@ def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evalua
         check_progress([success(), *without_progress])
 
 
-def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:
+def test_request_to_stop_outlives_the_actor_that_heard_it() -> None:
     stop = StopRequested(time=0.0, reason=StopReason.INTERRUPTED)
     assert has_stop_request([session_event(), stop], 0)
     assert not has_stop_request([session_event(), stop, CLOSED], 2)
@@ -162,7 +162,7 @@ def is_there(run: Run) -> bool:
     return {"namespace": NAMESPACE, "name": f"bbkb {run.name}"} in named
 
 
-def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., Run]) -> None:
+def test_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
     session = start(run)
     assert session.result() == ("finished", "budget spent")
@@ -206,7 +206,7 @@ def test_resume_finishes_campaign_whose_actor_was_killed_and_repeats_no_evaluati
     assert counted == dict.fromkeys(range(8), 1)
 
 
-def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
+def test_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
     run = make(evaluations=12, seconds=0.7)
     session = start(run)
     for mark in (2, 6):
@@ -218,7 +218,7 @@ def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[...
     assert counted == dict.fromkeys(range(12), 1)
 
 
-def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make: Callable[..., Run]) -> None:
+def test_last_status_is_shown_while_the_actor_does_not_answer(make: Callable[..., Run]) -> None:
     session = start(make(evaluations=100, seconds=0.2))
     before = wait_until(session.status)
     assert before is not None
@@ -236,7 +236,7 @@ def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make
     assert session.result()[0] == "interrupted"
 
 
-def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(make: Callable[..., Run]) -> None:
+def test_running_run_does_not_start_twice_but_can_be_watched_and_stopped(make: Callable[..., Run]) -> None:
     run = make(evaluations=500, seconds=0.3)
     session = start(run)
     wait_until(lambda: successes(run) >= 1)
@@ -250,7 +250,7 @@ def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(m
     assert session.result() == stopped  # though the other watcher has removed the actor
 
 
-def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -> None:
+def test_finished_session_makes_way_for_the_next_one(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
     session = start(run)
     assert wait_until(lambda: session.wait(0.5))
@@ -258,7 +258,7 @@ def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -
     assert start(run).result() == ("finished", "budget spent")
 
 
-def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Run]) -> None:
+def test_mistake_in_the_run_is_raised_as_our_own_error(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
     text = run.settings_file.read_text()
     session_settings = text.replace("size: 64", "size: 32")
@@ -268,7 +268,7 @@ def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Ru
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_a_campaign_continues_when_its_driver_is_killed(
+def test_campaign_continues_when_its_driver_is_killed(
     make: Callable[..., Run], tmp_path: Path, ray_cluster: str, kind: str
 ) -> None:
     write_campaign(tmp_path, 12, 0.5, kind)

@@ -104,7 +104,7 @@ def short_folder() -> Iterator[str]:
 
 
 @pytest.mark.thorough
-def test_a_cluster_started_here_is_silent_kept_for_the_next_campaign_and_leaves_no_trace_at_home(
+def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     short_folder: str,
 ) -> None:
     home = Path(short_folder, "home")
@@ -121,7 +121,7 @@ def test_a_cluster_started_here_is_silent_kept_for_the_next_campaign_and_leaves_
     assert list(home.iterdir()) == []
 
 
-def test_the_settings_shipped_for_other_nodes_are_those_of_a_cluster_started_here() -> None:
+def test_settings_for_other_nodes_are_those_of_a_cluster_started_here() -> None:
     lines = (REPOSITORY / "deploy" / "ray.env").read_text().splitlines()
     shipped = dict(line.split("=") for line in lines if line and not line.startswith("#"))
     assert shipped.items() <= cluster.ENVIRONMENT.items()
@@ -129,7 +129,7 @@ def test_the_settings_shipped_for_other_nodes_are_those_of_a_cluster_started_her
 
 
 @pytest.mark.thorough
-def test_the_users_environment_wins_over_ours_and_what_workers_print_is_bounded(short_folder: str) -> None:
+def test_users_environment_overrides_ours_and_output_of_workers_is_bounded(short_folder: str) -> None:
     settings = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
     lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **settings)
     assert lines == ["1048576 1", "1234 5000 20000"]
@@ -137,7 +137,7 @@ def test_the_users_environment_wins_over_ours_and_what_workers_print_is_bounded(
     assert 2**20 <= written_bytes <= 4 * 2**20  # of 20 MiB that were printed
 
 
-def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_cluster: str) -> None:
+def test_cluster_named_by_the_environment_is_joined_and_left_running(ray_cluster: str) -> None:
     protected = {name: os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
     assert run(JOINS, ray_cluster, RAY_ADDRESS=ray_cluster, **protected) == [
         "False True True",
@@ -147,7 +147,7 @@ def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_clu
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [("token", 0), ("disabled", 1), (None, 1)])
-def test_a_cluster_that_was_joined_without_a_token_is_warned_about(
+def test_cluster_that_was_joined_without_a_token_is_warned_about(
     mode: str | None, warnings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
@@ -156,7 +156,7 @@ def test_a_cluster_that_was_joined_without_a_token_is_warned_about(
     assert len(cluster._open_notes("head:6379")) == warnings
 
 
-def test_an_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
+def test_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
     joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=3.0, dashboard=False)
     assert (joined.address, joined.is_ours, joined.is_connected_here) == (ray_cluster, False, False)
     assert joined.notes == ("the cluster has 2 GPUs, 1 worker asks for 3: some will wait",)
@@ -171,13 +171,13 @@ def without_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_connection")
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379", "127.0.0.1:99999"])
-def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
+def test_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
         connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
+def test_address_without_a_cluster_is_refused_with_a_remedy() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take the port meanwhile
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
@@ -194,7 +194,7 @@ def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
         (ray.exceptions.AuthenticationError("no token"), "RAY_AUTH_MODE=token"),
     ],
 )
-def test_a_cluster_that_refuses_entry_is_a_users_error_with_a_remedy(
+def test_cluster_that_refuses_the_token_is_a_users_error_with_a_remedy(
     error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_name: str, **_: Any) -> None:
@@ -220,9 +220,7 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("kind", [RuntimeError, Exception])  # the second is Ray's when half a minute was not enough
 @pytest.mark.usefixtures("without_connection")
-def test_a_machine_on_which_ray_does_not_start_is_a_users_error(
-    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_start_of_ray_is_a_users_error(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_name: str, **_: Any) -> None:
         raise kind("Failed to start GCS.")
 
@@ -232,7 +230,7 @@ def test_a_machine_on_which_ray_does_not_start_is_a_users_error(
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_a_dashboard_that_does_not_start_keeps_no_campaign_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashboard_that_does_not_start_stops_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options))
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
@@ -268,7 +266,7 @@ def test_processes_start_beside_each_other_unless_the_user_says_how_many(
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_a_mistake_of_our_own_while_ray_starts_is_none_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programming_error_while_ray_starts_is_no_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_name: str, **_: Any) -> None:
         raise KeyError("mistake")
 

@@ -34,7 +34,7 @@ def token_of_a_killed_process(folder: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_the_token_of_a_process_that_was_killed_is_removed_by_the_next_one(folder: Path) -> None:
+def test_token_of_a_killed_process_is_removed_by_the_next_one(folder: Path) -> None:
     token = token_of_a_killed_process(folder)
     assert token.is_file()
     new_token = _token_file.__wrapped__()
@@ -43,7 +43,7 @@ def test_the_token_of_a_process_that_was_killed_is_removed_by_the_next_one(folde
     assert new_token.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_token_that_a_running_process_names_is_kept(folder: Path) -> None:
+def test_token_of_a_running_process_is_kept(folder: Path) -> None:
     token = token_of_a_killed_process(folder)
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "RAY_AUTH_TOKEN_PATH": str(token)}) as ray_that_lives:
         _token_file.__wrapped__()
