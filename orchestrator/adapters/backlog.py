@@ -95,7 +95,8 @@ class Backlog:
                 pass
         except Exception as error:  # raised again in the next call
             with self._lock:
-                self._error, self._worker = error, None
+                self._error = error
+                self._worker = None
 
     def _step(self) -> bool:
         """Learn all results, or make one proposal. False when there is nothing to do: the end."""
@@ -120,7 +121,8 @@ class Backlog:
 
     def _raise(self) -> None:
         with self._lock:
-            error, self._error = self._error, None
+            error = self._error
+            self._error = None
         if error is not None:
             raise error
 

@@ -59,7 +59,9 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         **options: Any,
     ) -> None:
         named_strategy(strategy, options)  # raises before the first trial, not after it
-        self._seed, self._strategy, self._options = check_seed(seed), strategy, options
+        self._seed = check_seed(seed)
+        self._strategy = strategy
+        self._options = options
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
         self._begin(None)
@@ -126,7 +128,10 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         """Return the optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
-            self._space, self._trials_read, self._open, self._reported = dict(space), 0, {}, {}
+            self._space = dict(space)
+            self._trials_read = 0
+            self._open = {}
+            self._reported = {}
         trials = study.get_trials(deepcopy=False)
         self._open |= dict.fromkeys(range(self._trials_read, len(trials)))
         self._trials_read = len(trials)

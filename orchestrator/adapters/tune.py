@@ -56,9 +56,13 @@ class BBKBSearch(Searcher):
             raise ValueError(f"mode must be min or max, got {mode!r}")
         named_strategy(strategy, options)  # raises here, not after Tune has begun
         super().__init__(metric=metric, mode=mode)
-        self._metric, self._mode = metric, mode
-        self._seed, self._max_concurrent, self._size = check_seed(seed), max_concurrent, backlog
-        self._strategy, self._options = strategy, options
+        self._metric = metric
+        self._mode = mode
+        self._seed = check_seed(seed)
+        self._max_concurrent = max_concurrent
+        self._size = backlog
+        self._strategy = strategy
+        self._options = options
         self._running: dict[str, Configuration] = {}  # by trial
         self._last_step = 0  # the largest `training_iteration` of all trials
         self._space = TuneSpace({})
@@ -71,7 +75,8 @@ class BBKBSearch(Searcher):
         """Set TuneConfig's metric and mode and `param_space`; False when a space is set already."""
         if self._backlog is not None and TuneSpace.of(config).domains:
             return False
-        self._metric, self._mode = metric or self._metric, mode or self._mode
+        self._metric = metric or self._metric
+        self._mode = mode or self._mode
         if self._backlog is None:
             self._begin(config)
         return True
@@ -101,7 +106,8 @@ class BBKBSearch(Searcher):
 
     def on_trial_result(self, trial_id: str, result: Config) -> None:
         """Take in a metric of a running trial."""
-        configuration, step = self._running.get(trial_id), _step(result)
+        configuration = self._running.get(trial_id)
+        step = _step(result)
         if configuration is not None and self._backlog is not None and step:
             self._last_step = max(self._last_step, step)
             reward = self._reward(result)
@@ -112,7 +118,8 @@ class BBKBSearch(Searcher):
         configuration = self._running.pop(trial_id, None)
         if configuration is None or self._backlog is None:
             return
-        reward, step = None if error else self._reward(result or {}), _step(result or {})
+        reward = None if error else self._reward(result or {})
+        step = _step(result or {})
         is_stopped = reward is not None and 0 < step < self._last_step
         if is_stopped or (reward is not None and step > 1):  # Tune gives the last result to this method only
             self._backlog.learn(Result(configuration, reward, step))

@@ -112,7 +112,8 @@ def settings_of(
 
 def _insert(tree: dict[str, Any], keys: tuple[str, ...], value: object, argument: str) -> None:
     """Set a key of one or two parts in `tree`. Raises ValueError if `settings` has it too."""
-    section, key = tree, keys[-1]
+    section = tree
+    key = keys[-1]
     if len(keys) == 2:
         given = tree.get(keys[0], {})
         if not isinstance(given, Mapping):  # the check of all settings names the mistake

@@ -166,7 +166,8 @@ class Campaign:
         settings = self.settings
         goals = ", ".join(f"{goal.metric} {goal.direction[:-2]}sed" for goal in settings.objectives)
         goals = goals or f"{settings.objective.direction[:-2]}sed"
-        budget, workers = self.settings.budget.evaluations, self.settings.workers.count
+        budget = self.settings.budget.evaluations
+        workers = self.settings.workers.count
         return f"<Campaign {self.settings.name}, {goals}: {budget} evaluations on {workers} workers>"
 
 

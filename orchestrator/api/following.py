@@ -86,14 +86,22 @@ def _result(event: AttemptEnded, parameters: Parameters, metric: str | None) -> 
     metrics: Mapping[str, float]
     match event:
         case TrialSucceeded():
-            value, status, error = event.value, "succeeded", ""
+            value = event.value
+            status = "succeeded"
+            error = ""
             metrics = {**({} if metric is None else {metric: event.value}), **event.metrics}
         case TrialStopped():
-            value, status, error, metrics = event.value, "stopped", "", {}
+            value = event.value
+            status = "stopped"
+            error = ""
+            metrics = {}
         case TrialFailed():
             if not event.is_final:
                 return None
-            value, status, error, metrics = None, "failed", f"{event.failure}: {event.message}", {}
+            value = None
+            status = "failed"
+            error = f"{event.failure}: {event.message}"
+            metrics = {}
     return TrialResult(
         trial=event.trial,
         parameters=parameters,

@@ -70,7 +70,8 @@ class Result:
 
         Raises RunError if no evaluation has succeeded, or no result satisfies all constraints.
         """
-        observed, recommended = self.best_observed, self._history.campaign.refresh.recommended
+        observed = self.best_observed
+        recommended = self._history.campaign.refresh.recommended
         if recommended is None:
             return observed
         evaluated = [row for row in self._history.succeeded if row.arm == recommended.arm]
@@ -114,7 +115,8 @@ class Result:
     @deprecated("recommendation is deprecated: write best, which has value, evaluations, estimate and deviation")
     def recommendation(self) -> Recommendation:
         """The configuration and the numbers of `best`."""
-        best, known = self.best, self._history.best_known
+        best = self.best
+        known = self._history.best_known
         assert known is not None
         assert best.value is not None
         return self._history.campaign.refresh.recommended or Recommendation(

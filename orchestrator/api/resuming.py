@@ -68,7 +68,8 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
     with run.store() as store:
         old = from_mapping(run.recorded_settings(store))
     settings = settings.model_copy(update={"runs": old.runs, "run": old.run})  # where it is; it is not moved
-    before, after = old.objective.options, settings.objective.options
+    before = old.objective.options
+    after = settings.objective.options
     if not isinstance(before, PickledFunction) or not isinstance(after, PickledFunction):
         return prepare(run, settings, say)
     prepared = prepare(run, settings, say, compared=_FUNCTION)

@@ -67,7 +67,8 @@ def _late(state: CampaignState, since: float) -> str:
     marks = state.session.marks
     if len(marks) < _WINDOW_MARKS:
         return ""
-    first, last = marks[0], _mark(state, since)
+    first = marks[0]
+    last = _mark(state, since)
     window = last.capacity - first.capacity
     share = (last.missing - first.missing) / window if window > 0.0 else 0.0
     before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
@@ -93,7 +94,8 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
     """Return after how many seconds a missing outcome is worth a warning, and its meaning."""
-    timeout, longest = state.rules.deadlines.seconds, state.durations.longest_evaluation
+    timeout = state.rules.deadlines.seconds
+    longest = state.durations.longest_evaluation
     if timeout is not None:
         return (
             _START_SECONDS + _TIMEOUT_FACTOR * timeout,

@@ -35,7 +35,8 @@ def _volume(points: Sequence[Point]) -> float:
         return points[0][0]
     if len(points[0]) == 2:
         return _area(points)
-    total, front = 0.0, list[Point]()
+    total = 0.0
+    front = list[Point]()
     ends = [*(point[-1] for point in points[1:]), 0.0]
     for point, end in zip(points, ends, strict=True):
         front = with_point(front, point[:-1])
@@ -45,7 +46,8 @@ def _volume(points: Sequence[Point]) -> float:
 
 
 def _area(points: Sequence[Point]) -> float:
-    total, widest = 0.0, 0.0
+    total = 0.0
+    widest = 0.0
     for width, height in points:
         if width > widest:
             total += (width - widest) * height

@@ -52,7 +52,10 @@ class ImmutableQueue(Sequence[T]):
     @classmethod
     def _of(cls, front: tuple[T, ...], items: list[T], start: int, stop: int) -> "ImmutableQueue[T]":
         queue = cls.__new__(cls)
-        queue._front, queue._items, queue._start, queue._stop = front, items, start, stop
+        queue._front = front
+        queue._items = items
+        queue._start = start
+        queue._stop = stop
         return queue
 
     def __len__(self) -> int:

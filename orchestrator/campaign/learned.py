@@ -73,7 +73,8 @@ def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:
     if not isinstance(record, Mapping):
         return ()
     numbers = CurveNumbers.from_record(record)
-    steps, step = [], numbers.first
+    steps = []
+    step = numbers.first
     while step < numbers.last:
         steps.append(int(step))
         step *= 2

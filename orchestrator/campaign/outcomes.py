@@ -29,7 +29,8 @@ _RECENT_ATTEMPTS = 8  # kept for display
 
 def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     """End a trial with its value."""
-    run, goals = state.running[event.trial], state.rules.goals
+    run = state.running[event.trial]
+    goals = state.rules.goals
     reward = state.rules.sign * event.value
     further = () if goals.is_single else goals.further(event.value, event.metrics)
     seconds = max(0.0, event.finished - event.started)
@@ -52,10 +53,12 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
 
 
 def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt) -> Results:
-    results, goals = state.results, state.rules.goals
+    results = state.results
+    goals = state.rules.goals
     best = _best_after(state, event, run)
     if goals.is_single:
-        reward, ended = state.rules.sign * event.value, state.totals.ended + 1
+        reward = state.rules.sign * event.value
+        ended = state.totals.ended + 1
         gains = results.gains.after_result(reward, ended, state.rules.stop_when)
         is_same = best is results.best and gains is results.gains
         return results if is_same else replace(results, best=best, gains=gains)
@@ -69,7 +72,8 @@ def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt
 
     Rewards of several objectives are compared in their order, so the best result is on the front.
     """
-    best, goals = state.results.best, state.rules.goals
+    best = state.results.best
+    goals = state.rules.goals
     if best is not None:
         now = goals.rewards(goals.values(event.value, event.metrics))
         if now <= goals.rewards(goals.values(best.value, best.metrics)):
@@ -85,7 +89,8 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
 
     The strategy learns it as the value of an ended evaluation, but it is never the best one.
     """
-    run, rule = state.running[event.trial], state.rules.training
+    run = state.running[event.trial]
+    rule = state.rules.training
     reward = None if event.value is None else state.rules.sign * event.value
     after = _after_attempt(state, event, is_final=True)
     reports = _reports_of(event)  # the last ones may have come with the outcome alone
@@ -108,7 +113,8 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
 
 def after_failure(state: CampaignState, event: TrialFailed) -> CampaignState:
     """End an attempt with a failure, and its trial if the failure is final."""
-    run, kind = state.running[event.trial], FailureKind(event.failure)
+    run = state.running[event.trial]
+    kind = FailureKind(event.failure)
     after = _after_attempt(state, event, is_final=event.is_final)
     failures = after.failures
     if kind is FailureKind.WORKER_LOST:
@@ -168,7 +174,8 @@ def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
 def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignState:
     """Queue the next attempts of stopped trials, which no longer count as stopped."""
     trials = {continued.trial for continued in event.trials}
-    steps, rule = state.trainings.steps, state.rules.training
+    steps = state.trainings.steps
+    rule = state.rules.training
     if state.rules.steps is not None and rule is not None and rule.has_checkpoints:
         for trial in sorted(trials):
             steps = steps.after_continuing(trial, state.trainings.paused[trial].step)
@@ -222,7 +229,8 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     busy_seconds = state.clock.busy_seconds + max(0.0, event.finished - event.started)
     ended = ended_attempt(event, state.running[event.trial].parameters)
     recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
-    trainings, failures = state.trainings, state.failures
+    trainings = state.trainings
+    failures = state.failures
     if is_final:
         trainings = _after_end(state, event)
         failures = _without_failures(failures, event.trial)

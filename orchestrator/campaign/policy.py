@@ -166,7 +166,8 @@ def _refresh_or_ask(view: _View) -> Command | None:
     state = view.state
     if not state.rules.strategy.is_asynchronous:
         return None
-    room, backlog = _room(state), _backlog_size(state)
+    room = _room(state)
+    backlog = _backlog_size(state)
     queued = sum(attempt.not_before <= view.now for attempt in state.backlog)
     picks = min(room + backlog - queued, state.remaining)
     is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
@@ -259,7 +260,8 @@ def _learn(state: CampaignState) -> Command:
     rule = state.rules.training
     if rule is not None and rule.has_checkpoints:
         unlearned = (finished.trial for finished in state.finished)
-        keep, sign = rule.keep_checkpoints, state.rules.sign
+        keep = rule.keep_checkpoints
+        sign = state.rules.sign
         if trials := state.trainings.superfluous(keep, sign, unlearned):
             return RemoveCheckpoints(trials)
     return Tell(tuple(state.finished))
@@ -271,8 +273,10 @@ def _trials_to_complete(view: _View) -> tuple[int, ...]:
     They are those that the remaining budget is reserved for. After the last evaluation has begun,
     they are all that may still become the best.
     """
-    state, trials = view.state, view.plan.trials
-    rule, paused = state.rules.training, state.trainings.paused
+    state = view.state
+    trials = view.plan.trials
+    rule = state.rules.training
+    paused = state.trainings.paused
     if rule is None or not rule.continues or not paused:
         return ()
     if not trials and not state.remaining:
@@ -287,7 +291,8 @@ def _queue(view: _View) -> Iterator[QueuedAttempt]:
 
     If the remaining budget is reserved, these are only the attempts of the reserved trials.
     """
-    state, trials = view.state, view.plan.trials
+    state = view.state
+    trials = view.plan.trials
     if not trials:
         return iter(state.backlog)
     allowed = state.trainings.completing.union(trials)
@@ -327,7 +332,8 @@ def _is_learning_due(state: CampaignState) -> bool:
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown by the share at which a never-waiting strategy learns."""
-    rules, growth = state.rules.strategy, state.rules.strategy.refresh_growth
+    rules = state.rules.strategy
+    growth = state.rules.strategy.refresh_growth
     if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
         return True
     learned = state.refresh.rewards if rules.counts_rewards else state.learned_count
@@ -348,7 +354,9 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
-    rules, best, session = state.rules, state.results.best, state.session
+    rules = state.rules
+    best = state.results.best
+    session = state.session
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
         return StopReason.TARGET_REACHED
     elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)

@@ -141,7 +141,8 @@ class Results:
         Args:
             sign: 1.0 if values are maximized, else -1.0.
         """
-        best, existing = self.best, self.existing.best
+        best = self.best
+        existing = self.existing.best
         if best is None or existing is None:
             return best or existing
         return existing if sign * existing.value > sign * best.value else best
@@ -258,7 +259,8 @@ class CampaignState:
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
         """Steps before the last one, and the fitted correlation of a value there with the end."""
-        steps, end = () if self.refresh.learned is None else self.refresh.learned.steps, self.training_end
+        steps = () if self.refresh.learned is None else self.refresh.learned.steps
+        end = self.training_end
         return tuple((step, correlation) for step, correlation in steps if end is None or step < end)
 
     @property

@@ -217,7 +217,8 @@ def without_process(status: Status, activity: str) -> Status:
 
 
 def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
-    totals, is_open = state.totals, state.session.is_open
+    totals = state.totals
+    is_open = state.session.is_open
     in_flight = min(len(state.running), state.session.slots) if is_open else 0
     return TrialsStatus(
         chosen=totals.chosen,
@@ -235,7 +236,8 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 
 
 def _best_status(state: CampaignState) -> BestStatus:
-    best, is_maximized = state.best_known, state.rules.is_maximized
+    best = state.best_known
+    is_maximized = state.rules.is_maximized
     return BestStatus(
         direction="maximised" if is_maximized else "minimised",
         value=None if best is None else best.value,
@@ -274,7 +276,8 @@ def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
 
 
 def _model_status(state: CampaignState) -> ModelStatus:
-    refresh, gains = state.refresh, state.results.gains
+    refresh = state.refresh
+    gains = state.results.gains
     # a continued trial does not count as ended any more
     ended_since = max(0, state.totals.ended - gains.risen_at)
     return ModelStatus(
@@ -298,7 +301,8 @@ def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ..
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:
-    goals, front = state.rules.goals, state.results.front
+    goals = state.rules.goals
+    front = state.results.front
     if goals.is_single:
         return None
     pairs = zip(goals.objectives, front.reference(goals), strict=False)
@@ -321,7 +325,8 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
     """Return worker-seconds in all and spent evaluating, `since` seconds after the last event."""
     is_open = state.session.is_open
-    now, running = state.clock.last_time + since, state.running.values() if is_open else ()
+    now = state.clock.last_time + since
+    running = state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
     return state.clock.capacity_seconds + since * state.session.slots, state.clock.busy_seconds + under_way
 

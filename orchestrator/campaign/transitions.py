@@ -80,7 +80,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
 
 
 def _pass_time(state: CampaignState, event: Event) -> CampaignState:
-    clock, session = state.clock, state.session
+    clock = state.clock
+    session = state.session
     if isinstance(event, SessionOpened) or not session.is_open:
         return replace(state, clock=replace(clock, last_time=event.time))
     if event.time <= clock.last_time:
@@ -97,7 +98,8 @@ def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
     best = None
     if event.values:
         first = event.best(state.rules.sign)
-        arm, value = event.arms[first], event.values[first]
+        arm = event.arms[first]
+        value = event.values[first]
         best = Best(None, arm, value, event.best_parameters, event.source)
     existing = Existing(event, len(event.arms), event.unmatched, best)
     return replace(state, results=replace(state.results, existing=existing))
@@ -152,7 +154,8 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters)
         for pick in event.picks
     )  # fmt: skip
-    count, rule = len(attempts), state.rules.stop_when
+    count = len(attempts)
+    rule = state.rules.stop_when
     gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rule)
     seconds = _computing_seconds(state, event)
     after = replace(

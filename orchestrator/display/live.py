@@ -224,7 +224,8 @@ def _time_left(status: Status) -> str:
     """Return rate and time left. Both are unknown until the first result."""
     if status.phase != "running":
         return ""
-    elapsed, left = status.budget.elapsed_seconds, status.budget.left_seconds
+    elapsed = status.budget.elapsed_seconds
+    left = status.budget.left_seconds
     if left is None or not elapsed:
         return "time left: known after the first result"
     return f"{_rate(status.trials.done / elapsed)}, about {duration(left)} left"

@@ -71,7 +71,8 @@ class Follower:
             case CampaignCreated():
                 self._name = event.name
             case SessionOpened():
-                self._is_virtual, self._closed = event.executor == "simulated", None
+                self._is_virtual = event.executor == "simulated"
+                self._closed = None
             case SessionClosed():
                 self._closed = event
             case _:
@@ -93,7 +94,8 @@ def follow(
     errors of the store end the command, which can be repeated. Raises StoreError, and RunError when
     there is no such campaign.
     """
-    follower, watch = Follower(run, store), Watch(clock=clock)
+    follower = Follower(run, store)
+    watch = Watch(clock=clock)
     gone_since: float | None = None
     with view:
         while True:

@@ -102,7 +102,8 @@ def _launch_on_ray(
     from orchestrator.running.coordinator.environment import named_cluster
     from orchestrator.running.coordinator.remote import RemoteSession
 
-    workers, log = settings.workers, settings.log
+    workers = settings.workers
+    log = settings.log
     with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
         starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING

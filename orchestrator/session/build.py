@@ -115,7 +115,8 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
     Raises UserError when they cannot be read, or match no candidate at all.
     """
     if settings.existing_data is not None:
-        data, direction = settings.existing_data, settings.objective.direction
+        data = settings.existing_data
+        direction = settings.objective.direction
         return existing_data.match(data, parts.problem.candidates, direction, time.time())
     start = warm_start_of(settings.strategy)
     if not isinstance(start, DataStart):
@@ -164,7 +165,8 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, table_candidates(Path(table), settings.candidates.duplicates)
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
-    section, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
+    section = settings.candidates
+    points = DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
     first = [*settings.first, *existing_data.configurations(settings.existing_data, space)]
     return objective, make_candidates(
@@ -178,7 +180,8 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
     Raises UserError if they are requested and impossible.
     """
-    section, strategy = settings.candidates, settings.strategy
+    section = settings.candidates
+    strategy = settings.strategy
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
     if section.grow and not can_grow:
         raise UserError(

@@ -213,7 +213,9 @@ class Growth:
 
         Raises CampaignError if the strategy does not request candidates although the log says so.
         """
-        problem, model, pool = self.search.problem, self.search.model, self.search.pool
+        problem = self.search.problem
+        model = self.search.model
+        pool = self.search.pool
         demand = pool.demand(problem.strategy, model)
         if demand is None or not isinstance(problem.strategy, Grows):
             raise CampaignError("the log says that candidates are to be appended, the strategy does not")

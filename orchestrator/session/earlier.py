@@ -55,7 +55,8 @@ def with_earlier(settings: Settings) -> Settings:
     earlier = settings.earlier
     if earlier is None or earlier.first is not None:
         return settings
-    space, budget = SearchSpace(settings.space, settings.forbid), settings.budget.evaluations
+    space = SearchSpace(settings.space, settings.forbid)
+    budget = settings.budget.evaluations
     constraints = goals_of(settings).constraints
     runs = [_read(Path(folder), space, constraints, f"earlier.{number}") for number, folder in enumerate(earlier.runs)]
     free = max(budget - len(settings.enqueue), 0)

@@ -140,7 +140,8 @@ def _names_run(start: DataStart) -> bool:
 def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Results:
     """Return the other run's own successful evaluations, without its existing data."""
     run = open_run(Path(start.path)) if start.campaign is None else Run(Path(start.campaign), start.path)
-    history, source = fold(run.events()), f"run {run.name}"
+    history = fold(run.events())
+    source = f"run {run.name}"
     theirs = "maximize" if history.is_maximized else "minimize"
     if theirs != direction:
         raise RunError(

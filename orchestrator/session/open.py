@@ -194,7 +194,9 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
 def _executor(
     settings: Settings, parts: Parts, campaign: str, start_at: float, allocation: "Allocation | None"
 ) -> Executor:
-    workers, objective, limits = settings.workers, parts.objective, limits_of(settings)
+    workers = settings.workers
+    objective = parts.objective
+    limits = limits_of(settings)
     match workers.executor:
         case "inline":
             return InlineExecutor(objective, limits)

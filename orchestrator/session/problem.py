@@ -162,7 +162,8 @@ def begin_progress(problem: Problem) -> Progress:
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
     """Return both states after one more event of the log. This draws and decides nothing."""
-    model, pool = progress.model, progress.pool
+    model = progress.model
+    pool = progress.pool
     if isinstance(event, CandidatesGrown):
         model, pool = with_growth(problem, model, pool, event)
     if isinstance(event, ModelRefreshed):
@@ -193,7 +194,8 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
     """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials that
     can be continued."""
-    trainings, sign = campaign.trainings, campaign.rules.sign
+    trainings = campaign.trainings
+    sign = campaign.rules.sign
     if not trainings.learned.curves or not isinstance(problem.strategy, LearnsCurves):
         return ()
     paused = set(trainings.paused)

@@ -34,7 +34,8 @@ def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
     None if evaluations are Ray tasks (Ray keeps processes ready for them), if parameters determine
     the resources of a trial, or if an evaluation takes several machines.
     """
-    workers, objective = settings.workers, settings.objective.options
+    workers = settings.workers
+    objective = settings.objective.options
     placement = placement_of(settings, campaign, None)
     if placement.kind == "task" or placement.has_group(placement.share_of(None)) or workers.sized_by:
         return None

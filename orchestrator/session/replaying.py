@@ -90,7 +90,8 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
 
 
 def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) -> str:
-    strategy, campaign = problem.strategy, progress.campaign
+    strategy = problem.strategy
+    campaign = progress.campaign
     if campaign.existing_observations:
         model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
     else:
@@ -102,7 +103,9 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
 
 
 def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
-    strategy, model, pool = problem.strategy, progress.model, progress.pool
+    strategy = problem.strategy
+    model = progress.model
+    pool = progress.pool
     demand = pool.demand(strategy, model)
     if demand is None or not isinstance(strategy, Grows):
         return "candidates were appended, none would be here"

@@ -55,7 +55,8 @@ _UNENFORCED = {  # limits that need a separate process for evaluations
 
 def check_timeout(settings: Settings) -> None:
     """Raise UserError if evaluations run in this thread and a time-out could not end them."""
-    workers, thread = settings.workers, threading.current_thread()
+    workers = settings.workers
+    thread = threading.current_thread()
     if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
         return
     raise UserError(

@@ -28,7 +28,9 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
         settings: the campaign file, checked.
         slots: how many evaluations can run at the same time; 0 before the first session.
     """
-    budget, workers, stopping = settings.budget, settings.workers, settings.early_stopping
+    budget = settings.budget
+    workers = settings.workers
+    stopping = settings.early_stopping
     return Rules(
         evaluations=budget.evaluations,
         steps=budget.steps,

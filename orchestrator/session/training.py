@@ -39,7 +39,8 @@ def check_reports(settings: Settings, objective: object) -> None:
     """
     rule = settings.early_stopping
     if isinstance(rule, ModelStoppingSettings) and isinstance(objective, TrainsInSteps):
-        last_step, given = objective.last_step, rule.last_step
+        last_step = objective.last_step
+        given = rule.last_step
         if given not in (None, last_step):
             raise UserError(
                 f"early_stopping.last_step must be {last_step}, the epochs of this objective, or be left out, got "

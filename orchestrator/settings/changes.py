@@ -18,7 +18,8 @@ class Change:
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
     """Return the keys that differ: `old`'s order, then new ones. Lists are compared whole."""
-    before, after = dict(leaves(old)), dict(leaves(new))
+    before = dict(leaves(old))
+    after = dict(leaves(new))
     return [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])

@@ -74,7 +74,8 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
     Mappings that are missing on the way are made. Raises ConfigError naming the assignment.
     """
-    tree, places = _copy(document.tree), dict(document.places)
+    tree = _copy(document.tree)
+    places = dict(document.places)
     for override in overrides:
         place = f"--set {one_line(redact(override), _OVERRIDE_SHOWN)}"
         keys, value, inner = _assignment(override, place)
@@ -227,7 +228,8 @@ class _Reading:
         for key_node, child in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self.error(key_node, "a key must be a single word, got a list or mapping")
-            key, line = key_node.value, key_node.start_mark.line + 1
+            key = key_node.value
+            line = key_node.start_mark.line + 1
             if key == "<<" and key_node.style is None:
                 remedy = "write out its keys, or name one whole value by an anchor: `&name`, `*name`"
                 raise self.error(key_node, f"the merge key << is not part of YAML 1.2; {remedy}")

@@ -140,7 +140,8 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UserError('Optuna is not installed: pip install "optuna>=4,<6"') from None
-    is_sqlite, is_url = url.startswith("sqlite:///"), "://" in url
+    is_sqlite = url.startswith("sqlite:///")
+    is_url = "://" in url
     path = folder / Path(url.removeprefix("sqlite:///")).expanduser()
     if must_exist and (is_sqlite or not is_url) and not path.is_file():
         raise UserError(f"{path} must be the file of an Optuna storage, and is not there")

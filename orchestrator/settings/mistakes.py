@@ -209,7 +209,8 @@ class _Found:
 
 
 def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
-    kind, ctx = details["type"], details.get("ctx", {})
+    kind = details["type"]
+    ctx = details.get("ctx", {})
     keys, union = _place_in_file(details["loc"], tree, kind)
     if kind == _OURS:
         # a dataclass's own message may name a path of which only now enough is known

@@ -48,7 +48,8 @@ def adapter(cls: type) -> TypeAdapter[Any]:
 
 def _unwritable_fields(cls: type) -> list[Refusal]:
     """Return a problem for each field whose type no plain value can be turned into."""
-    hints, problems = get_type_hints(cls, include_extras=True), []
+    hints = get_type_hints(cls, include_extras=True)
+    problems = []
     for field in dataclasses.fields(cls):
         try:
             TypeAdapter(hints[field.name])
@@ -69,7 +70,8 @@ def dump(options: object) -> Plain:
 
 def build(cls: type, options: Tree) -> Any:
     """Return `cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
-    whole, hints = adapter(cls), get_type_hints(cls, include_extras=True)
+    whole = adapter(cls)
+    hints = get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, names) for key in options if key not in names]
     values: Plain = {}
@@ -163,7 +165,8 @@ def _names(member: object) -> tuple[str, ...]:
 
 
 def _build_value(annotation: object, value: object) -> object:
-    choices, unnamed = alternatives(annotation), _dataclass_or_none(annotation)
+    choices = alternatives(annotation)
+    unnamed = _dataclass_or_none(annotation)
     if isinstance(value, Mapping) and unnamed is not None:
         return build(unnamed, value)
     if not choices or not isinstance(value, Mapping):

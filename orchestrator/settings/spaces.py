@@ -130,7 +130,8 @@ def completed_enqueue(
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
     """Return the configurations with the parameters that they leave out drawn by the campaign's
     seed; and the mistakes in those that are not of the space, or cannot be completed."""
-    completed, problems = [], []
+    completed = []
+    problems = []
     for number, configuration in enumerate(enqueue):
         try:
             completed.append(space.complete(configuration, np.random.default_rng([seed, _STREAM, number])))
@@ -146,7 +147,8 @@ def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
 
 def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
     """Yield a mistake if more configurations are enqueued than may be evaluated."""
-    most, count = budget.evaluations, len(enqueue)
+    most = budget.evaluations
+    count = len(enqueue)
     if count > most:
         rule = f"must hold at most budget.evaluations, {most}, configurations, got {count}"
         yield Refusal(("enqueue",), rule)

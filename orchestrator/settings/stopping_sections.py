@@ -94,6 +94,7 @@ def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refu
     if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
         rule = "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
         yield Refusal(("early_stopping", "rule"), f"{rule}with its default preset")
-    kept, finish = early_stopping.keep_checkpoints, early_stopping.finish
+    kept = early_stopping.keep_checkpoints
+    finish = early_stopping.finish
     if kept is not None and kept < finish:
         yield Refusal(("early_stopping", "keep_checkpoints"), f"must be >= finish, {finish}, got {kept}")

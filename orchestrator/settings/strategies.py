@@ -81,7 +81,8 @@ def strategy_name(cls: type) -> str:
 def _check_refreshes(strategy: AnyStrategy) -> None:
     """Raise ValidationError when a strategy that never waits does not say when it learns results: a
     campaign would ask it for all trials at once."""
-    mode, growth = getattr(strategy, "mode", None), refresh_growth(strategy)
+    mode = getattr(strategy, "mode", None)
+    growth = refresh_growth(strategy)
     if never_waits(strategy) and (mode != "async" or not growth > 0.0):
         rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
         raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
@@ -108,7 +109,8 @@ def with_model_in_strategy(document: Document) -> Document:
     places.
     """
     tree = dict(document.tree)
-    model, strategy = tree.pop("model", None), tree.get("strategy", {})
+    model = tree.pop("model", None)
+    strategy = tree.get("strategy", {})
     if isinstance(strategy, str):
         strategy = {"name": strategy}
     if model is None or not isinstance(strategy, Mapping):

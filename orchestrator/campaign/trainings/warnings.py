@@ -50,7 +50,8 @@ def _no_reports(observed: Observed) -> str:
 def _other_last_step(observed: Observed) -> str:
     """Return a warning if trainings end beyond or before the last step of the settings."""
     last_step = None if observed.rule is None else observed.rule.last_step
-    trainings, whole = observed.trainings, observed.trainings.whole
+    trainings = observed.trainings
+    whole = observed.trainings.whole
     if last_step is None:
         return ""
     remedy = "the model expects the final value there; give the last step that a whole training reports"
@@ -68,11 +69,13 @@ def _other_last_step(observed: Observed) -> str:
 
 
 def _unlike_ends(observed: Observed) -> str:
-    whole, sign = observed.trainings.whole, observed.sign
+    whole = observed.trainings.whole
+    sign = observed.sign
     newest = whole.newest_unlike
     if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
         return ""
-    reported, returned = sign * newest.reported, sign * newest.returned
+    reported = sign * newest.reported
+    returned = sign * newest.returned
     return (
         f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
         f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "

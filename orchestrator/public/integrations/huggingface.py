@@ -29,7 +29,8 @@ class TrialCallback(TrainerCallback):
             report: the objective's argument `report`; None in a command, which prints its reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
-        self._trial, self._metric = Trial(report, folder), metric
+        self._trial = Trial(report, folder)
+        self._metric = metric
         self._metrics: Any = None  # of an evaluation that is not reported yet
         self.step, self.checkpoint = self._trial.step, self._trial.checkpoint and str(self._trial.checkpoint)
 
@@ -51,7 +52,9 @@ class TrialCallback(TrainerCallback):
 
     def _report(self, state: TrainerState, control: TrainerControl) -> None:
         """Report in the first process, and stop all when the campaign stops the trial."""
-        self.step, metrics, self._metrics = self.step + 1, self._metrics, None
+        self.step = self.step + 1
+        metrics = self._metrics
+        self._metrics = None
         self._trial.is_first = state.is_world_process_zero
         stops = [self._trial.report(metrics or {}, self._metric, self.step)]
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -31,7 +31,8 @@ class TrialCallback(Callback):
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
         super().__init__()
-        self._trial, self._metric = Trial(report, folder), metric
+        self._trial = Trial(report, folder)
+        self._metric = metric
         self.step = self._trial.step
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:

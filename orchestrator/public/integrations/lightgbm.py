@@ -32,13 +32,16 @@ class TrialCallback:
             folder: for checkpoints; None: the trial's folder, if it has one.
             every: rounds between two reports and checkpoints; the last round is reported, too.
         """
-        self._trial, self._metric, self._every = Trial(report, folder), metric, every
+        self._trial = Trial(report, folder)
+        self._metric = metric
+        self._every = every
         self.step = self._trial.step
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def __call__(self, env: CallbackEnv) -> None:
         """Save, report, and raise EarlyStopException when the campaign stops the trial."""
-        step, results = env.iteration + 1, env.evaluation_result_list or []
+        step = env.iteration + 1
+        results = env.evaluation_result_list or []
         if step % self._every and step != env.end_iteration:
             return
         self._trial.save(env.model.save_model, step, ".txt")

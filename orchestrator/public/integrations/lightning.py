@@ -28,7 +28,8 @@ class TrialCallback(Callback):
                 reports.
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
-        self._trial, self._metric = Trial(report, folder), metric
+        self._trial = Trial(report, folder)
+        self._metric = metric
         self.step = self._trial.step
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 

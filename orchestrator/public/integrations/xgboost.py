@@ -32,7 +32,9 @@ class TrialCallback(TrainingCallback):
             folder: for checkpoints; None: the trial's folder, if it has one.
             every: rounds between two reports and checkpoints; the last round is reported, too.
         """
-        self._trial, self._metric, self._every = Trial(report, folder), metric, every
+        self._trial = Trial(report, folder)
+        self._metric = metric
+        self._every = every
         self._values: dict[str, float] = {}  # of the last round, until they are reported
         self.step = self._trial.step
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
@@ -51,7 +53,8 @@ class TrialCallback(TrainingCallback):
         return model
 
     def _report(self, model: Any) -> bool:
-        values, self._values = self._values, {}
+        values = self._values
+        self._values = {}
         self._trial.is_first, step = collective.get_rank() == 0, model.num_boosted_rounds()
         self._trial.save(model.save_model, step, ".ubj")
         stops = self._trial.report(values, self._metric, step)

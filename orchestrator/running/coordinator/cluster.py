@@ -238,7 +238,8 @@ def _probe(address: str) -> None:
             f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
         ) from error
-    has_tls, wants_tls = _speaks_tls(connection), os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
+    has_tls = _speaks_tls(connection)
+    wants_tls = os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
     if has_tls and not wants_tls:
         raise UserError(
             f"the Ray cluster at {address} uses TLS, so RAY_USE_TLS must be 1, with RAY_TLS_CA_CERT, "
@@ -254,7 +255,8 @@ def _probe(address: str) -> None:
 def _speaks_tls(connection: socket.socket) -> bool:
     """Return whether the other side answers a TLS handshake; Ray checks its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
         with connection, context.wrap_socket(connection):

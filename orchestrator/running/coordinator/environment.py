@@ -39,7 +39,8 @@ def require_token() -> Path | None:
 
 def _remove_leftovers() -> None:
     """Remove the folders of processes that were killed, and whose Ray has ended, too."""
-    here, named = Identity.of_this_process().space, _named_tokens()
+    here = Identity.of_this_process().space
+    named = _named_tokens()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))

@@ -17,7 +17,8 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
         address: of the cluster; RAY_ADDRESS when None. It is joined and left again.
         or_here: where no cluster is named, check the Ray that would be started on this machine.
     """
-    workers, is_named = settings.workers, named_cluster(address) is not None
+    workers = settings.workers
+    is_named = named_cluster(address) is not None
     if workers.executor != "ray" or not (is_named or or_here or workers.ray_train):
         return
     # imported here: Ray takes seconds, and campaigns without Ray do not need it

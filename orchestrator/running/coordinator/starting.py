@@ -56,7 +56,8 @@ def begin(
         BbkbError: what `open_session` raises; CampaignError when session after session died without
             progress.
     """
-    run, stops = with_store(open_run(Path(folder), runs_it=True)), False
+    run = with_store(open_run(Path(folder), runs_it=True))
+    stops = False
     if is_restarted:
         events = run.events()
         end = ending_since(events, length)
