@@ -18,7 +18,7 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout:
-    """What a strategy knows about the candidates besides their features.
+    """A strategy's knowledge of the candidates besides their features.
 
     Raises:
         ValueError: when the parts do not fit together.
@@ -58,7 +58,7 @@ class Arms:
     """The finite set of arms a strategy chooses from."""
 
     features: Any  # (A, d), a row is an arm's feature vector; or an object that stands for such an array
-    layout: Layout  # what is known about the arms besides their features
+    layout: Layout  # parameters, extents and repeats of the arms
     goals: Goals = SINGLE  # the numbers of objectives and constraints of a pull's rewards
     # (A,), how good each arm is expected to be, relative to the best: 0 or below; None where
     # nothing is expected

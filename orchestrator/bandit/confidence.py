@@ -37,7 +37,8 @@ class Confidence:
 
     def width(self, information_gain: float) -> float:
         """Return the width α̃ used in u at the start of a batch, inflation by C̃ included."""
-        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        noise = math.sqrt(self.noise_variance)
+        log_delta = math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         if self.schedule == "theory":  # C̃ β̃, Theorem 2
             beta = 2.0 * noise * math.sqrt(information_gain + log_delta) + (1.0 + math.sqrt(2.0)) * bias

@@ -30,7 +30,7 @@ class TrialCurve:
     steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
     rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
     is_finished: bool = False  # whether the last of them is the trial's final value
-    has_diverged: bool = False  # whether what it reported after the last of them was not finite
+    has_diverged: bool = False  # whether a later report was not finite
 
     @property
     def step(self) -> int:
@@ -128,7 +128,8 @@ class Curves:
         if not any(curve.has_diverged for curve in ordered):
             return tuple(ordered)
         pairs = sorted(pair for curve in ordered for pair in zip(curve.steps, curve.rewards, strict=True))
-        steps, smallest = [step for step, _ in pairs], list(accumulate((reward for _, reward in pairs), min))
+        steps = [step for step, _ in pairs]
+        smallest = list(accumulate((reward for _, reward in pairs), min))
         return tuple(
             replace(curve, rewards=(*curve.rewards[:-1], smallest[bisect_right(steps, curve.step) - 1]))
             if curve.has_diverged

@@ -47,7 +47,7 @@ class _Scaled:
     variance: VarianceOption = 1.0
 
     def __post_init__(self) -> None:
-        """Make floats and tuples of NumPy's numbers; refuse what is not > 0 and finite."""
+        """Make floats and tuples of NumPy's numbers; refuse values that are not > 0 and finite."""
         scales = _lengthscales(self.lengthscale)
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
@@ -122,7 +122,8 @@ class Linear(_Scaled):
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """Return k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        X, Y = X / _scales(X, self.lengthscale), Y / _scales(Y, self.lengthscale)
+        X = X / _scales(X, self.lengthscale)
+        Y = Y / _scales(Y, self.lengthscale)
         products = np.zeros((len(X), len(Y)))
         for x, y in zip(X.T, Y.T, strict=True):  # not X @ Yᵀ: BLAS rounds by position and shape, see the module
             products += np.multiply.outer(x, y)
@@ -170,7 +171,8 @@ def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats
     # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels for near-duplicates, which dictionaries
     # contain
     scales = _scales(X, lengthscale)
-    X, Y = np.asfortranarray(X / scales), np.asfortranarray(Y / scales)
+    X = np.asfortranarray(X / scales)
+    Y = np.asfortranarray(Y / scales)
     if 1 < len(X) * len(Y) <= FEW // max(1, X.shape[1]):  # the same sums in the same order, in few calls
         differences = X.T[:, :, None] - Y.T[:, None, :]
         few: Floats = np.add.reduce(np.multiply(differences, differences, out=differences), axis=0)
@@ -178,7 +180,8 @@ def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats
     squares = np.zeros((len(X), len(Y)))
     rows = max(1, BLOCK // max(1, len(Y)))  # a block stays in the cache for all features
     for low in range(0, len(X), rows):
-        block, difference = squares[low : low + rows], np.empty((len(X[low : low + rows]), len(Y)))
+        block = squares[low : low + rows]
+        difference = np.empty((len(X[low : low + rows]), len(Y)))
         for x, y in zip(X[low : low + rows].T, Y.T, strict=True):
             np.subtract(x[:, None], y, out=difference)
             block += np.multiply(difference, difference, out=difference)

@@ -112,7 +112,7 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
 
     Args:
         options: the instance, in its `__post_init__`.
-        section: what messages put before a field's name.
+        section: the prefix of a field's name in messages.
 
     Raises:
         ValueError: naming field, rule and value, when one has another type or is out of range.

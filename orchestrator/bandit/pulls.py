@@ -170,7 +170,8 @@ class Pulls:
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
-        pulled, values = np.asarray(arms, np.intp), bounded(rewards)
+        pulled = np.asarray(arms, np.intp)
+        values = bounded(rewards)
         is_stopped = np.zeros(len(pulled), np.bool_) if stopped is None else np.asarray(stopped, np.bool_)
         finished = self.finished.add(pulled[~is_stopped], values[~is_stopped])
         cut = self.stopped.add(pulled[is_stopped], values[is_stopped])

@@ -93,7 +93,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a strategy expects of further evaluations, in units of rewards.
+    """The promise of further evaluations, in units of rewards.
 
     Attributes:
         gain: how far the largest upper confidence bound is above the best mean reward, where
@@ -110,7 +110,7 @@ class Choose:
     """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`,
     `"warm start"`…).
 
-    `prospect`: what the strategy expected before these picks; None where it does not know it.
+    `prospect`: the promise of further evaluations before these picks; None if it is unknown.
     """
 
     picks: tuple[Pick, ...]
@@ -175,13 +175,13 @@ class Strategy(Protocol[S]):
     """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
 
     def init(self, arms: Arms, rng: np.random.Generator) -> S:
-        """Return the state before any pull of `arms`, A of them; draw what the warm start needs."""
+        """Return the state before any pull of `arms`, A of them; draw the warm start."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
-        """Return what to pull next.
+        """Choose the next pulls.
 
         Args:
-            state: what the strategy knows; it is not changed.
+            state: the strategy's state, which is not changed.
             pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order
                 they were chosen.
             limit: the largest number of picks, >= 1. Fewer picks mean that there are no more before
@@ -285,7 +285,7 @@ class Recommends(Protocol[S_contra]):
 
 @runtime_checkable
 class EstimatesRewards(Protocol[S_contra]):
-    """A strategy that says what it expects of an arm that was pulled."""
+    """A strategy that estimates the reward of a pulled arm."""
 
     def estimate(self, state: S_contra, arm: int) -> tuple[float, float] | None:
         """Return the expected reward of `arm` without noise, and its standard deviation; None where
@@ -339,7 +339,7 @@ class LearnsCurves(Protocol[S]):
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-        """Return what these trials are expected to reach, of those that reported."""
+        """Return the forecasts of those of these trials that reported."""
 
 
 def never_waits(strategy: object) -> bool:

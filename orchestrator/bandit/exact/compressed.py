@@ -116,7 +116,8 @@ class CompressedState(ExactState):
         """Return the state with the scores, kernel and noise of `base`, if there is a `model`."""
         if model is None:
             return self
-        belief, base = self.belief, self.base
+        belief = self.belief
+        base = self.base
         if not len(belief.order):
             return replace(self, belief=ExactPosterior.prior(base.model))
         if base.model is belief.model:
@@ -269,7 +270,9 @@ class Compressed(ABC):
         Steps skipped before a pull count when `tell` gets its arm. When all initial points failed,
         another uniform arm joins them.
         """
-        after, stored, start = state, list[int](), set(state.base.remaining_start())
+        after = state
+        stored = list[int]()
+        start = set(state.base.remaining_start())
         for position, result in enumerate(observations):
             is_given = result.arm in start or after.model_order == 0
             if result.reward is not None and (is_given or self._is_informative(after, result.arm)):
@@ -296,8 +299,9 @@ class Compressed(ABC):
         return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:
-        """`tell` with what was drawn, decided and fitted read from `record`."""
-        after, stored = state, tuple(int(position) for position in record["stored"])
+        """Like `tell`, with the drawn, decided and fitted values of `record`."""
+        after = state
+        stored = tuple(int(position) for position in record["stored"])
         for position in stored:
             after = after.store(observations[position], self.model)
         base = restore_calibration(state.base.observe(observations), self.model, record)
@@ -322,7 +326,8 @@ def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
     """
     deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
     z = (mean - target) / deviation
-    middle, far = np.clip(z, -1e3, -1.0), np.minimum(z, -1e3)
+    middle = np.clip(z, -1e3, -1.0)
+    far = np.minimum(z, -1e3)
     log_density = -0.5 * np.square(z) - 0.5 * math.log(2.0 * math.pi)
     # φ(z) + zΦ(z) = φ(z) (1 + z Φ(z)/φ(z)), whose second factor tends to z⁻² − 3z⁻⁴
     factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * erfcx(-middle / math.sqrt(2.0)))

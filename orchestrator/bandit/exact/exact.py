@@ -17,7 +17,8 @@ def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: 
     prior = kernel.diagonal(arms)
     if pulls.total == 0:
         return np.zeros(len(arms)), prior / regularization
-    counts, points = pulls.counts[pulls.arms], arms[pulls.arms]
+    counts = pulls.counts[pulls.arms]
+    points = arms[pulls.arms]
     factor = cho_factor(kernel.cross(points, points) + np.diag(regularization / counts), lower=True)
     cross = kernel.cross(points, arms)
     mean = cross.T @ cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)

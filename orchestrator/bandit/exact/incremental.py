@@ -45,8 +45,10 @@ class ExactPosterior:
     @staticmethod
     def prior(model: SparseModel) -> "ExactPosterior":
         """Return the belief before any pull."""
-        nothing, variance = read_only((), np.intp), read_only(model.diagonal / model.regularization, np.float64)
-        mean, factor = read_only(np.zeros(len(variance)), np.float64), read_only(np.empty((0, 0)), np.float64)
+        nothing = read_only((), np.intp)
+        variance = read_only(model.diagonal / model.regularization, np.float64)
+        mean = read_only(np.zeros(len(variance)), np.float64)
+        factor = read_only(np.empty((0, 0)), np.float64)
         return ExactPosterior(
             model, order=nothing, counts=nothing, factor=factor, mean=mean, variance=variance, information_gain=0.0
         )
@@ -63,22 +65,27 @@ class ExactPosterior:
 
         `counts` (p,): how many pulls of each arm count; None: all.
         """
-        prior, lam = ExactPosterior.prior(model), model.regularization
-        counts, points = pulls.counts[order] if counts is None else counts, model.features[order]
+        prior = ExactPosterior.prior(model)
+        lam = model.regularization
+        counts = pulls.counts[order] if counts is None else counts
+        points = model.features[order]
         gram = model.kernel.cross(points, points)
         # λ/n must exceed rounding errors, or the factorisation fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
         factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
         targets, offset = _targets(model, factor, pulls, order)
         loadings = solve_triangular(factor, targets, trans="T")
-        mean, explained = np.empty(len(model.arms)), np.empty(len(model.arms))
+        mean = np.empty(len(model.arms))
+        explained = np.empty(len(model.arms))
         for block in model.parts():
             solved = solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
-            mean[block], explained[block] = loadings @ solved, np.einsum("pa,pa->a", solved, solved)
+            mean[block] = loadings @ solved
+            explained[block] = np.einsum("pa,pa->a", solved, solved)
         variance = np.maximum(model.diagonal - explained, 0.0) / lam
         # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
         gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
-        mean, variance = read_only(mean + offset, np.float64), read_only(variance, np.float64)
+        mean = read_only(mean + offset, np.float64)
+        variance = read_only(variance, np.float64)
         return replace(prior, mean=mean, variance=variance, information_gain=gain)._replace_factor(
             order, counts, factor
         )
@@ -88,7 +95,8 @@ class ExactPosterior:
         scores the arms of `order` get: O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
-        mean, pulled = np.empty(len(self.mean)), self.model.points(self.order)
+        mean = np.empty(len(self.mean))
+        pulled = self.model.points(self.order)
         for part in self.model.parts():
             mean[part] = self.model.columns.rows(part, pulled) @ weights
         return replace(self, mean=read_only(mean + offset, np.float64))
@@ -131,12 +139,15 @@ class ExactPosterior:
     def _with_row(self, arm: int, row: Floats, pivot: float) -> "ExactPosterior":
         count = len(self.order)
         factor = np.zeros((count + 1, count + 1))
-        factor[:count, :count], factor[:count, count], factor[count, count] = self.factor, row, math.sqrt(pivot)
+        factor[:count, :count] = self.factor
+        factor[:count, count] = row
+        factor[count, count] = math.sqrt(pivot)
         return self._replace_factor(np.append(self.order, arm), np.append(self.counts, 1), factor)
 
     def _with_another_pull(self, arm: int) -> "ExactPosterior":
         position = int(np.flatnonzero(self.order == arm)[0])
-        pulled, lam = int(self.counts[position]), self.model.regularization
+        pulled = int(self.counts[position])
+        lam = self.model.regularization
         counts = self.counts.copy()
         counts[position] += 1
         difference = np.zeros(len(self.order) - position)
@@ -170,7 +181,8 @@ def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
     for k in range(len(vector)):
         old = factor[k, k]
         new = math.sqrt(max(old * old - vector[k] * vector[k], floors[k]))
-        cosine, sine = new / old, vector[k] / old
+        cosine = new / old
+        sine = vector[k] / old
         factor[k, k] = new
         row = (factor[k, k + 1 :] - sine * vector[k + 1 :]) / cosine
         vector[k + 1 :] = cosine * vector[k + 1 :] - sine * row

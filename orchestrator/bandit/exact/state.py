@@ -75,7 +75,7 @@ class ExactState:
         return self._with(base, self._pull(arms, rewards) if model is None else self._score(base, arms))
 
     def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
-        """`observe` with the warm start's arms and what was fitted read from `record`."""
+        """Like `observe`, with the warm start and the fitted values of `record`."""
         if model is None:
             return self.observe(observations).with_start(record.get("initial", self.base.initial))
         base = restore_calibration(self.base.observe(observations), model, record)
@@ -83,7 +83,7 @@ class ExactState:
         return self._with(base, belief).with_start(record["initial"])
 
     def record(self) -> Record:
-        """Return what `restore` reads."""
+        """Return the record that `restore` reads."""
         return {"initial": list(self.base.initial), **calibration_record(self.base)}
 
     def recommend(self) -> int | None:

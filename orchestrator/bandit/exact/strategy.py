@@ -58,11 +58,11 @@ class ExactStrategy(ABC, Generic[E]):
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:
-        """Return the warm start's arms, and what was fitted."""
+        """Return the warm start's arms and the fitted values."""
         return state.record()
 
     def restore(self, state: E, observations: Sequence[Observation], record: Record) -> E:
-        """`tell` with the warm start and what was fitted read from `record`."""
+        """Like `tell`, with the warm start and the fitted values of `record`."""
         return state.restore(observations, self.model, record)
 
     def recommend(self, state: E) -> int | None:
@@ -86,7 +86,7 @@ def next_pull(
     not in yet.
 
     `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway.
-    Ties go to the lowest index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN
+    Ties go to the lowest index. `width`: the width of the pick, a factor on σ of the 1/λ scale, NaN
     for none; `verify`: see `next_arm`. Raises ValueError when `limit` is below 1.
     """
     wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)

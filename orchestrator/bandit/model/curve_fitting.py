@@ -73,7 +73,7 @@ def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class CurveFitInput:
-    """What a fit takes."""
+    """The input of a fit."""
 
     features: Floats  # (n, d), of the trials' candidates
     values: CurveValues  # the trials' values
@@ -146,8 +146,10 @@ class CurveObjective:
     `MEDIANS`."""
 
     def __init__(self, given: CurveFitInput, span: tuple[float, float]) -> None:
-        values, layout = given.values, given.layout
-        self._scores, self._parameters = given.scores, layout.parameters
+        values = given.values
+        layout = given.layout
+        self._scores = given.scores
+        self._parameters = layout.parameters
         features = given.features / layout.extents[layout.parameters]
         self._features = features[values.owners]
         self._shape = SHAPES[type(given.family)]
@@ -155,7 +157,8 @@ class CurveObjective:
         self._apart = (times[:, None] - times) ** 2  # (t − t')²
         self._is_same = (values.owners[:, None] == values.owners).astype(np.float64)
         shares = 1.0 / values.weights[values.owners]
-        self._noise_shares, self._own_shares = shares, shares[:, None] * self._is_same
+        self._noise_shares = shares
+        self._own_shares = shares[:, None] * self._is_same
         count = layout.parameter_count
         typical = math.log(0.5 * math.sqrt(count))
         self._medians = np.concatenate((np.full(count, typical), MEDIANS))
@@ -176,7 +179,8 @@ class CurveObjective:
         own_part = 0.5 * (self._own_shares + own_steps)
         matrix = lasting * correlations + bending * bent + shared * over_steps + own * own_part
         inverse, half_log_determinant = inverse_and_half_log_determinant(matrix, noise * self._noise_shares + _JITTER)
-        ones, solved = inverse.sum(axis=1), inverse @ self._scores
+        ones = inverse.sum(axis=1)
+        solved = inverse @ self._scores
         mean = float(solved.sum()) / (float(ones.sum()) + 1.0)
         weights = solved - mean * ones
         loss = 0.5 * float((self._scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean

@@ -36,7 +36,7 @@ class CurveNumbers:
     lasting: float
     bending: float  # s_h, variance of the part that changes with the step
     shared: float  # s_m, variance of the curve that all trials share
-    own: float  # s_r, variance of what belongs to a single trial
+    own: float  # s_r, the variance of the part of a single trial
     noise: float  # v, variance of a single value
     step_lengthscale: float  # lengthscale of k_t, in units of t
     own_lengthscale: float  # lengthscale of k_q, in units of t
@@ -67,7 +67,7 @@ class CurveNumbers:
 
     @staticmethod
     def from_record(record: Mapping[str, float]) -> "CurveNumbers":
-        """Return what `recorded` gave."""
+        """Return the numbers that `recorded` wrote."""
         return CurveNumbers(**{one.name: float(record[one.name]) for one in fields(CurveNumbers)})
 
 
@@ -105,7 +105,9 @@ class CurveKernel:
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """Return covariances of all rows of X (n, d or d + 1) and Y (p, d or d + 1): (n, p)."""
         correlations = self.base.cross(X[:, : self.dimension], Y[:, : self.dimension])
-        numbers, rows, columns = self.numbers, self._times(X), self._times(Y)
+        numbers = self.numbers
+        rows = self._times(X)
+        columns = self._times(Y)
         steps = step_correlations(rows[:, None], columns, numbers.step_lengthscale)
         correlations *= numbers.lasting + numbers.bending * steps
         correlations += numbers.shared * steps

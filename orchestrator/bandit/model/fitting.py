@@ -93,7 +93,8 @@ def keep_close_values(fitted: Fitted, last: Fitted, layout: Layout) -> Fitted:
     """
     if not last.results:
         return fitted
-    new, old = np.asarray(fitted.lengthscales), np.asarray(last.lengthscales)
+    new = np.asarray(fitted.lengthscales)
+    old = np.asarray(last.lengthscales)
     is_close = (np.abs(np.log(new / old)) <= CLOSE_LENGTHSCALE) | (
         layout.extents * np.abs(1.0 / new - 1.0 / old) <= CLOSE_DISTANCE
     )
@@ -175,7 +176,9 @@ class _Objective:
     """L(θ) and its gradient. θ: log ℓ (p,) in extents, and log v unless `noise` is known."""
 
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
-        self._scores, self._noise, self._parameters = np.atleast_2d(evidence.scores), noise, layout.parameters
+        self._scores = np.atleast_2d(evidence.scores)
+        self._noise = noise
+        self._parameters = layout.parameters
         self._shares = 1.0 / evidence.counts
         self._features = evidence.features / layout.extents[layout.parameters]
         self._shape = SHAPES[type(family)]
@@ -191,7 +194,9 @@ class _Objective:
         scaled = self._features / np.exp(theta[:count])[self._parameters]
         correlations, slopes = self._shape(squared_distances(scaled))
         inverse, half_log_determinant = inverse_and_half_log_determinant(correlations, noise * self._shares + _JITTER)
-        ones, loss, sensitivity = inverse.sum(axis=1), 0.0, float(len(self._scores)) * inverse
+        ones = inverse.sum(axis=1)
+        loss = 0.0
+        sensitivity = float(len(self._scores)) * inverse
         for scores in self._scores:
             solved = inverse @ scores
             mean = float(solved.sum()) / (float(ones.sum()) + 1.0)

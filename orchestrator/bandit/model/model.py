@@ -143,7 +143,8 @@ class Model:
         """Return the fit of the model over steps to the trials of `evidence` when one is due; else
         `fitted`, for curves over the steps of `span`, first and last."""
         numbers = prior_numbers(*span) if fitted.curve is None else replace(fitted.curve, first=span[0], last=span[1])
-        lengthscales, trials = fitted.lengthscales, len(evidence.values.sizes)
+        lengthscales = fitted.lengthscales
+        trials = len(evidence.values.sizes)
         known = fitted.curve_trials
         if is_fit_due(trials, known):
             chosen = chosen_trials(evidence.scores[evidence.values.last], evidence.values.sizes)

@@ -79,7 +79,8 @@ class LocalBlocks:
         Blocks at the end that are not larger are joined to it: A arms that were appended a few at a
         time are in at most log₂ A blocks.
         """
-        last, earlier = self.blocks[-1], list(self.blocks)
+        last = self.blocks[-1]
+        earlier = list(self.blocks)
         while earlier and len(earlier[-1].features) <= len(features):
             features = np.concatenate((earlier.pop().features, features))
         return LocalBlocks([*earlier, Block(last.kernel, features, last.regularization)])
@@ -164,7 +165,8 @@ class AllArms:
             (number, partial(Block.take, request=request, below=below, best=best, least=least))
             for number, (request, below) in requests.items()
         ]
-        starts, answers = self.blocks.starts, self.blocks.ask(queries)
+        starts = self.blocks.starts
+        answers = self.blocks.ask(queries)
         return [
             replace(taken, arms=taken.arms + starts[number]) for number, taken in zip(requests, answers, strict=True)
         ]

@@ -52,7 +52,8 @@ class BoundedSet:
         loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
         if not len(loose):
             return self
-        bounds, is_tight = self.bounds.copy(), self.is_tight.copy()
+        bounds = self.bounds.copy()
+        is_tight = self.is_tight.copy()
         bounds[loose] = np.minimum(bounds[loose], bounds_of(self.arms[loose]))
         is_tight[loose] = True
         return BoundedSet(self.arms, bounds, is_tight)
@@ -138,13 +139,15 @@ class RemainingInArray:
     """The arms that were not taken yet, by their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
-        self._bounds, self._below = bounds, np.inf
+        self._bounds = bounds
+        self._below = np.inf
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
         """See `take`: arms (n,), bounds (n,), and the largest bound that is left."""
         taken = take(self._bounds, self._below, best, least)
-        self._below, self.top = taken.threshold, taken.top
+        self._below = taken.threshold
+        self.top = taken.top
         return taken.arms, taken.bounds, taken.top
 
 
@@ -179,7 +182,8 @@ class LazyQueue:
     """
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
-        self._scored, self._remaining = scored, remaining
+        self._scored = scored
+        self._remaining = remaining
         self._excluded = np.intersect1d(scored.arms, blocked)  # their scores are known all the same
         self._pending = scored.arms  # looked at before
         self._near = BoundedSet()
@@ -206,7 +210,8 @@ class LazyQueue:
         arms, bounds, _ = self._remaining.take(best, FIRST_NEAR)
         if len(self._pending):
             is_new = np.isin(arms, self._pending, invert=True)
-            arms, bounds = arms[is_new], bounds[is_new]
+            arms = arms[is_new]
+            bounds = bounds[is_new]
         self._near = self._near.join(arms, bounds, is_tight=False)
 
     def _look_at_more(self, best: float) -> None:
@@ -253,7 +258,8 @@ def largest(bounds: Floats, count: int) -> Indices:
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
     """Refresh the scores that may be the largest; return `argmax` of arms not `blocked`."""
-    scores, count = _scores(scored, blocked), FIRST_LOOK
+    scores = _scores(scored, blocked)
+    count = FIRST_LOOK
     while len(stale := scored.stale):
         is_fresh = np.ones(len(scores), np.bool_)
         is_fresh[stale] = False
@@ -262,7 +268,8 @@ def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
         if not len(reaching):
             break
         scored.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
-        scores, count = _scores(scored, blocked), 2 * count
+        scores = _scores(scored, blocked)
+        count = 2 * count
     return argmax(scored.arms, scores, scored.tie)
 
 

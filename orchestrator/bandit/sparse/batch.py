@@ -35,10 +35,13 @@ class BatchPosterior:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
         self.arms: Indices = np.empty(0, np.intp)
-        self.mean, self.start_variance, self.variance = np.empty(0), np.empty(0), np.empty(0)
+        self.mean = np.empty(0)
+        self.start_variance = np.empty(0)
+        self.variance = np.empty(0)
         self.rows = np.empty((0, rank))
         self._directions = np.empty((64, rank))  # the w's
-        self._appended, self._folded = 0, 0
+        self._appended = 0
+        self._folded = 0
         self._pulled: set[int] = set()
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 

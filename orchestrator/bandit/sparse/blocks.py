@@ -74,7 +74,7 @@ class BoundLine:
 
     reference: Fit  # the posterior with the moments μ̃₀ and σ̃₀
     slope: float  # the factor on σ̃₀
-    constant: float  # what is added to each bound
+    constant: float  # added to each bound
     output: int = 0  # the number of the output with the mean μ̃₀
 
 
@@ -112,7 +112,9 @@ class Block:
     def __init__(
         self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
     ) -> None:
-        self.kernel, self.features, self.regularization = kernel, features, regularization
+        self.kernel = kernel
+        self.features = features
+        self.regularization = regularization
         self.columns = KernelColumns(kernel, features) if columns is None else columns
         self.diagonal = kernel.diagonal(features)
         self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
@@ -138,8 +140,10 @@ class Block:
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n),
         by joint matrix products."""
-        mean, explained = np.empty(len(self.features)), np.empty(len(self.features))
-        rank, further = len(fit.spectrum), np.empty((len(fit.further_weights), len(self.features)))
+        mean = np.empty(len(self.features))
+        explained = np.empty(len(self.features))
+        rank = len(fit.spectrum)
+        further = np.empty((len(fit.further_weights), len(self.features)))
         stacked = np.vstack((fit.roots, fit.weights, fit.further_weights)).T
         for low in range(0, len(mean), BLOCK):
             part = slice(low, low + BLOCK)

@@ -47,7 +47,7 @@ class Calibration:
 
     @staticmethod
     def from_record(record: Record) -> "Calibration":
-        """Return what `recorded` gave."""
+        """Return the calibration that `recorded` wrote."""
         lengthscales = tuple(float(scale) for scale in record["lengthscales"])
         curve = CurveNumbers.from_record(record["curve"]) if "curve" in record else None
         trials = int(record.get("curve_trials", 0))
@@ -88,7 +88,8 @@ def check(
     pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     if not pairs:
         return calibration
-    arms, rewards = np.array([arm for arm, _ in pairs], np.intp), np.array([reward for _, reward in pairs])
+    arms = np.array([arm for arm, _ in pairs], np.intp)
+    rewards = np.array([reward for _, reward in pairs])
     mean, variance = belief(arms)
     deviation = np.sqrt(noise * (variance + 1.0))
     errors = np.abs(scale.scores(rewards) - mean)

@@ -98,7 +98,8 @@ class Certificate:
     def rung(self, first: int) -> int | None:
         """Return the place in `LADDER` of the least ρ that (3) proves, from the place `first` on;
         None: not even the largest."""
-        b_0, b = self.old.spectrum, self.new.spectrum
+        b_0 = self.old.spectrum
+        b = self.new.spectrum
         explained_0 = b_0 / (b_0 + self.regularization)  # H₀ K₀ H₀ᵀ
         explained = b / (b + self.regularization)  # H K Hᵀ
         X = np.sqrt(b_0)[:, None] * self.between * np.sqrt(b)  # (4)
@@ -127,9 +128,11 @@ class Certificate:
     def _distance(self, a_0: Floats, a: Floats) -> float:
         """Return d of an output with loadings `a_0` (r₀,) before and `a` (r,) now, and what
         rounding of C may add to it."""
-        b_0, b = self.old.spectrum, self.new.spectrum
+        b_0 = self.old.spectrum
+        b = self.new.spectrum
         roots_0 = np.sqrt(b_0 + self.regularization)
-        theta_0, theta = a_0 / roots_0, a / np.sqrt(b + self.regularization)
+        theta_0 = a_0 / roots_0
+        theta = a / np.sqrt(b + self.regularization)
         theta_in_0 = roots_0 * (self.between @ a)  # θ'
         difference = theta_0 @ theta_0 + theta @ theta - 2.0 * theta_0 @ theta_in_0  # ‖θ − θ₀‖²
         squared = float(self.regularization * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)

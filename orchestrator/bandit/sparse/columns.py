@@ -45,7 +45,8 @@ class _Places:
 
     def run(self) -> slice | None:
         """Return the places as a slice if the columns stand side by side in order; else None."""
-        first, last = int(self.among[0]), int(self.among[-1])
+        first = int(self.among[0])
+        last = int(self.among[-1])
         if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
             return slice(first, last + 1)
         return None
@@ -56,7 +57,8 @@ class KernelColumns:
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
         # feature by feature: the order in which a column is computed
-        self._kernel, self._features = kernel, np.asfortranarray(features)
+        self._kernel = kernel
+        self._features = np.asfortranarray(features)
         self.capacity = max_bytes // (8 * len(features))  # how many columns are kept
         self._panels: list[Floats] = []  # (A, `WIDTH`) each
         self._slots: dict[int, int] = {}  # arm -> its column, over all panels; the last one is the most recently used

@@ -105,7 +105,8 @@ class ConditionedPosterior:
         staying = np.ones(self._count, bool)
         staying[leaving] = False
         pulled[:] = np.cumsum(staying)[pulled] - 1
-        self._count, remaining = int(np.count_nonzero(staying)), np.flatnonzero(staying)
+        self._count = int(np.count_nonzero(staying))
+        remaining = np.flatnonzero(staying)
         for array in (self._arms, self._rows, self._levels, self._features, self._columns, self._numbers.T):
             array[: self._count] = array[remaining]
         self._order = None
@@ -132,16 +133,21 @@ class ConditionedPosterior:
             return
         mean, start, rows = self.posterior.joint_moments(arms)
         features = self.posterior.model.all_arms.look_up(arms)
-        low, high = self._count, self._count + len(arms)
+        low = self._count
+        high = self._count + len(arms)
         self._make_room(high, self._pulls, features.shape[1])
-        self._arms[low:high], self._rows[low:high], self._levels[low:high] = arms, rows, 0
+        self._arms[low:high] = arms
+        self._rows[low:high] = rows
+        self._levels[low:high] = 0
         self._features[low:high] = features
         self._numbers[:, low:high] = mean, start, start
-        self._count, self._order = high, None
+        self._count = high
+        self._order = None
 
     def refresh(self, positions: Indices) -> None:
         """Bring `variance` at these positions up to date."""
-        levels, pulls = self._levels[positions], self._pulls
+        levels = self._levels[positions]
+        pulls = self._pulls
         if not len(positions) or levels.min() == pulls:
             return
         is_new = levels == 0  # arms that lack many pulls are updated apart from those that lack the last few
@@ -151,7 +157,8 @@ class ConditionedPosterior:
 
     def _catch_up(self, at: Indices) -> None:
         """Bring `variance` at the positions `at` up to date, which lack some pulls."""
-        levels, pulls = self._levels[at], self._pulls
+        levels = self._levels[at]
+        pulls = self._pulls
         low = int(levels.min())
         columns = self._solve(at, slice(low, pulls))
         self._columns[at, low:pulls] = columns
@@ -162,7 +169,8 @@ class ConditionedPosterior:
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        at, before = self.position(arm), self._pulls
+        at = self.position(arm)
+        before = self._pulls
         self._make_room(self._count, before + 1, self._features.shape[1])
         self._factor[before, :before] = self._columns[at, :before]
         self._factor[before, before] = math.sqrt(1.0 + self._numbers.item(2, at))
@@ -174,7 +182,8 @@ class ConditionedPosterior:
         if not len(arms):
             return
         pulls, counts = np.unique(np.array(arms, np.intp), return_counts=True)
-        before, after = self._pulls, self._pulls + len(pulls)
+        before = self._pulls
+        after = self._pulls + len(pulls)
         self.enter(np.setdiff1d(pulls, self.arms, assume_unique=True))
         self._make_room(self._count, after, self._features.shape[1])
         at = self.positions(pulls)
@@ -195,7 +204,8 @@ class ConditionedPosterior:
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
         """Return k̃ of the arms at positions `at` (n,) with those at `pulled` (s,): (n, s)."""
-        model, features = self.posterior.model, self._features[pulled]
+        model = self.posterior.model
+        features = self._features[pulled]
         if len(at) * len(pulled) <= FEW:
             kernel = model.kernel.cross(self._features[at], features)
         else:
@@ -206,7 +216,10 @@ class ConditionedPosterior:
 
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
         """Have room for so many arms and pulls; double it if there was not, to copy little."""
-        count, pulled, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
+        count = self._count
+        pulled = self._pulls
+        room = len(self._arms)
+        width = self._columns.shape[1]
         if arms > room:
             room = max(2 * room, arms, FIRST_ARMS)
             self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)

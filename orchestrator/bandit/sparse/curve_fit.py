@@ -96,7 +96,8 @@ class TrialNoise:
         return list(self._grouped(trials))
 
     def _grouped(self, trials: Indices) -> Iterator[_Group]:
-        numbers, values = self._numbers, self._values
+        numbers = self._numbers
+        values = self._values
         starts = np.cumsum(values.sizes) - values.sizes
         for size in np.unique(values.sizes[trials]).tolist():
             members = trials[values.sizes[trials] == size]
@@ -149,7 +150,8 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
     transform = scaled if is_empty else solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
     transform = np.ascontiguousarray(transform)
     weighed = noise.weigh(np.column_stack((evidence.scores, np.ones(len(rows)))))
-    loadings, ones = transform @ (rows.T @ weighed[:, 0]), transform @ (rows.T @ weighed[:, 1])
+    loadings = transform @ (rows.T @ weighed[:, 0])
+    ones = transform @ (rows.T @ weighed[:, 1])
     explained = float(weighed[:, 0].sum()) - float(ones @ loadings)
     offset = explained / (float(weighed[:, 1].sum()) - float(ones @ ones) + model.regularization)
     defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization)
@@ -168,7 +170,8 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
 
 def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Floats:
     """Return σ̃² of g at each value's pair (N,), on the 1/λ scale."""
-    fit, kernel = posterior.fit, posterior.model.kernel
+    fit = posterior.fit
+    kernel = posterior.model.kernel
     rows = kernel.cross(evidence.points, fit.basis.features) @ fit.roots.T
     explained = np.einsum("ij,ij->i", rows, rows)
     left = np.maximum(kernel.diagonal(evidence.points) - explained, 0.0)
@@ -178,7 +181,7 @@ def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Float
 
 @dataclass(frozen=True, eq=False)
 class TrialPredictions:
-    """What the final values of some trials will be, in scores."""
+    """The predicted final values of some trials, in scores."""
 
     trials: Indices  # (n,), the trials' numbers, ascending
     arms: Indices  # (n,), their candidates
@@ -189,9 +192,12 @@ class TrialPredictions:
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
     """Return the final values of the trials at positions `trials` (n,), ascending."""
-    kernel, fit, values = curve_kernel(posterior.model), posterior.fit, evidence.values
+    kernel = curve_kernel(posterior.model)
+    fit = posterior.fit
+    values = evidence.values
     numbers = kernel.numbers
-    means, variances = np.empty(len(values.sizes)), np.empty(len(values.sizes))
+    means = np.empty(len(values.sizes))
+    variances = np.empty(len(values.sizes))
     for group in TrialNoise(kernel, values).groups_of(trials):
         times = np.concatenate((group.times, np.ones((len(group.trials), 1))), axis=1)
         ends = evidence.features[group.trials]

@@ -124,7 +124,8 @@ def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, res
 def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
     """Return the largest factor from 0 to `most` whose expected `size` is `limit` or less, found by
     halving; `size` grows with it."""
-    low, high = 0.0, most
+    low = 0.0
+    high = most
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if size(middle) <= limit else (low, middle)

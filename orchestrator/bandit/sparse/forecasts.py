@@ -1,4 +1,4 @@
-"""What trials that have not finished will reach, and which stopped ones are worth continuing."""
+"""Forecasts of unfinished trials, and the stopped trials that are worth continuing."""
 
 import math
 from collections.abc import Iterator, Sequence, Set
@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
 FORECAST_WIDTH = 2.0  # standard deviations of the band
-UNSEEN_VARIANCE = 2.0  # of a final score, for what all curves may do after the furthest step seen, per unit of t
+UNSEEN_VARIANCE = 2.0  # of a final score, for the unseen part of all curves, per unit of t
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
@@ -21,7 +21,8 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     if evidence is None:
         return ()
     unseen_variance = _unseen_variance(state, evidence)
-    numbers, paused = np.array(sorted(trials), np.intp), state.paused
+    numbers = np.array(sorted(trials), np.intp)
+    paused = state.paused
     parts = [(state.predictions(np.setdiff1d(numbers, paused).tolist()), None), (state.paused_predictions, numbers)]
     return tuple(
         forecast
@@ -70,7 +71,8 @@ class PausedTrials:
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
-        self._own, self._deviations = 0.0, deviations
+        self._own = 0.0
+        self._deviations = deviations
         self._left: Iterator[PausedCandidate] = iter(())
         self._best: PausedCandidate | None = None
         predictions = state.paused_predictions

@@ -33,7 +33,8 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
     The front is that of the mean rewards that satisfy all constraints, if there are any. With z
     below the worst of all results, most directions lead past it.
     """
-    objectives, constraints = pulls.outputs[: goals.objectives], pulls.outputs[goals.objectives :]
+    objectives = pulls.outputs[: goals.objectives]
+    constraints = pulls.outputs[goals.objectives :]
     limits = [float(Scale(mean_rewards(output), outputs).scores(np.zeros(1))[0]) for output in constraints]
     if len(objectives) == 1:
         return np.zeros(1), np.array(limits)  # scores are upper bounds as they are
@@ -42,13 +43,15 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
         np.all([mean_rewards(output) >= 0.0 for output in constraints], axis=0) if constraints else np.array(True)
     )
     front = front_of(scores[:, feasible] if feasible.any() and feasible.ndim else scores)
-    worst, best = front.min(axis=1), front.max(axis=1)
+    worst = front.min(axis=1)
+    best = front.max(axis=1)
     return worst - REACH * np.maximum(best - worst, LEAST_RANGE), np.array(limits)
 
 
 def front_of(points: Floats) -> Floats:
     """Return the columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
-    candidates, front = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
+    candidates = points[:, np.argsort(-points.sum(axis=0), kind="stable")]
+    front = []
     while candidates.shape[1]:
         front.append(candidates[:, 0])  # the arm of the largest sum; no arm has a larger score
         candidates = candidates[:, (candidates > candidates[:, :1]).any(axis=0)]
@@ -62,7 +65,10 @@ class GoalQueue:
     """
 
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
-        self._goals, self._picking, self._blocked, self._number = state.goals, picking, blocked, number
+        self._goals = state.goals
+        self._picking = picking
+        self._blocked = blocked
+        self._number = number
         fit = state.posterior.fit
         offsets = np.array([fit.offset, *fit.further_offsets])  # means of blocks are less these
         floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
@@ -133,13 +139,15 @@ class GoalQueue:
         means[:, ~is_new] = self._means
         # vecdot, not @: an arm's mean is the same, whatever else is computed with it
         means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
-        self._arms, self._means = posterior.arms, means
+        self._arms = posterior.arms
+        self._means = means
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     """Return at most `count` arms that were pulled, spread over the front of their posterior means,
     the first ones of the directions' sequence first."""
-    fit, pulled = state.posterior.fit, state.pulls.arms
+    fit = state.posterior.fit
+    pulled = state.pulls.arms
     mean, _, rows = state.posterior.moments(pulled)
     further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
     means = np.vstack((mean + fit.offset, further))

@@ -150,7 +150,8 @@ class SparseModel:
             solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(pivots) else scaled
         )
         outputs = [self._loadings(transform, kernel_pulled, output) for output in pulls.outputs]
-        (loadings, offset), further = outputs[0], outputs[1:]
+        (loadings, offset) = outputs[0]
+        further = outputs[1:]
         transform = np.ascontiguousarray(transform)
         defect = defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization)
         further_loadings = np.array([row for row, _ in further]).reshape(len(further), len(spectrum))
@@ -183,7 +184,8 @@ class SparseModel:
 
 def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
     """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F from products with random signs."""
-    roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
+    roots = np.sqrt(spectrum)[:, None]
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
     product = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
     off = product - (spectrum / (spectrum + regularization))[:, None] * signs
     return float(np.linalg.norm(off) / np.sqrt(PROBES))

@@ -73,8 +73,8 @@ def refit(state: S, model: Model) -> S:
 
 
 def calibration_record(state: SparseState) -> Record:
-    """Return what `restore_calibration` reads, and the arm pulled most often; nothing without a
-    calibrated model."""
+    """Return the record that `restore_calibration` reads, with the arm pulled most often; empty
+    without a calibrated model."""
     if state.calibration is None:
         return {}
     arm = int(np.argmax(state.pulls.counts))

@@ -62,7 +62,7 @@ class Scalarising:
 
 
 def bounds_of(goals: Goals, width: float) -> list[Bound]:
-    """Return what `Scalarising` scores, in its order."""
+    """Return the inputs of `Scalarising`, in its order."""
     constraints = range(goals.objectives, goals.objectives + goals.constraints)
     cautious = [(output, CAUTION * width) for output in constraints]
     return [

@@ -101,7 +101,7 @@ class SparseState:
 
     @cached_property
     def curve_evidence(self) -> CurveEvidence | None:
-        """What the model over steps is fitted to; None where the model has no steps.
+        """The values that the model over steps is fitted to; None if the model has no steps.
 
         Results without a curve count as values at the last step: existing data, and arms that
         failed like their neighbours with the worst one.
@@ -119,7 +119,8 @@ class SparseState:
         latest = np.concatenate(([curve.rewards[-1] for curve in self.curves.trials], means))
         worst = np.full(len(failed), latest.min(initial=np.inf))
         weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
-        arms, rewards = np.concatenate((arms, failed)), np.concatenate((means, worst))
+        arms = np.concatenate((arms, failed))
+        rewards = np.concatenate((means, worst))
         values = CurveValues.of(self.curves.within(MOST_CURVE_VALUES), arms, rewards, weights)
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
 
@@ -170,7 +171,8 @@ class SparseState:
         if not len(arms) or not self.pulls.total:
             return arms[:0]
         evaluated = np.concatenate((arms, self.pulls.arms))
-        look_up, kernel = self.model.all_arms.look_up, self.model.kernel
+        look_up = self.model.all_arms.look_up
+        kernel = self.model.kernel
         likeness = kernel.cross(look_up(arms), look_up(evaluated))
         likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBOURS]
@@ -246,8 +248,8 @@ class SparseState:
 
     @cached_property
     def prior_bonus(self) -> Floats | None:
-        """What the user's expectation adds to the score of each arm (A,), 0 or below; it decays
-        with the number of results."""
+        """The user's expectation as a summand of each score (A,), 0 or below; it decays with
+        the number of results."""
         if self.log_prior is None or not self.goals.is_single:
             return None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
@@ -260,8 +262,8 @@ class SparseState:
         return is_fitted and self.goals.is_single and self.curve_evidence is None
 
     def prospect(self, bound: float) -> Prospect:
-        """Return what further evaluations promise when `bound` is the largest upper bound on a
-        score. Needs `has_prospect`."""
+        """Return the promise of further evaluations, given the largest upper bound on a score.
+        Needs `has_prospect`."""
         best = self.best_score
         rewards = self.scale.rewards(np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)]))
         return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))

@@ -51,8 +51,8 @@ class SparseStrategy(ABC, Generic[S]):
 
     @abstractmethod
     def gain(self, variance: Floats) -> float:
-        """Return what pulls of arms with these old variances σ̃² (n,), on the 1/λ scale, add to the
-        information gain G."""
+        """Return the information gain of pulls of arms with these old variances σ̃² (n,), on the
+        1/λ scale."""
 
     def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
         """Return the width's schedule by λ, ξ², norm bound, δ, and C̃ = `ratio_threshold`."""
@@ -73,7 +73,8 @@ class SparseStrategy(ABC, Generic[S]):
         pull, dictionary and G do not change. When the warm start failed, the prior decides. A
         calibrated model learns from failures, too.
         """
-        after, arms = self._observe(state, observations), arms_and_rewards(observations)[0]
+        after = self._observe(state, observations)
+        arms = arms_and_rewards(observations)[0]
         has_learned = bool(arms) or len(after.failed) > len(state.failed)
         over_steps = after.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
@@ -81,9 +82,11 @@ class SparseStrategy(ABC, Generic[S]):
         after = calibrate(after, state, observations, self.model)
         if after.curve_evidence is not None:
             return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after))
-        pulled, before = after.evidence.arms, posterior_before(state, after)
+        pulled = after.evidence.arms
+        before = posterior_before(state, after)
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
-        counts, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
+        counts = state.evidence.counts[pulled]
+        embedded = np.vecdot(rows, rows)
         drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old
         dictionary = resparsify(
             after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit=self.dictionary_limit
@@ -119,7 +122,7 @@ class SparseStrategy(ABC, Generic[S]):
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Return dictionary, information gain, the warm start's arms, and what was fitted."""
+        """Return dictionary, information gain, the warm start's arms and the fitted values."""
         return {
             "dictionary": state.dictionary.tolist(),
             "information_gain": state.information_gain,
@@ -128,10 +131,11 @@ class SparseStrategy(ABC, Generic[S]):
         }
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
-        """`tell` with what was drawn and fitted read from `record`; fits nothing."""
+        """Like `tell`, with the drawn and fitted values of `record`; fits nothing."""
         dictionary: Indices = read_only(record["dictionary"], np.intp)
-        # records of version 0.2.0 and before lack what a strategy did not use
-        gain, initial = record.get("information_gain", 0.0), record.get("initial", state.initial)
+        # records of version 0.2.0 and before lack values that a strategy did not use
+        gain = record.get("information_gain", 0.0)
+        initial = record.get("initial", state.initial)
         after = restore_calibration(self._observe(state, observations), self.model, record)
         return replace(
             after, dictionary=dictionary, information_gain=float(gain), initial=tuple(int(arm) for arm in initial)
@@ -147,6 +151,7 @@ class SparseStrategy(ABC, Generic[S]):
 
     def posterior(self, state: S) -> Posterior:
         """Return the belief over all arms at `state`, with no pull pending."""
-        mean, variance = state.posterior.mean, state.posterior.variance
+        mean = state.posterior.mean
+        variance = state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=freeze(ucb), unit=state.model.regularization)

@@ -53,7 +53,8 @@ class GlobalDrift:
     """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squares, as its proof needs)."""
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
-        self._batch, self._threshold = batch, ratio_threshold
+        self._batch = batch
+        self._threshold = ratio_threshold
         self.bound = 1.0
 
     def append(self, arm: int, variance: float) -> None:
@@ -106,7 +107,9 @@ class LocalDrift:
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
-        self._batch, self._threshold, self._covariance = batch, ratio_threshold, covariance
+        self._batch = batch
+        self._threshold = ratio_threshold
+        self._covariance = covariance
         self._global = GlobalDrift(batch, ratio_threshold)
         self._sums = np.zeros(len(batch.posterior.model.arms))  # Σ c(x, x_s)/σ̃²_fb(x) (A,) over the pulls swept
         self._largest_sum = 0.0  # of `_sums`

@@ -40,7 +40,8 @@ class Screen:
     """
 
     def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
-        self._kernel, self._regularization = kernel, regularization
+        self._kernel = kernel
+        self._regularization = regularization
         self._prior = largest_prior  # κ²
         self._reference: Reference | None = None
         self._spent = 0.0  # on single arms since the reference, in units of one arm of a sweep
@@ -49,19 +50,25 @@ class Screen:
     def extend(self, largest_prior: float) -> "Screen":
         """Return a screen of the same reference with more arms; `largest_prior`: κ² of all."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
-        screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung
+        screen._reference = self._reference
+        screen._spent = self._spent
+        screen._rung = self._rung
         return screen
 
     def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
         """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms
         `blocked`. `fit` becomes the reference when the old one is too far or has cost too much."""
         present = Reference(fit, Rounding.of(fit, self._kernel))
-        reference, shift = self._reference, None
+        reference = self._reference
+        shift = None
         if reference is not None and self._spent < all_arms.count:
             shift = self._certify(all_arms, reference, present)
         if reference is None or shift is None:
-            reference, shift = present, PosteriorShift.none(fit)
-            self._reference, self._spent, self._rung = reference, 0.0, 0
+            reference = present
+            shift = PosteriorShift.none(fit)
+            self._reference = reference
+            self._spent = 0.0
+            self._rung = 0
         lines = [self._lines(reference, present, shift, output, width) for output, width in bounds]
         return UpperBounds(self, all_arms, fit, lines, blocked)
 
@@ -71,7 +78,8 @@ class Screen:
 
     def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
         """Return the shift of `present`; None: too far. ρ is sought from below the last rung."""
-        old, new = reference.fit, present.fit
+        old = reference.fit
+        new = present.fit
         certificate = Certificate.of(old, new, self._cross(all_arms, old, new), self._regularization)
         rung = certificate.rung(max(self._rung - 1, 0))
         if rung is None:
@@ -89,7 +97,8 @@ class Screen:
         self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
     ) -> tuple[BoundLine, BoundLine]:
         """Return two bounds on one output: for the fit's own means, and for its reference's."""
-        rho, d = shift.ratio, shift.distances[output]
+        rho = shift.ratio
+        d = shift.distances[output]
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
         variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack
         deviations = width * variance**0.5 + d * (reference.rounding.variance + shift.slack) ** 0.5
@@ -116,7 +125,9 @@ class UpperBounds:
         lines: Sequence[tuple[BoundLine, BoundLine]],
         blocked: Indices,
     ) -> None:
-        self._screen, self._all_arms, self._fit = screen, all_arms, fit
+        self._screen = screen
+        self._all_arms = all_arms
+        self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
         self._requests = all_arms.requests(self._lines[0], blocked)
         self._tops = all_arms.tops(self._requests)
@@ -134,8 +145,10 @@ class UpperBounds:
         requests = {number: (self._requests[number], self._below[number]) for number in numbers}
         answers = self._all_arms.take(requests, best, share)
         for number, taken in zip(numbers, answers, strict=True):
-            self._tops[number], self._below[number] = taken.top, taken.threshold
-        arms, bounds = [taken.arms for taken in answers], [taken.bounds for taken in answers]
+            self._tops[number] = taken.top
+            self._below[number] = taken.threshold
+        arms = [taken.arms for taken in answers]
+        bounds = [taken.bounds for taken in answers]
         return np.concatenate(arms), np.concatenate(bounds), self.top
 
     def tighten(self, arms: Indices) -> Floats:

@@ -12,7 +12,7 @@ noise, an own effect ~ N(0, v/N) gives
 The estimate that is shown of the recommended arm (`estimate`) has three corrections, as the best of
 many estimates is too good:
 
-* Each arm has an own effect, also where arms do not repeat: what differs from the model is not all
+* Each arm has an own effect, also if arms do not repeat: a deviation from the model is not all
   noise. N is twice as large, because the arm was selected for its luck, too.
 * v is the noise that repeated evaluations show, where that is more than the fitted one, and μ̃ and
   σ̃² are those of the model with that noise. The fit sees one mean for each arm, so in a space with
@@ -46,7 +46,7 @@ LEAST_LEFT = 1e-3  # of 1 − h, for rounding
 
 @dataclass(frozen=True)
 class Estimates:
-    """What the pulled arms are worth, their own rewards included."""
+    """The estimates of the pulled arms, which include their own rewards."""
 
     arms: Indices  # (p,), those with a finished pull, ascending
     counts: Indices  # (p,), their pulls
@@ -59,7 +59,8 @@ class Estimates:
         """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's;
         `arms`: of these alone, which have a finished pull, ascending."""
         arms = state.pulls.finished_arms if arms is None else arms
-        counts, fitted = state.pulls.counts[arms], state.model.regularization
+        counts = state.pulls.counts[arms]
+        fitted = state.model.regularization
         model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
         own_scores = state.scale.scores(state.pulls.reward_sums[arms] / counts)
         has_own_effects = state.layout is not None and state.layout.repeats
@@ -76,11 +77,13 @@ class Estimates:
         pulls = self.counts.copy()
         np.add.at(pulls, np.searchsorted(self.arms, opened[np.isin(opened, self.arms)]), 1)
         is_allowed = ~np.isin(self.arms, blocked)
-        arms, means = self.arms[is_allowed], self.means[is_allowed]
+        arms = self.arms[is_allowed]
+        means = self.means[is_allowed]
         if len(arms) < 2:
             return None
         widths = WIDTH * np.sqrt(self.noise / (pulls[is_allowed] + OWN_PULLS))
-        best, upper = int(np.argmax(means)), means + widths
+        best = int(np.argmax(means))
+        upper = means + widths
         return int(arms[np.argmax(upper)]) if np.delete(upper, best).max() >= means[best] - widths[best] else None
 
 
@@ -91,7 +94,8 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.curve_evidence is not None or state.scale.slope <= 0.0:
         return None
-    count, noise = int(state.pulls.counts[arm]), _measured_noise(state)
+    count = int(state.pulls.counts[arm])
+    noise = _measured_noise(state)
     posterior = state.posterior
     if noise > state.model.regularization:
         posterior = state.model.with_regularization(noise).fit(state.evidence, state.dictionary)
@@ -114,7 +118,8 @@ def _measured_noise(state: SparseState) -> float:
 def _pooled_noise(state: SparseState, weight: float) -> float:
     """Return the variance of a score's noise: the mean of the fitted one, which counts as much as
     `weight` repeated evaluations, and of the squares of those of the better half of the arms."""
-    fitted, finished = state.model.regularization, state.pulls.finished
+    fitted = state.model.regularization
+    finished = state.pulls.finished
     arms = state.pulls.finished_arms
     means = finished.sums[arms] / finished.counts[arms]
     better = arms[means >= np.median(means)]
@@ -127,7 +132,7 @@ def _pooled_noise(state: SparseState, weight: float) -> float:
 
 def _error_ratio(state: SparseState) -> float:
     """Return the size of the model's errors at the best arms, each left out of its own prediction,
-    relative to what it expects; 1 where they are smaller."""
+    relative to the expected size; at least 1."""
     arms = state.pulls.finished_arms
     arms = arms[:: -(-len(arms) // MOST_CHECKED)]
     means, variances = sparse_belief(state)(arms)

@@ -40,7 +40,8 @@ def begin_state(
     """
     features, layout = features_and_layout(arms)
     if model is None:
-        sparse, calibration = SparseModel(published[0], features, published[1]), None
+        sparse = SparseModel(published[0], features, published[1])
+        calibration = None
     elif layout is None:
         raise ValueError("a calibrated model needs the layout of candidates that are elsewhere: give `Arms`")
     else:

@@ -58,7 +58,8 @@ def bless(
         raise ValueError(f"bless needs q > 1, q1 > 0 and q2 > 0, got {q}, {q1} and {q2}")
     if len(rows) == 0 or len(counts) != len(rows) or counts.min() < 1:
         raise ValueError(f"bless needs a count >= 1 for each of its rows, got {len(counts)} counts of {len(rows)} rows")
-    largest, total = float(kernel.diagonal(rows).max()), int(counts.sum())
+    largest = float(kernel.diagonal(rows).max())
+    total = int(counts.sum())
     dictionary = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
     for level in _path(largest * total, regularization, q):
         # R_h of the n pulls, as how often each row is among them
@@ -85,7 +86,8 @@ def _draw(
     rng: np.random.Generator,
 ) -> WeightedDictionary:
     """Return one level's dictionary; `candidates` (p,): how often each row is in R_h."""
-    present, size = np.flatnonzero(candidates), int(candidates.sum())
+    present = np.flatnonzero(candidates)
+    size = int(candidates.sum())
     scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0: κ² may be
     dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃

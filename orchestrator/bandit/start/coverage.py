@@ -39,7 +39,8 @@ class LevelPicker:
     lack evaluations. Only pulls that were opened since its last call are conditioned on again."""
 
     def __init__(self, state: SparseState, width: float) -> None:
-        self._state, self._width = state, width
+        self._state = state
+        self._width = width
         self._posterior = ConditionedPosterior(state.posterior)
         self._conditioned = 0  # of the open pulls, in order
         self._arms: Indices = np.empty(0, np.intp)  # whose levels are known, ascending
@@ -49,7 +50,8 @@ class LevelPicker:
         """Return the arm with the largest bound of the level that lacks evaluations most,
         `open_pulls` included, which begin with those of the last call; None without choices, or
         where no level lacks any."""
-        state, layout = self._state, self._state.layout
+        state = self._state
+        layout = self._state.layout
         if layout is None or layout.parameter_count == len(layout.parameters):
             return None
         pulled = np.repeat(state.pulls.arms, state.pulls.counts[state.pulls.arms])

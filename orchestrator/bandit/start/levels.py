@@ -55,12 +55,14 @@ class Levels:
             failures = _count(column, failed, len(counts))
             hopeless = np.flatnonzero((failures >= MOST_FAILED) & (failures == counts))
             eligible = eligible[~np.isin(column[eligible], hopeless)]
-        least, candidates = 1.0, eligible[:0]
+        least = 1.0
+        candidates = eligible[:0]
         for column, counts, quotas in zip(self.of_arms.T, counted, self.quotas, strict=True):
             for level in np.flatnonzero(quotas).tolist():
                 share = counts[level] / quotas[level]
                 if share < least and len(arms := eligible[column[eligible] == level]):
-                    least, candidates = share, arms
+                    least = share
+                    candidates = arms
         return candidates
 
 

@@ -145,7 +145,8 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
     In the order of the sequence, or in an order that is a function of the warm start's arms.
     """
-    layout, seed = state.layout, [len(state.initial), *state.initial]
+    layout = state.layout
+    seed = [len(state.initial), *state.initial]
     order = np.random.default_rng(seed).permutation(len(state.model.arms))
     if layout is not None and layout.is_sequence:
         order = np.arange(len(order))
@@ -241,8 +242,10 @@ def begin_sparse(
     """
     after = state.observe(existing)
     after = after if calibrated is None else refit(after, calibrated)
-    pulls, model = after.pulls, after.model
-    rows, counts = model.points(pulls.arms).features, pulls.counts[pulls.arms]
+    pulls = after.pulls
+    model = after.model
+    rows = model.points(pulls.arms).features
+    counts = pulls.counts[pulls.arms]
     weighted = bless(model.kernel, rows, counts, model.regularization, rng)
     dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
     spectrum = model.fit(pulls, dictionary).fit.spectrum  # of Σ n_p z zᵀ, and, but for zeros, of K̃; its sum is Tr K̃
@@ -262,7 +265,7 @@ class _NoisyCholesky:
         self.picks: list[int] = []
         self.arms: Indices = np.empty(0, np.intp)
         self._solved = np.empty((0, 0))  # L⁻¹ k(picks, x) of these arms: (picks, n), with L Lᵀ = K + λI over the picks
-        self._rows: list[tuple[Floats, float]] = []  # what a pick subtracts: its own solved column, and its pivot
+        self._rows: list[tuple[Floats, float]] = []  # of each pick: its own solved column, and its pivot
         self._explained = np.empty(0)
 
     def scores(self) -> Floats:
@@ -297,7 +300,8 @@ class _NoisyCholesky:
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) too."""
-        solved, explained = np.empty((len(self.picks), len(arms))), np.zeros(len(arms))
+        solved = np.empty((len(self.picks), len(arms)))
+        explained = np.zeros(len(arms))
         for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
             solved[number] = self._row(pick, column, pivot, arms, solved[:number])
             explained += solved[number] ** 2

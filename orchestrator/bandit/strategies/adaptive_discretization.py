@@ -69,7 +69,8 @@ class CellState(ExactState):
 
     def split(self, positions: Sequence[int]) -> "CellState":
         """Return the state with cells at `positions` halved; halves without arms are dropped."""
-        selected, cells = frozenset(positions), list[TreeCell]()
+        selected = frozenset(positions)
+        cells = list[TreeCell]()
         for position, cell in enumerate(self.cells):
             if position not in selected:
                 cells.append(cell)
@@ -178,7 +179,8 @@ class AdaptiveDiscretization:
     def width(self, state: CellState) -> float:
         """Return β √λ: the factor on σ of the 1/λ scale."""
         if self.constants == "chaining":
-            deepest, d = math.log2(self.horizon), state.boxed.dimension
+            deepest = math.log2(self.horizon)
+            d = state.boxed.dimension
             exponent = 2.0 + math.log(self.horizon * deepest) + (d * deepest + 1.0) * math.log(2.0)
             return math.sqrt(2.0 * exponent * self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
@@ -190,11 +192,13 @@ class AdaptiveDiscretization:
         depths = 1 + max(cell.depth for cell in state.cells)
         if self.constants == "chaining":
             return self._chaining(state.boxed, np.arange(depths))
-        box, edges = Box.unit(state.boxed.dimension), []
+        box = Box.unit(state.boxed.dimension)
+        edges = []
         for _ in range(depths):
             edges.append(state.boxed.half_edges(box))
             box = state.boxed.halves(box)[0]
-        corners, centre = np.array(edges), np.zeros((1, state.boxed.dimension))
+        corners = np.array(edges)
+        centre = np.zeros((1, state.boxed.dimension))
         products = self.kernel.cross(corners, centre)[:, 0]
         squared = self.kernel.diagonal(corners) + self.kernel.diagonal(centre) - 2.0 * products
         scale = self.norm_bound if self.variation is None else self.variation
@@ -202,7 +206,8 @@ class AdaptiveDiscretization:
 
     def _chaining(self, boxed: BoxedArms, depths: Indices) -> Floats:
         """Return V_h by the chaining argument for depths h (n,)."""
-        d, edges = boxed.dimension, boxed.spans[boxed.spans > 0]
+        d = boxed.dimension
+        edges = boxed.spans[boxed.spans > 0]
         scales = np.broadcast_to(np.asarray(self.kernel.lengthscale), boxed.spans.shape)[boxed.spans > 0]
         relative = float(np.exp(np.log(scales / edges).mean())) if len(edges) else 1.0
         union = 2.0 * math.log(4.0 * math.pi**2 / 3.0) + 2.0 * math.log(self.horizon**2 * math.pi**2 / 6.0)
@@ -214,8 +219,11 @@ class AdaptiveDiscretization:
 
     def indices(self, state: CellState) -> Floats:
         """Return min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
-        belief, width, variations = state.belief, self.width(state), self.variations(state)
-        arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
+        belief = state.belief
+        width = self.width(state)
+        variations = self.variations(state)
+        arms = np.array([cell.arm for cell in state.cells])
+        depths = np.array([cell.depth for cell in state.cells])
         parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
         ucb = belief.mean + width * np.sqrt(belief.variance)
         # the root has no parent: its own bound, loosened, is never the smaller
@@ -224,7 +232,8 @@ class AdaptiveDiscretization:
 
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
         """Return whether β σ ≤ V_h for every cell (n,), if it is above the features' resolution."""
-        arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
+        arms = np.array([cell.arm for cell in state.cells])
+        depths = np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
         # cells of one depth have the same edges: thousands of cells, but a few dozen depths
@@ -241,7 +250,8 @@ class AdaptiveDiscretization:
         high dimensions there are thousands.
         """
         while state.cells:
-            may, indices = self.splittable(state), self.indices(state)
+            may = self.splittable(state)
+            indices = self.indices(state)
             best = int(np.argmax(indices))
             if not may[best]:
                 return state

@@ -126,7 +126,9 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, width, unfinished = state.over + len(pending), self.width_at(state), list(pending)
+        first = state.over + len(pending)
+        width = self.width_at(state)
+        unfinished = list(pending)
         picks: list[Pick] = []
         for pull in range(first, first + state.picks_left(pending, min(limit, free))):
             picks.append(self._pick(state, pull, width, unfinished))
@@ -143,12 +145,14 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
             return int(np.argmax(sample))
 
         arm, reason = next_arm(state, pending, self.verify, best)
-        mean, variance = float(posterior.mean[arm]), float(posterior.variance[arm])
+        mean = float(posterior.mean[arm])
+        variance = float(posterior.variance[arm])
         return Pick(arm, mean, width, variance, reason=reason)
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
         """Return a draw (A,) with mean 0 and variance σ̃²."""
-        rng, posterior = np.random.default_rng([state.seed, pull]), state.posterior
+        rng = np.random.default_rng([state.seed, pull])
+        posterior = state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
         # y(x) = T k_𝒮(x) equals V^{−1/2}z(x) up to a rotation, which does not change the
         # distribution of g
@@ -172,10 +176,11 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return replace(super().tell(state, observations, rng), over=state.over + len(observations))
 
     def recorded(self, state: AsyncTSState) -> Record:
-        """Return the seed, and what every sparse strategy records."""
+        """Return the seed and the record of every sparse strategy."""
         return {"seed": state.seed, **super().recorded(state)}
 
     def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:
-        """`tell` with what was drawn read from `record`; fits nothing."""
-        after, over = super().restore(state, observations, record), state.over + len(observations)
+        """Like `tell`, with the drawn values of `record`; fits nothing."""
+        after = super().restore(state, observations, record)
+        over = state.over + len(observations)
         return replace(after, seed=int(record["seed"]), over=over)

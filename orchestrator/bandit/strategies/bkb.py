@@ -98,11 +98,13 @@ class BKB(SparseStrategy[SparseState]):
         """
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
-        pulls, a = state.pulls, (1.0 + ACCURACY) / (1.0 - ACCURACY)
+        pulls = state.pulls
+        a = (1.0 + ACCURACY) / (1.0 - ACCURACY)
         dimension = float(pulls.counts[pulls.arms] @ state.posterior.moments(pulls.arms)[1])
         # log(κ²t) d_eff stands for log det(I + K/λ), which is not negative
         logarithm = math.log(max(1.0, float(state.model.diagonal.max()) * pulls.total))
-        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        noise = math.sqrt(self.noise_variance)
+        log_delta = math.log(1.0 / self.delta)
         bias = (1.0 + 1.0 / math.sqrt(1.0 - ACCURACY)) * math.sqrt(self.regularization) * self.norm_bound
         return 2.0 * noise * math.sqrt(a * logarithm * dimension + log_delta) + bias
 

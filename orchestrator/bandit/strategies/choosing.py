@@ -118,7 +118,8 @@ class Workspace:
         The arms that only verification repeats count, as they do if the strategy decides about
         repeats. A level that lacks evaluations promises no gain by itself.
         """
-        state, picking = self.state, self.picking
+        state = self.state
+        picking = self.picking
         top = self.queue.top()
         arms = np.array([top], np.intp)
         bounds = np.array([picking.upper_bound(top)])

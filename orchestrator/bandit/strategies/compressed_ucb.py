@@ -30,7 +30,8 @@ class CompressedUCB(Compressed):
 
     def scores(self, state: CompressedState, step: int) -> Floats:
         """Return μ_D + √β_t σ_D of the available arms."""
-        mean, variance = state.belief.mean[state.available], state.belief.variance[state.available]
+        mean = state.belief.mean[state.available]
+        variance = state.belief.variance[state.available]
         scores: Floats = mean + self.width_at(state, step) * np.sqrt(variance)
         return scores
 

@@ -85,7 +85,8 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, pulls = state.over + len(pending), list(pending)
+        first = state.over + len(pending)
+        pulls = list(pending)
         picks: list[Pick] = []
         for pull in range(first, first + state.base.picks_left(pending, min(limit, free))):
             draw = partial(self._draw, state, pull, pulls)
@@ -102,7 +103,8 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         blocked: Indices,
     ) -> int:
         """Return the arm of the pull with the index `pull`, none of those `blocked`."""
-        rng, base = np.random.default_rng([state.seed, pull]), state.base
+        rng = np.random.default_rng([state.seed, pull])
+        base = state.base
         exploration = self.exploration if state.pulls.total else 1.0
         available = np.setdiff1d(np.arange(len(base.model.arms)), blocked, assume_unique=True)
         if rng.random() < exploration:
@@ -122,12 +124,13 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         return replace(state.observe(observations, self.model), over=state.over + len(observations))
 
     def recorded(self, state: EpsilonGreedyState) -> Record:
-        """Return the seed, and what was fitted."""
+        """Return the seed and the fitted values."""
         return {"seed": state.seed, **state.record()}
 
     def restore(
         self, state: EpsilonGreedyState, observations: Sequence[Observation], record: Record
     ) -> EpsilonGreedyState:
         """`tell` with the seed of `record`."""
-        seed, over = int(record["seed"]), state.over + len(observations)
+        seed = int(record["seed"])
+        over = state.over + len(observations)
         return replace(state.restore(observations, self.model, record), seed=seed, over=over)

@@ -85,7 +85,9 @@ class GPBUCB(ExactStrategy[ExactState]):
 
     def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         drift: Drift = NoDrift() if self.never_waits else ProductDrift(self.ratio_threshold)
-        belief, width, pulls = state.belief, self.width_at(state), list(pending)
+        belief = state.belief
+        width = self.width_at(state)
+        pulls = list(pending)
         for arm in pending:
             belief = _append(belief, arm, drift)
         verdict = drift.decide()
@@ -99,7 +101,8 @@ class GPBUCB(ExactStrategy[ExactState]):
             best = partial(state.best, ucb)
             arm, reason = next_arm(state.base, pulls, self.verify, best, state.moments)
             pulls.append(arm)
-            mean, variance = float(belief.mean[arm]), float(belief.variance[arm])
+            mean = float(belief.mean[arm])
+            variance = float(belief.variance[arm])
             picks.append(Pick(arm, mean, width, variance, reason=reason))
             belief = _append(belief, arm, drift)
             verdict = drift.decide()
@@ -119,7 +122,8 @@ class GPBUCB(ExactStrategy[ExactState]):
         """Return α = C β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
-        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        noise = math.sqrt(self.noise_variance)
+        log_delta = math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)
 

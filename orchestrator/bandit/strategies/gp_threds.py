@@ -104,7 +104,8 @@ class GPThreDS:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        boxed, nothing = BoxedArms(check_arms(arms)), read_only((), np.intp)
+        boxed = BoxedArms(check_arms(arms))
+        nothing = read_only((), np.intp)
         root = Box.unit(boxed.dimension)
         epoch = Epoch(1, self.low, self.high, 1, (root,))
         seed = int(rng.integers(2**32))
@@ -145,7 +146,8 @@ class GPThreDS:
         Rewards of arms that are not on the grid of the visit are counted, but no part of its
         belief.
         """
-        after, verdicts = self._renew_grid(state.observe(observations)), []
+        after = self._renew_grid(state.observe(observations))
+        verdicts = []
         while (verdict := self.verdict(after)) is not None:
             verdicts.append(verdict)
             after = self._advance(after, verdict)
@@ -157,7 +159,8 @@ class GPThreDS:
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
         """`tell` with the seed and the verdicts of `record`."""
-        after, verdicts = self._renew_grid(state.observe(observations)), tuple(int(arm) for arm in record["verdicts"])
+        after = self._renew_grid(state.observe(observations))
+        verdicts = tuple(int(arm) for arm in record["verdicts"])
         for verdict in verdicts:
             after = self._advance(after, verdict)
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
@@ -225,7 +228,10 @@ class GPThreDS:
         progress = state.progress
         if progress.stage == "leaves":
             return self.delta, self.delta, self.delta
-        p, r, T, d = self.walk_error, len(progress.taken) + 1, self.horizon, state.boxed.dimension
+        p = self.walk_error
+        r = len(progress.taken) + 1
+        T = self.horizon
+        d = state.boxed.dimension
         if progress.stage in ("left", "right"):
             return p, p, p
         nodes = math.log(4.0 * d * T / self.delta) / (2.0 * (p - 0.5) ** 2)  # Lemma 3 with δ₁ = δ₀/4T
@@ -260,7 +266,8 @@ class GPThreDS:
 
     def _accept(self, state: ThresholdState, arm: int) -> ThresholdState:
         """Return Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
-        progress, boxed = state.progress, state.boxed
+        progress = state.progress
+        boxed = state.boxed
         leaf = boxed.leaf(progress.path[0], arm, boxed.dimension)
         visit = progress.visit
         grid = read_only(np.setdiff1d(visit.grid, boxed.inside(leaf, visit.grid)), np.intp)
@@ -269,8 +276,11 @@ class GPThreDS:
 
     def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
         """Return Algorithm 3: the walk's next box, and which test comes then."""
-        progress, is_high = state.progress, verdict != SUB_PERFORMING
-        path, stage, taken = progress.path, progress.stage, progress.taken
+        progress = state.progress
+        is_high = verdict != SUB_PERFORMING
+        path = progress.path
+        stage = progress.stage
+        taken = progress.taken
         if stage == "leaf" and is_high:
             return self._visit(state, path[:1], "root", (*taken, path[-1]))
         if stage == "left" and not is_high:
@@ -310,7 +320,8 @@ class GPThreDS:
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
         """Return the search below one box has ended: the next box, or the next epoch."""
-        progress, epoch = state.progress, state.epoch
+        progress = state.progress
+        epoch = state.epoch
         epoch = replace(epoch, found=(*epoch.found, *progress.taken))
         if progress.position + 1 < len(epoch.roots):
             return self._begin(replace(state, epoch=epoch), progress.position + 1)

@@ -110,7 +110,8 @@ class IGPUCB(ExactStrategy[GridState]):
         the grid."""
 
         def on_grid(observed: ExactState) -> Floats:
-            grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
+            grid = self.grid(state)
+            scores = np.full(len(state.order), -np.inf)
             scores[grid] = observed.posterior(self.width_at(state)).ucb[grid]
             return scores
 
@@ -139,7 +140,8 @@ def farthest_first(arms: Floats, count: int) -> Indices:
     best subset of its size. On a regular grid the prefixes run through coarser regular grids. Exact
     duplicates come last. O(A d) an arm taken, no randomness.
     """
-    taken, distance = [0], np.full(len(arms), np.inf)
+    taken = [0]
+    distance = np.full(len(arms), np.inf)
     for _ in range(min(count, len(arms)) - 1):
         distance = np.minimum(distance, cdist(arms[taken[-1:]], arms, "sqeuclidean")[0])
         distance[taken[-1]] = -1.0  # a duplicate of a taken arm is at 0, and not taken itself

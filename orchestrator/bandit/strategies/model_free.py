@@ -1,5 +1,4 @@
-"""What strategies without a posterior share: their state, its record, and the mean rewards that
-they display."""
+"""The common part of strategies without a posterior: state, record and displayed mean rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

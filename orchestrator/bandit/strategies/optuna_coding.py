@@ -49,7 +49,7 @@ class Coding:
 
     @cached_property
     def distributions(self) -> "dict[str, BaseDistribution]":
-        """What Optuna draws each parameter from."""
+        """The distributions from which Optuna draws each parameter."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         distributions: dict[str, BaseDistribution] = {}
@@ -64,7 +64,7 @@ class Coding:
         return distributions
 
     def parameters(self, arm: int) -> dict[str, float | int]:
-        """Return what the sampler knows the arm by."""
+        """Return the sampler's values of the arm."""
         return {name: self._value(name, self._features[arm, columns]) for name, columns in self.columns.items()}
 
     def nearest(self, suggested: Mapping[str, object], excluded: Indices) -> int:

@@ -88,7 +88,8 @@ class OptunaSampler(ModelFree[OptunaState]):
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> OptunaState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
         candidates = as_arms(arms)
-        seed, pulls = int(rng.integers(2**32)), Pulls.none(len(candidates))
+        seed = int(rng.integers(2**32))
+        pulls = Pulls.none(len(candidates))
         return OptunaState(coding=Coding(candidates), seed=seed, pulls=pulls)
 
     def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
@@ -109,7 +110,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return Choose(picks, "limit") if picks else Wait("every arm was pulled or is set aside")
 
     def tell(self, state: OptunaState, observations: Sequence[Observation], rng: np.random.Generator) -> OptunaState:
-        """State after these newly finished pulls, with what the sampler notes of them."""
+        """State after these newly finished pulls, with the sampler's notes on them."""
         arms, rewards = arms_and_rewards(observations)
         notes: list[Notes] = []
         after = state
@@ -122,7 +123,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return _learn(state, observations, notes, after.study_notes)
 
     def recorded(self, state: OptunaState) -> Record:
-        """Return the seed, and what the sampler recorded about the pulls of the last `tell`."""
+        """Return the seed, and the sampler's notes on the pulls of the last `tell`."""
         fresh = state.notes[len(state.notes) - state.fresh :]
         return {"seed": state.seed, "notes": [dict(note) for note in fresh], "study": dict(state.study_notes)}
 
@@ -186,7 +187,7 @@ def _learn(
 
 
 def _note(study: "Study", coding: Coding, reward: float) -> Notes:
-    """Return what the sampler notes of the next trial; its drawn parameters do not matter."""
+    """Return the sampler's notes on the next trial; its drawn parameters do not matter."""
     with _quiet():
         study.tell(study.ask(coding.distributions), reward)
     noted: Notes = study.trials[-1].system_attrs
