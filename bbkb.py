@@ -4,8 +4,8 @@
     from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
     from bbkb.integrations.xgboost import TrialCallback  # also lightgbm, keras, lightning, huggingface
 
-What is imported from here, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` is kept stable
-between minor versions; the packages below are free to change.
+The names of this module, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` stay compatible
+between minor versions. The packages that they come from may change in any version.
 """
 
 import importlib
@@ -66,7 +66,7 @@ __all__ = [
     "types",
 ]
 
-_HOMES = {  # imported when they are first used: `CandidateOptimizer` needs numpy and scipy only
+_HOMES = {  # imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
     "BbkbError": "orchestrator.errors",
     "Campaign": "orchestrator.api",
     "CampaignError": "orchestrator.errors",
@@ -93,7 +93,8 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
 }
 _MODULES = ("adapters", "integrations", "strategy", "types")
 _FOLDER = Path(__file__).resolve().parent
-__path__ = [str(_FOLDER / "orchestrator" / "public")]  # where `import bbkb.strategy` finds its module
+# the folder in which `import bbkb.strategy` finds its module
+__path__ = [str(_FOLDER / "orchestrator" / "public")]
 
 
 def __getattr__(name: str) -> object:
@@ -110,15 +111,14 @@ def __dir__() -> list[str]:
 
 
 def import_own_packages() -> None:
-    """Import our packages from beside this file, though a user's folder of the same name stands
-    first on `sys.path`.
+    """Import our packages from this file's folder, even if `sys.path` lists a user's folder of the
+    same name first.
 
-    Importing this module does it; so does a worker process of Ray that starts where there is such a
-    folder.
+    Called when this module is imported, and by a Ray worker that starts in such a folder.
 
     Raises:
-        ImportError: when another package of that name was imported before, or this project's is
-            missing.
+        ImportError: if another package of that name was imported before, or a package of this
+            project is missing.
     """
     for name in ("objectives", "workers", "orchestrator"):
         if name not in sys.modules:
@@ -139,7 +139,8 @@ import_own_packages()
 
 def main() -> None:
     """Run the `bbkb` command on this process's arguments, and exit with its exit code."""
-    from orchestrator.cli.main import main as command  # here, so that a script's `import bbkb` stays quick
+    # imported here to keep a script's `import bbkb` fast
+    from orchestrator.cli.main import main as command
 
     command()
 

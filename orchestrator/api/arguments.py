@@ -88,7 +88,7 @@ def settings_of(
     Args:
         objective: a function, or the section `objective` of a campaign file.
         settings: further sections.
-        arguments: the other arguments of `Campaign`; None for one that is not given.
+        arguments: the other arguments of `Campaign`; None for an omitted argument.
 
     Raises:
         ValueError: if an argument has a wrong type, is given twice, or a function has no direction.
@@ -111,12 +111,13 @@ def settings_of(
 
 
 def _insert(tree: dict[str, Any], keys: tuple[str, ...], value: object, argument: str) -> None:
-    """Set a key of one or two parts in `tree`. Raises ValueError if `settings` has it too."""
+    """Set a key of one or two parts in `tree`. Raises ValueError if `settings` also contains the
+    key."""
     section = tree
     key = keys[-1]
     if len(keys) == 2:
         given = tree.get(keys[0], {})
-        if not isinstance(given, Mapping):  # the check of all settings names the mistake
+        if not isinstance(given, Mapping):  # the check of all settings reports this mistake
             return
         section = tree[keys[0]] = dict(given)
     if key in section:
@@ -146,7 +147,7 @@ def _with_function(tree: dict[str, Any], function: Function) -> Settings:
 
 
 def _name_of(objective: Function | Mapping[str, object]) -> str:
-    """Return a name that a run's folder may have."""
+    """Return a valid name for a run's folder."""
     if isinstance(objective, Mapping):
         return "campaign"
     if isinstance(objective, functools.partial):

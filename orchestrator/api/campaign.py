@@ -1,5 +1,5 @@
-"""A campaign made in Python: its settings are those of a campaign file, its objective may be any
-function."""
+"""Campaigns in Python: they accept the settings of a campaign file, and any function as the
+objective."""
 
 import functools
 import os
@@ -83,11 +83,11 @@ class Campaign:
 
         Args:
             path: the file.
-            overrides: what replaces keys of it, such as "budget.evaluations=50".
+            overrides: assignments that replace keys of the file, such as "budget.evaluations=50".
 
         Raises:
-            ValueError: when an argument has a wrong type.
-            ConfigError: naming file and line, when something in it is wrong.
+            ValueError: if an argument has a wrong type.
+            ConfigError: if the file is invalid; the message names file and line.
         """
         if not isinstance(path, str | Path):
             raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
@@ -103,20 +103,21 @@ class Campaign:
         on_result: OnResult | None = None,
         resume: Resume = False,
     ) -> Result:
-        """Run to the end and return the result.
+        """Run the campaign to its end and return the result.
 
         Arguments: see `tune`.
 
         Raises:
-            UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and
-                CampaignError too.
+            UserError: for mistakes that `bbkb run` reports with exit code 2.
+            ObjectiveError: if the objective cannot be built.
+            CampaignError: if the campaign fails.
 
         The first interrupt stops cleanly: the result then says "interrupted", and `resume`
         continues it.
 
         `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
-        recorded ones. With True, `settings={"run": NAME}` names the run. The result of a run that
-        has finished is returned at once.
+        recorded ones. With `resume=True`, the argument `run` names the run. If the run has finished
+        already, its result is returned immediately.
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
@@ -131,16 +132,17 @@ class Campaign:
         return _session(begun, *prepared, console, address, on_result)
 
     def submit(self, address: str | None = None) -> Submitted:
-        """Start the campaign on a Ray cluster and return at once; it continues when this program
-        ends.
+        """Start the campaign on a Ray cluster and return immediately. The campaign outlives this
+        program.
 
         Args:
-            address: Ray cluster to join; RAY_ADDRESS when None.
+            address: the Ray cluster to join; RAY_ADDRESS if None.
 
         Raises:
-            UserError: when there is no cluster to join, or the campaign's executor is not Ray.
+            UserError: if there is no cluster to join, or the campaign's executor is not Ray.
         """
-        from orchestrator.running.coordinator.cluster import connect  # campaigns without Ray do not import it
+        # imported here so that campaigns without Ray do not load it
+        from orchestrator.running.coordinator.cluster import connect
         from orchestrator.running.coordinator.remote import RemoteSession
 
         if self.settings.workers.executor != "ray":
@@ -157,7 +159,7 @@ class Campaign:
         return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
 
     def _create(self) -> tuple[Run, Settings, Parts]:
-        """Return the run with its first events, its settings, and what was built for it."""
+        """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = with_earlier(self.settings)
         parts = build_new(settings)
         return create_run(settings, parts, existing(settings, parts)), settings, parts

@@ -1,4 +1,4 @@
-"""Calls a function for each trial that has ended, by following the campaign's log, so that it works
+"""Calls a function for each trial that has ended. It follows the campaign's log, so it also works
 for remote campaigns."""
 
 import threading
@@ -19,22 +19,22 @@ _LOOK_SECONDS = 0.5
 
 
 class ResultDelivery:
-    """While it is entered, `on_result` is called for each trial that ends, from a thread of its
-    own; not for those that ended before, in an earlier session.
+    """A context manager that calls `on_result` for each trial that ends, from a separate thread.
+    Trials of earlier sessions are skipped.
 
-    On exit it delivers the remaining results, and raises the first error of `on_result`, after
-    which no result is delivered.
+    On exit it delivers the remaining results and raises the first error of `on_result`. No result
+    is delivered after an error.
     """
 
     def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
-        """`metric`: the name of the first of several objectives, a trial's value."""
+        """`metric`: the name of the first of several objectives, whose value is the trial's value."""
         self._run = run
         self._metric = metric
         self._on_result = on_result
         self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._earlier = 0  # how many events are of earlier sessions
-        self._folded = 0, CampaignState()  # how many events are folded, and the state after them
+        self._earlier = 0  # number of events of earlier sessions
+        self._folded = 0, CampaignState()  # number of folded events, and the state after them
         self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,7 +60,8 @@ class ResultDelivery:
             with self._run.store() as store:
                 is_over = False
                 while not is_over:
-                    is_over = self._ended.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
+                    # the last read, after the end, delivers the remaining results
+                    is_over = self._ended.wait(_LOOK_SECONDS)
                     self._catch_up(store)
         except BaseException as error:  # raised again in the thread that started the campaign
             self._error = error
@@ -79,7 +80,7 @@ class ResultDelivery:
 
 
 def _result(event: AttemptEnded, parameters: Parameters, metric: str | None) -> TrialResult | None:
-    """Return the trial that has ended with this event; None when another attempt follows.
+    """Return the trial that has ended with this event; None if another attempt follows.
 
     `metric`: the name of the first of several objectives."""
     value: float | None

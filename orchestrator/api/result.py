@@ -57,7 +57,8 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """How the last session ended: finished, failed or interrupted; otherwise unfinished."""
+        """The outcome of the last session: finished, failed or interrupted; unfinished if there is
+        none."""
         return str(self._history.state)
 
     @property
@@ -138,11 +139,13 @@ class Result:
 
     @functools.cached_property
     def trials(self) -> Trials:
-        """All trials in the order chosen. Open ones have the status `running` or `queued`."""
+        """All trials, in the order in which they were chosen. Open trials have the status `running`
+        or `queued`."""
         return Trials(trial_result(self._history, row) for row in self._history.trials)
 
     def rows(self, *, reports: bool = False) -> list[Row]:
-        """Return each trial as a dictionary, in the order chosen; columns as in `bbkb export`.
+        """Return the trials as dictionaries, in the order in which they were chosen. The keys are
+        the columns of `bbkb export`.
 
         Args:
             reports: whether to return a row for each step that a trial reported instead; columns as
@@ -200,7 +203,7 @@ class Result:
         return parallel_plot(self._history)
 
     def __len__(self) -> int:
-        """Return the number of trials that were chosen, open ones included."""
+        """Return the number of chosen trials, including open ones."""
         return len(self._history.trials)
 
     def __repr__(self) -> str:
@@ -212,7 +215,8 @@ class Result:
         table = facts_html(self._history.created.name, _facts(self))
         if not self.report.is_file():
             return table
-        link = html.escape(os.path.relpath(self.report), quote=True)  # a notebook opens files below its own folder
+        # a notebook can only open files below its folder
+        link = html.escape(os.path.relpath(self.report), quote=True)
         return f"{table}<a href='{link}' target='_blank'>report</a>"
 
 
@@ -223,8 +227,8 @@ def load(folder: str | Path) -> Result:
         folder: the run's folder.
 
     Raises:
-        RunError: if it is not a run's folder.
-        StoreError: if its log cannot be read.
+        RunError: if `folder` is not a run's folder.
+        StoreError: if the run's log cannot be read.
     """
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be the path of a run's folder, got {excerpt(folder)}")

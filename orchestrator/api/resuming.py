@@ -1,5 +1,4 @@
-"""Continues a run from Python: finds it, and checks that the campaign at hand is the one that it
-recorded."""
+"""Resumes a run from Python: finds the run, and checks that it recorded the given campaign."""
 
 import warnings
 from collections.abc import Callable
@@ -19,20 +18,22 @@ from orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path
 
-_FUNCTION = ("objective.function", "objective.options.")  # its file: the same function has other bytes in each process
+# the pickle's path: a pickle of the same function differs between processes
+_FUNCTION = ("objective.function", "objective.options.")
 
 
 def find_run(settings: Settings, resume: Resume) -> Run | None:
-    """Return the run to continue; None when a new one begins.
+    """Return the run to resume; None if a new run begins.
 
     Args:
-        settings: those of the campaign at hand; `run` names the run of `resume=True`.
+        settings: the settings of the given campaign; `settings.run` names the run if `resume` is
+            True.
         resume: the run's folder; True: the run that `run` names, if it exists.
 
     Raises:
-        ValueError: when `resume` has a wrong type.
-        UserError: when `resume=True` has no name to look for.
-        RunError: when the folder is no run, or a run of that name exists and `resume` is False.
+        ValueError: if `resume` has a wrong type.
+        UserError: if `resume` is True and the settings do not name a run.
+        RunError: if the folder is not a run, or a run of that name exists and `resume` is False.
     """
     if not isinstance(resume, bool | str | Path):
         raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
@@ -53,21 +54,23 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
 
 
 def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
-    """Return the settings to continue `run` with, and what was built of them; the end, when nothing
-    is left to do.
+    """Return the settings to resume `run` with, and the parts built from them; or the campaign's
+    end if it is complete.
 
     Args:
         run: the run.
-        settings: those of the campaign at hand. A function in them replaces the recorded one of the
-            same name.
+        settings: the settings of the given campaign. Its function replaces the recorded function of
+            the same name.
         say: prints a line.
 
     Raises:
-        UserError: what `bbkb resume` reports as the user's mistake; ObjectiveError too.
+        UserError: for mistakes that `bbkb resume` reports with exit code 2.
+        ObjectiveError: if the objective cannot be built.
     """
     with run.store() as store:
         old = from_mapping(run.recorded_settings(store))
-    settings = settings.model_copy(update={"runs": old.runs, "run": old.run})  # where it is; it is not moved
+    # the run stays in its present folder
+    settings = settings.model_copy(update={"runs": old.runs, "run": old.run})
     before = old.objective.options
     after = settings.objective.options
     if not isinstance(before, PickledFunction) or not isinstance(after, PickledFunction):
@@ -79,8 +82,8 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
 
 
 def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunction) -> None:
-    """Warn when the function is not known to be the recorded one: a user may have repaired it, or
-    changed what it measures."""
+    """Warn if the function may differ from the recorded one: the user may have repaired it, or
+    changed the quantity that it measures."""
     try:
         reason = "" if has_equal_code(before.function(), after.function()) else "its code has changed"
     except ObjectiveError as error:

@@ -1,4 +1,4 @@
-"""A strategy as callers of `tune` give it, as the section `strategy` of a campaign file."""
+"""Converts the argument `strategy` of `tune` into the section `strategy` of a campaign file."""
 
 import sys
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
         choice: a listed name, `module:Name`, a mapping with `name`, a class, or an object.
 
     Raises:
-        ValueError: when it is no strategy, or a class that other processes cannot import.
+        ValueError: if `choice` is not a strategy, or is a class that other processes cannot import.
     """
     if isinstance(choice, Mapping):
         return choice
@@ -29,8 +29,8 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
 
 
 def _reference(cls: type) -> str:
-    """Name a strategy's class so that other processes can import it. Raises ValueError when they
-    cannot, or it is none."""
+    """Return the `module:Name` from which other processes import a strategy's class. Raises
+    ValueError if they cannot import it, or if `cls` is not a strategy."""
     check_class(cls, f"the strategy {cls.__qualname__} ")
     place = f"{cls.__module__}:{cls.__qualname__}"
     if "." in cls.__qualname__:

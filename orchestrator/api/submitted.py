@@ -1,4 +1,5 @@
-"""A campaign that runs in its own process on a cluster, seen from the program that submitted it."""
+"""A handle of a campaign that runs in a separate process on a cluster, for the program that
+submitted it."""
 
 import time
 from pathlib import Path
@@ -12,8 +13,8 @@ _LOOK_SECONDS = 1.0
 
 
 class Submitted:
-    """A running campaign: its central actor is detached, so it survives the program that submitted
-    it.
+    """A running campaign. Its central actor is detached, so the campaign survives the program that
+    submitted it.
 
     `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well. Made by `Campaign.submit`.
 
@@ -47,7 +48,7 @@ class Submitted:
         """Return whether the campaign has ended.
 
         Args:
-            timeout: how many seconds to wait for its end; None: without limit.
+            timeout: the number of seconds to wait for the end; None: no limit.
         """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._session.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
@@ -56,8 +57,8 @@ class Submitted:
         return True
 
     def result(self) -> Result:
-        """Return the result; waits until the campaign has ended. Raises the error that ended it, if
-        any."""
+        """Wait until the campaign has ended and return the result. Raises the error that ended the
+        campaign, if any."""
         self._session.result()
         return result_of(self._run)
 

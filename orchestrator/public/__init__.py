@@ -1,7 +1,6 @@
-"""The modules `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations`: what users' code and other
-libraries import.
+"""The public modules `bbkb.strategy`, `bbkb.adapters`, `bbkb.integrations` and `bbkb.types`.
 
-A module here only names what other rooms define; `bbkb` finds the modules of this folder as its
-own. Code belongs in `bandit` and `adapters`. The callbacks of `integrations` stand here themselves,
-because nothing else uses them.
+`bbkb` uses this folder as its package path. A module here only re-exports names that other packages
+define; their code belongs in `bandit` and `adapters`. Only the callbacks of `integrations` are
+defined here, because no other code uses them.
 """

@@ -2,7 +2,7 @@
 
     from bbkb.adapters import BBKBSampler
 
-Each is imported with its library when it is first used.
+Each adapter, with its library, is imported on first use.
 """
 
 import importlib

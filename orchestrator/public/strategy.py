@@ -1,4 +1,4 @@
-"""The names for a strategy of your own.
+"""The names for writing your own strategy.
 
     from bbkb.strategy import Choose, ModelFree, Observation, Pick, Wait
 

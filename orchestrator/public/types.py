@@ -1,4 +1,4 @@
-"""The types in signatures of `bbkb` that nobody calls: for annotations of your own code.
+"""Types that occur only in the signatures of `bbkb`, for annotations in your code.
 
 from bbkb.types import CampaignSections, Status
 """

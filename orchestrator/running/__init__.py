@@ -1,6 +1,5 @@
-"""Running, resuming and following a campaign: what the commands and the Python API both call. On
-Ray, a session runs in the actor of `coordinator`.
+"""Running, resuming and following a campaign: the common code of the commands and the Python API.
+On Ray, a session runs in the actor of `coordinator`.
 
-One session of the loop is in `orchestrator.session`; what a terminal shows of it is in
-`orchestrator.display`.
+The loop of a session is in `orchestrator.session`, and its display in `orchestrator.display`.
 """

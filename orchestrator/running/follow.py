@@ -1,7 +1,7 @@
-"""Follows a run of another process from its store alone, for `bbkb attach` and `bbkb stop`.
+"""Follows a run of another process through its store, for `bbkb attach` and `bbkb stop`.
 
-New events are folded as they come, so following a long campaign costs no more than a short one.
-Only a request to stop is written; watching has no effect on the run.
+New events are folded incrementally, so following a long campaign costs no more than a short one.
+Watching has no effect on the run; only a stop request is written.
 """
 
 import time
@@ -21,22 +21,24 @@ from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
-RESTART_SECONDS = 60.0  # for the restart of a coordinator that died, which loads its data again
-TAKE_UP_SECONDS = 15.0  # that `attach` waits for the restart of a coordinator that is dead at the first check
+# the time that a coordinator has to restart, which includes loading its data
+RESTART_SECONDS = 60.0
+# how long `attach` waits for the restart of a coordinator that is dead at the first check
+TAKE_UP_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How the session that was followed ended. `outcome` is empty when no process runs it any more
-    and none was recorded."""
+    """The end of a followed session. `outcome` is empty if the session died without recording
+    one."""
 
     outcome: str
     reason: str
 
 
 class Follower:
-    """A log folded so far. `status`: the run's own snapshot, as of its last event."""
+    """Folds a run's log incrementally."""
 
     def __init__(self, run: Run, store: EventStore) -> None:
         self._run = run
@@ -53,7 +55,7 @@ class Follower:
             self._fold(event)
 
     def ending(self) -> SessionEnd | None:
-        """Return how the newest session ended; None while it has not."""
+        """Return the end of the newest session; None while it is open."""
         closed = self._closed
         return None if closed is None else SessionEnd(closed.outcome, closed.reason)
 
@@ -87,19 +89,20 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> SessionEnd:
-    """Show the run until its session has ended and released it. `stop`: request a stop from every
-    holder.
+    """Show the run until its session has ended and released the lease. `stop`: the stop to request
+    from every holder.
 
-    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. Transient
-    errors of the store end the command, which can be repeated. Raises StoreError, and RunError when
-    there is no such campaign.
+    If the holder dies, wait `RESTART_SECONDS` for its central actor to restart. Even transient
+    errors of the store end the command, which can be repeated. Raises StoreError, and RunError if
+    the campaign does not exist.
     """
     follower = Follower(run, store)
     watch = Watch(clock=clock)
     gone_since: float | None = None
     with view:
         while True:
-            holding = store.holding(run.name)  # before the log: a holder that released it has closed its session before
+            # read before the log: a holder closes its session before it releases the lease
+            holding = store.holding(run.name)
             follower.catch_up()
             is_held = watch.is_held(holding)
             view.update(follower.status(holding))
@@ -128,10 +131,10 @@ def reason_not_to_follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Return why the run cannot be followed: no process runs it, since when and what to do. None: a
-    process does.
+    """Return why the run cannot be followed (no process runs it), since when, and the remedy. None
+    if a process runs it.
 
-    Waits when Ray may be about to restart a coordinator that has died.
+    Waits if Ray may be restarting a coordinator that has died.
     """
     holding, is_held = watch_holder(store, run.name, say)
     if is_held:
@@ -159,14 +162,15 @@ def _is_on_ray(run: Run) -> bool:
 
 
 def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
-    """Return the lease of the process that runs it. Raises RunError when there is none."""
+    """Return the lease of the process that runs the run. Raises RunError if no process runs it."""
     if (why := reason_not_to_follow(run, store, say)) is not None:
         raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 
 
 def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
-    """Return how the last session ended; None without one, or if its end is not recorded."""
+    """Return the end of the last session; None if there is no session, or if its end is not
+    recorded."""
     follower = Follower(run, store)
     follower.catch_up()
     return follower.ending()

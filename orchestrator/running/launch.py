@@ -1,4 +1,5 @@
-"""Runs one session of a campaign and shows it: in this process, or in the central Ray actor."""
+"""Runs one session of a campaign, in this process or in the central Ray actor, and shows its
+progress."""
 
 import signal
 import threading
@@ -20,38 +21,39 @@ from orchestrator.store.runs import Run
 from workers.limits import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
-_SHOW_SECONDS = 0.1  # between two snapshots, whose cost grows with the number of running evaluations
+# time between two snapshots, whose cost grows with the number of running evaluations
+_SHOW_SECONDS = 0.1
 _STARTING = "starting Ray on this machine"
-_PATIENCE_SECONDS = 10.0  # with a session that was asked to stop immediately
+_PATIENCE_SECONDS = 10.0  # how long an immediate stop may take
 
-Outcome = tuple[str, str]  # finished, failed or interrupted; and why
+Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
 
 
 class Remote(Protocol):
     """A session in another process (`orchestrator.running.coordinator.remote.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it has ended.
+        """Return whether the session has ended.
 
         Args:
-            seconds: how long to wait for its end.
+            seconds: how long to wait for the end.
         """
 
     def status(self) -> Status | None:
-        """Return a snapshot; None while it is still being built."""
+        """Return a snapshot of the status; None while the session is being built."""
 
     def stop(self, now: bool) -> None:
-        """Ask for a stop.
+        """Request a stop.
 
         Args:
             now: cancel running evaluations instead of draining them.
         """
 
     def result(self) -> Outcome:
-        """Return how it ended."""
+        """Return the outcome of the session."""
 
     def end(self) -> None:
-        """End it without asking."""
+        """Kill the session immediately."""
 
 
 def launch(
@@ -62,22 +64,22 @@ def launch(
     parts: Parts | None = None,
     keeps_ray: bool = False,
 ) -> Outcome:
-    """Run a session to its end: its outcome and reason.
+    """Run a session to its end and return its outcome and reason.
 
-    The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once.
+    The first interrupt (Ctrl-C or SIGTERM) stops cleanly, the second immediately.
 
     Args:
         run: the run to work on.
-        settings: those of the campaign, or the changed ones of a resume.
-        console: where progress is shown.
-        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without
-            Ray it is not used.
-        parts: what `build` gave for these settings, so that it need not be built twice on this
-            machine.
-        keeps_ray: whether a local Ray that is started stays for the next campaign of this process.
+        settings: the settings of the campaign, or the changed ones of a resume.
+        console: the console that shows progress.
+        address: the Ray cluster to join; RAY_ADDRESS if None. Without either, a local Ray is
+            started. Not used by other executors.
+        parts: the result of `build` for these settings, so that this machine does not build them
+            twice.
+        keeps_ray: whether to keep a started local Ray for the next campaign of this process.
 
     Raises:
-        BbkbError: from `open_session` and `Driver.run`; CampaignError if the central actor died.
+        BbkbError: as `open_session` and `Driver.run` do. CampaignError: if the central actor died.
     """
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address, parts, keeps_ray=keeps_ray)
@@ -86,7 +88,7 @@ def launch(
 
         def stop(now: bool) -> None:
             session.driver.stop(now)
-            if now:  # the running evaluation is in this thread
+            if now:  # the running evaluation occupies this thread
                 raise HostInterruptError
 
         with _interrupts(stop):
@@ -115,21 +117,22 @@ def _launch_on_ray(
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
-            # a local Ray of this process ends with this process, so everything on it must end too
+            # a local Ray ends with this process, so its actor must not be detached
             return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
         finally:
             disconnect(cluster, keeps_ray)
 
 
 def watch(session: Remote, shown: View) -> Outcome:
-    """Show a session in another process to its end. Interrupts stop it, cleanly the first time,
-    then at once.
+    """Show a session in another process until its end. The first interrupt stops it cleanly, the
+    second immediately.
 
     Args:
         session: the session.
-        shown: what shows it.
+        shown: the view that displays it.
     """
-    requests: list[bool] = []  # stops that were requested and not passed on: a signal handler must not call Ray
+    # stop requests that are not passed on yet, because a signal handler must not call Ray
+    requests: list[bool] = []
     deadline = float("inf")
     with _interrupts(requests.append):
         while not session.wait(_REDRAW_SECONDS):
@@ -159,7 +162,9 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
         stop(count > 1)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only: a program that runs campaigns in threads handles its own
+        # only the main thread receives signals; a program that runs campaigns in threads must
+        # handle them
+        yield
         return
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -26,7 +26,7 @@ from workers.messages import FailureKind
 
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 _MORE = "raise budget.evaluations"
-_REMEDIES: Mapping[str, str] = {  # by the reason of the end
+_REMEDIES: Mapping[str, str] = {  # the reason of the end → the remedy
     StopReason.STEPS_SPENT: "raise budget.steps",
     StopReason.TIME_SPENT: "raise budget.hours",
     StopReason.TARGET_REACHED: "change budget.target",
@@ -36,11 +36,10 @@ _REMEDIES: Mapping[str, str] = {  # by the reason of the end
 
 
 def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
-    """Return the run that `--run` or the key `run` names, to be resumed; None when a new one
-    begins.
+    """Return the run to resume, which `--run` or the key `run` names; None if a new run begins.
 
-    Raises UserError when `--or-resume` has no name to look for, RunError when the run exists and
-    may not be resumed.
+    Raises UserError if `or_resume` is given without a name, RunError if the run exists and
+    `or_resume` is not given.
     """
     if or_resume and settings.run is None:
         raise UserError(
@@ -69,13 +68,13 @@ def prepare(
 
     Args:
         old: the run.
-        settings: those of the resume.
+        settings: the settings of the resume.
         say: prints a line.
         retried: kinds of failures that are evaluated again.
-        compared: beginnings of dotted keys that the caller has compared itself.
+        compared: prefixes of dotted keys that the caller has compared already.
 
     Raises:
-        RunError: if a setting differs that may not, or the budget is already spent.
+        RunError: if a setting differs that a resume may not change, or the budget is already spent.
         HeldError: if another process runs the campaign.
         ObjectiveError: as `build` does.
     """
@@ -97,7 +96,7 @@ def prepare(
     if ended is not None:
         say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
         return ended
-    parts = build(settings)  # raises its errors before anything starts
+    parts = build(settings)  # errors are raised before anything starts
     say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
     return settings, parts
 
@@ -117,12 +116,12 @@ def check_changes(
     say: Callable[[str], None],
     compared: tuple[str, ...] = (),
 ) -> None:
-    """Print the differences from the run's settings `old`, without the keys that begin as one of
+    """Print the differences from the run's settings `old`, except for keys with a prefix in
     `compared`.
 
-    Raises RunError when a resume may not make one of them.
+    Raises RunError if a resume may not change one of these keys.
     """
-    # the run's version had the defaults of keys that it did not know
+    # keys that an older version did not record have their defaults
     changes = differences(from_mapping(old).resolved(), settings.resolved())
     changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
@@ -138,7 +137,7 @@ def check_changes(
 
 
 def check_address(settings: Settings, address: str | None) -> None:
-    """Raise UserError when a Ray cluster is named and the evaluations would not run on it."""
+    """Raise UserError if a Ray cluster is named and the executor is not Ray."""
     if address is not None and settings.workers.executor != "ray":
         raise UserError(
             f"--address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
@@ -147,7 +146,7 @@ def check_address(settings: Settings, address: str | None) -> None:
 
 
 def check_budget(done: int, settings: Settings) -> None:
-    """Raise RunError when the budget is below the number of trials that are done."""
+    """Raise RunError if the budget is less than the number of trials that are done."""
     if settings.budget.evaluations < done:
         raise RunError(
             f"budget.evaluations must be at least {done}, the number of trials that are done already, got "
@@ -156,10 +155,12 @@ def check_budget(done: int, settings: Settings) -> None:
 
 
 def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """Return the immediate end of a further session; None when there is something to do."""
+    """Return the end of a further session if it would end immediately; None if there is work
+    left."""
     opened = SessionOpened(
         time=state.clock.last_time,
-        epoch=state.session.epoch + 1,  # 0: no session has begun, and nothing would be left to do
+        # epoch 0 would mean that no session has begun, and that nothing is left to do
+        epoch=state.session.epoch + 1,
         executor="",
         slots=settings.workers.count,
         settings=settings.resolved(),

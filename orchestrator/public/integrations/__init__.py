@@ -3,7 +3,7 @@
 
     from bbkb.integrations.xgboost import TrialCallback
 
-A callback belongs here when it reports at the library's own hook, stops by the library's own means
-and keeps checkpoints in the trial's folder. What they share is in `trial`. Importing this package
-imports no library. What runs trials or learns from them belongs elsewhere.
+A callback reports from the library's own hook, stops the training by the library's own means, and
+writes checkpoints into the trial's folder. The code that they share is in `trial`. Importing this
+package imports no library. Code that runs trials or learns from them belongs elsewhere.
 """

@@ -16,7 +16,8 @@ class TrialCallback(TrainerCallback):
     the Trainer's checkpoint into the trial's folder. The step is the number of evaluations. The
     first process reports.
 
-    A continued trial goes on from `checkpoint`. `output_dir` and the folder must be on one disk:
+    A continued trial starts from `checkpoint`. `output_dir` and the trial's folder must be on the
+    same disk:
 
         Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
     """
@@ -25,19 +26,20 @@ class TrialCallback(TrainerCallback):
         """Find the trial's checkpoint.
 
         Args:
-            metric: a key of what `Trainer.evaluate` returns, such as `eval_loss`.
-            report: the objective's argument `report`; None in a command, which prints its reports.
+            metric: a key of the metrics that `Trainer.evaluate` returns, such as `eval_loss`.
+            report: the objective's argument `report`; None in a command, whose reports are printed.
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
         self._trial = Trial(report, folder)
         self._metric = metric
-        self._metrics: Any = None  # of an evaluation that is not reported yet
+        self._metrics: Any = None  # the metrics of the evaluation that is not reported yet
         self.step, self.checkpoint = self._trial.step, self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
     ) -> None:
-        """Report, at once where the trial has no folder, else after a checkpoint was saved."""
+        """Report immediately if the trial has no folder; otherwise `on_save` reports after the
+        checkpoint."""
         self._metrics = metrics
         if self._trial.folder is None:
             self._report(state, control)
@@ -51,7 +53,7 @@ class TrialCallback(TrainerCallback):
             self._report(state, control)
 
     def _report(self, state: TrainerState, control: TrainerControl) -> None:
-        """Report in the first process, and stop all when the campaign stops the trial."""
+        """Report in the first process, and stop all processes if the campaign stops the trial."""
         self.step = self.step + 1
         metrics = self._metrics
         self._metrics = None

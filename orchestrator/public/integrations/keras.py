@@ -15,8 +15,8 @@ class TrialCallback(Callback):
     weights and the optimizer's state in the trial's folder. The step is the number of epochs so
     far.
 
-    A continued trial loads its checkpoint when the training begins; give `fit` the epoch from which
-    it goes on:
+    A continued trial loads its checkpoint when the training begins. Pass the epoch from which it
+    continues to `fit`:
 
         model.fit(inputs, targets, epochs=20, initial_epoch=trial.step, callbacks=[trial])
     """
@@ -26,8 +26,7 @@ class TrialCallback(Callback):
 
         Args:
             metric: as in the history of `fit`, such as `val_accuracy`.
-            report: the argument `report` of the objective; None in a command, which prints its
-                reports.
+            report: the objective's argument `report`; None in a command, whose reports are printed.
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
         super().__init__()

@@ -12,13 +12,13 @@ class TrialCallback:
     """Reports a metric after each round of boosting, stops by LightGBM's exception for early
     stopping, and keeps a checkpoint in the trial's folder. The step is the number of rounds so far.
 
-    A continued trial goes on from `checkpoint` with the rounds that are left:
+    A continued trial trains the remaining rounds from `checkpoint`:
 
         left = 100 - trial.step
         lightgbm.train(parameters, data, left, init_model=trial.checkpoint, callbacks=[trial])
     """
 
-    order = 25  # after the library's own callbacks that print and record
+    order = 25  # run after the library's callbacks that print and record
     before_iteration = False
 
     def __init__(
@@ -28,9 +28,10 @@ class TrialCallback:
 
         Args:
             metric: data and metric, such as `valid_0-l2`.
-            report: the objective's argument `report`; None in a command, which prints its reports.
+            report: the objective's argument `report`; None in a command, whose reports are printed.
             folder: for checkpoints; None: the trial's folder, if it has one.
-            every: rounds between two reports and checkpoints; the last round is reported, too.
+            every: the number of rounds between two reports and checkpoints. The last round is
+                always reported.
         """
         self._trial = Trial(report, folder)
         self._metric = metric
@@ -39,7 +40,7 @@ class TrialCallback:
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def __call__(self, env: CallbackEnv) -> None:
-        """Save, report, and raise EarlyStopException when the campaign stops the trial."""
+        """Save, report, and raise EarlyStopException if the campaign stops the trial."""
         step = env.iteration + 1
         results = env.evaluation_result_list or []
         if step % self._every and step != env.end_iteration:

@@ -11,10 +11,10 @@ from objectives.trial import Trial
 
 class TrialCallback(Callback):
     """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and keeps a
-    checkpoint in the trial's folder. The step is the number of validations so far, without those of
-    the sanity check before the training. The first process reports.
+    checkpoint in the trial's folder. The step is the number of validations so far, not counting the
+    sanity check before the training. The first process reports.
 
-    A continued trial goes on from `checkpoint`:
+    A continued trial starts from `checkpoint`:
 
         Trainer(max_epochs=20, callbacks=[trial]).fit(model, ckpt_path=trial.checkpoint)
     """
@@ -24,8 +24,7 @@ class TrialCallback(Callback):
 
         Args:
             metric: a name that the module logs, such as `val_accuracy`.
-            report: the argument `report` of the objective; None in a command, which prints its
-                reports.
+            report: the objective's argument `report`; None in a command, whose reports are printed.
             folder: for checkpoints; None: the trial's folder, if it has one.
         """
         self._trial = Trial(report, folder)
@@ -34,7 +33,7 @@ class TrialCallback(Callback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save in all processes, report in the first one, and stop all when the campaign stops the
+        """Save in all processes, report in the first one, and stop all if the campaign stops the
         trial."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
@@ -45,9 +44,9 @@ class TrialCallback(Callback):
         trainer.should_stop = trainer.should_stop or bool(trainer.strategy.broadcast(stops))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of this callback."""
+        """Return the callback's state for a checkpoint."""
         return {"step": self.step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Count on from a checkpoint."""
+        """Restore the count of validations from a checkpoint."""
         self.step = state_dict["step"]

@@ -1,4 +1,5 @@
-"""A training loop of your own: `Trial`, which reports and keeps checkpoints."""
+"""For your own training loops: `Trial`, which reports intermediate values and writes
+checkpoints."""
 
 from objectives.trial import Trial
 

@@ -15,7 +15,7 @@ class TrialCallback(TrainingCallback):
     keeps a checkpoint in the trial's folder. The step is the number of rounds so far. The first
     process reports.
 
-    A continued trial goes on from `checkpoint` with the rounds that are left:
+    A continued trial trains the remaining rounds from `checkpoint`:
 
         left = 100 - trial.step
         xgboost.train(parameters, data, left, xgb_model=trial.checkpoint, callbacks=[trial])
@@ -28,26 +28,27 @@ class TrialCallback(TrainingCallback):
 
         Args:
             metric: data and metric as XGBoost prints them, such as `validation-rmse`.
-            report: the objective's argument `report`; None in a command, which prints its reports.
+            report: the objective's argument `report`; None in a command, whose reports are printed.
             folder: for checkpoints; None: the trial's folder, if it has one.
-            every: rounds between two reports and checkpoints; the last round is reported, too.
+            every: the number of rounds between two reports and checkpoints. The last round is
+                always reported.
         """
         self._trial = Trial(report, folder)
         self._metric = metric
         self._every = every
-        self._values: dict[str, float] = {}  # of the last round, until they are reported
+        self._values: dict[str, float] = {}  # the metrics of the last round until they are reported
         self.step = self._trial.step
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Save, report, and say whether the training ends."""
+        """Save and report. Return whether the training ends."""
         self._values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
         if model.num_boosted_rounds() % self._every:
             return False
         return self._report(model)
 
     def after_training(self, model: Any) -> Any:
-        """Save and report after the last round, if that was not done."""
+        """Save and report after the last round, unless that has been done."""
         if self._values:
             self._report(model)
         return model

@@ -1,12 +1,13 @@
-"""The coordinator, a Ray actor that runs the driver in its own process. It contains no logic.
+"""The coordinator, a Ray actor that runs the driver in its own process.
 
-It starts to work when it is created, so that Ray can restart it while no process watches: a new
-process continues the log and, with it, the evaluations that worker actors hold. On a cluster that
-was joined it is detached: a campaign whose driver died continues. After the session it keeps the
-result for a watcher for a limited time, then removes itself.
+The actor contains no logic of the campaign. It starts to work when it is created, so Ray can
+restart it without a watching process: the new process resumes from the log and adopts the
+evaluations that worker actors still run. On a joined cluster the actor is detached, so the campaign
+survives the program that started it. After the session, the actor keeps the result for a watcher
+for a limited time and then removes itself.
 
-This module imports little, so that the first workers are started before the second or two that the
-rest takes.
+This module imports little, so that the first workers start before the remaining imports, which take
+a second or two.
 """
 
 import threading
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from orchestrator.session.open import OpenSession
 
 NAMESPACE = "bbkb"
-ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask how the session ended
+ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask for the result of the session
 
-End = tuple[str, str]  # of a session: its outcome and reason
+End = tuple[str, str]  # the outcome and the reason of a session's end
 Answer = End | BbkbError
 
 
 class Orchestrator:
-    """Builds a session out of a run's folder and runs it in a thread; methods are answered by
-    others meanwhile.
+    """Builds a session from a run's folder and runs it in a thread, while other threads answer
+    method calls.
 
-    `folder` and `name` are the run's. `settings` (JSON) are those of the session; `length` is how
-    long the log was when the actor was created: a session that was closed since then was closed by
-    this actor before it restarted. Neither holds a password. `first`: workers to begin with.
-    `gets_parts`: the creating process calls `take_parts`. Our errors are returned as values: Ray
-    would wrap them.
+    `folder` and `name` are the run's. `settings` (JSON) are the settings of the session. `length`
+    is the length of the log when the actor was created: a session that was closed after that
+    position was closed by this actor before it restarted. No argument contains a password. `first`:
+    the workers that start first. `gets_parts`: whether the creating process calls `take_parts`.
+    Errors of this project are returned as values, because Ray would wrap exceptions.
     """
 
     def __init__(
@@ -59,28 +60,29 @@ class Orchestrator:
         self._gets_parts = gets_parts
         self._parts: Future[list[ray.ObjectRef[Parts]]] = Future()
         self._session: OpenSession | None = None
-        self._early_stop: bool | None = None  # before there is a session: whether to stop immediately
+        # a stop that was requested before there is a session: whether it is immediate
+        self._early_stop: bool | None = None
         self._answer: Answer | None = None
         self._ended = threading.Event()
         threading.Thread(target=self._live, name="session", daemon=True).start()
 
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
-        """Take what the creating process has built of the settings, in a list, so that it is
-        unpickled when the modules that it needs can be imported. It is no argument of the
-        constructor, since a restart would need it, too."""
+        """Receive the parts that the creating process has built, in a list, so that they are
+        unpickled when their modules can be imported. They are not an argument of the constructor,
+        because a restart would need them again."""
         self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
-        """Return how the session ended, waiting up to `seconds` for it; None while it runs."""
+        """Return the outcome of the session, waiting up to `seconds` for it; None while it runs."""
         self._ended.wait(seconds)
         return self._answer
 
     def status(self) -> "Status | None":
-        """Return a snapshot; None until the session is built."""
+        """Return a snapshot of the status; None until the session is built."""
         return None if self._session is None else self._session.driver.status()
 
     def stop(self, now: bool) -> bool:
-        """Stop cleanly, or at once. True: received."""
+        """Stop cleanly, or immediately if `now`. Return True to confirm the request."""
         self._early_stop = now or bool(self._early_stop)
         if self._session is not None:
             self._session.driver.stop(now)
@@ -91,7 +93,7 @@ class Orchestrator:
             self._answer = self._run()
         except BbkbError as error:
             self._answer = error
-        except BaseException as error:  # otherwise the watcher would not stop waiting
+        except BaseException as error:  # otherwise the watcher would wait forever
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._ended.set()
         time.sleep(ANSWER_KEPT_SECONDS)
@@ -109,7 +111,8 @@ class Orchestrator:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
         try:
-            from orchestrator.running.coordinator.starting import (  # takes a second: workers start first
+            # takes a second, so workers start first
+            from orchestrator.running.coordinator.starting import (
                 Begun,
                 begin,
                 publish,

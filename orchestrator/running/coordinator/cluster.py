@@ -1,9 +1,10 @@
 """Finds a Ray cluster or starts one on this machine, and keeps Ray's own output away from the user.
 
-Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the
-terminal (failures carry what matters), logs of bounded size, lost nodes noticed soon, and a local
-cluster always asks for a token, because Ray's ports listen on all of the machine's addresses and a
-program that reaches them can run code. The user's environment overrides every one of these.
+This module sets Ray's start-up options: no usage reports, no copies of workers' logs on the
+terminal (failures contain the relevant lines), logs of bounded size, fast detection of lost nodes,
+and a token for every local cluster, because Ray's ports listen on all of the machine's addresses
+and any program that reaches them can run code. The user's environment overrides each of these
+options.
 """
 
 import logging
@@ -32,38 +33,40 @@ from workers.on_ray.ray_settings import RAY_SETTINGS
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
-# Processes that Ray starts at the same time, for each core. With Ray's own 1, most workers start after the coordinator,
-# and take its processor time: a process that starts has a higher priority than Ray gives it later.
+# The number of processes that Ray starts at the same time, for each core. With Ray's default of 1,
+# most workers start after the coordinator and take its processor time, because a starting process
+# has a higher priority than Ray gives it later.
 _STARTS_PER_CORE = 4
-_KEPT: list["Cluster"] = []  # at most one: the local cluster that the last campaign of this process left
+# at most one: the local cluster that the last campaign of this process kept
+_KEPT: list["Cluster"] = []
 _PACKAGES = ("objectives", "workers", "orchestrator")
-# Ray's settings, in the environment of this process and of what it starts, unless the user set
-# them.
+# Ray's settings for the environment of this process and of its child processes. Variables that the
+# user has set take precedence.
 ENVIRONMENT = {
     **RAY_SETTINGS,
     "RAY_SCHEDULER_EVENTS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; when it is unset, Ray prints a warning
+    # Ray's future default; Ray prints a warning if it is unset
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A Ray cluster that this process is connected to. `notes`: sentences for the user."""
+    """A Ray cluster to which this process is connected. `notes`: sentences for the user."""
 
     address: str
     dashboard_url: str | None
-    is_ours: bool  # started here, ends with `disconnect`
-    is_connected_here: bool  # `connect` opened the connection; it was not there before
+    is_ours: bool  # started by `connect`; `disconnect` shuts it down
+    is_connected_here: bool  # whether `connect` opened the connection
     notes: tuple[str, ...] = ()
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
-    """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on
-    this machine.
+    """Join the cluster that `address` or RAY_ADDRESS (set inside a Ray job) names; otherwise start
+    a cluster on this machine.
 
-    A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at
-    least the machine's cores. A connection that is open already is used as it is. Raises UserError
-    when no cluster can be reached or started.
+    A local cluster gets `workers` × `cpus` logical CPUs, but at least the number of the machine's
+    cores. An open connection is reused. Raises UserError if no cluster can be reached or started.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -85,15 +88,14 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
 
 
 def is_connected() -> bool:
-    """Tell whether this process has a connection to Ray already."""
+    """Return whether this process is connected to Ray."""
     return bool(ray.is_initialized())
 
 
 def disconnect(cluster: Cluster, keeps: bool = False) -> None:
-    """Leave a cluster that was joined; end one that was started. May be called twice.
+    """Leave a joined cluster, or shut down a cluster that `connect` started. May be called twice.
 
-    `keeps`: one that was started here stays for the next campaign of this process, and ends with
-    the process.
+    `keeps`: keep a started cluster for the next campaign of this process. It ends with the process.
     """
     if keeps and cluster.is_ours:
         _KEPT[:] = [cluster]
@@ -104,15 +106,16 @@ def disconnect(cluster: Cluster, keeps: bool = False) -> None:
 
 
 def _take_kept(named: str | None, cpus: int) -> Cluster | None:
-    """Return the cluster that an earlier campaign of this process left; None when there is none.
+    """Return the cluster that an earlier campaign of this process kept; None if there is none.
 
-    One that is smaller than `cpus` logical CPUs, or is not the one that is `named`, is ended.
+    A kept cluster with fewer than `cpus` logical CPUs is shut down, and so is any if a cluster is
+    `named`.
     """
     if not _KEPT:
         return None
     cluster = _KEPT.pop()
     if not ray.is_initialized() or _gcs_address() != cluster.address:
-        return None  # the caller has ended it
+        return None  # the caller has shut it down
     if named is None and ray.cluster_resources().get("CPU", 0.0) >= cpus:
         return cluster
     disconnect(cluster)
@@ -125,7 +128,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     token = require_token()
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
     try:
-        # None: with the dashboard, unless a busy machine is too slow for it
+        # None: start the dashboard, unless a busy machine is too slow for it
         context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
@@ -170,8 +173,8 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
 
 
 def _close_to_others(context: object) -> list[str]:
-    """Keep the folder of a Ray that was started here, with its sockets and logs, from other users:
-    Ray opens it to all. A sentence where that fails."""
+    """Close the folder of a local Ray, with its sockets and logs, to other users; Ray makes it
+    readable by all. Return a warning if that fails."""
     folder = getattr(context, "address_info", {}).get("session_dir")
     try:
         if folder:
@@ -192,7 +195,8 @@ def _open_notes(address: str) -> tuple[str, ...]:
 
 
 def _init(name: str, **options: Any) -> object:
-    Config.initialize("")  # Ray read its environment when it was imported; this makes it read the variables again
+    # Ray read its environment when it was imported; this call reads the variables again
+    Config.initialize("")
     job = JobConfig(metadata={"job_name": name} if name else {})
     return ray.init(
         job_config=job, log_to_driver=False, logging_level=logging.ERROR, runtime_env=_runtime_env(), **options
@@ -200,12 +204,12 @@ def _init(name: str, **options: Any) -> object:
 
 
 def _runtime_env() -> dict[str, str] | None:
-    """Return what makes Ray's workers import our packages where the user has packages of the same
-    names.
+    """Return the `runtime_env` with which Ray's workers import our packages if the user has
+    packages of the same names; otherwise None.
 
     Ray puts this process's working directory and the folder of its script first on the search path
-    of every worker. Raises UserError where Ray would start no worker: it does not quote the path of
-    Python.
+    of every worker. Raises UserError if Ray could not start a worker because the path of Python has
+    a space, which Ray does not quote.
     """
     ours = Path(orchestrator.__file__).resolve().parents[1]
     named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -224,7 +228,7 @@ def _runtime_env() -> dict[str, str] | None:
 
 
 def _probe(address: str) -> None:
-    """Raise UserError when nothing listens at `address`; Ray would try for half a minute."""
+    """Raise UserError if nothing listens at `address`. Ray itself would try for half a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
@@ -253,7 +257,7 @@ def _probe(address: str) -> None:
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
-    """Return whether the other side answers a TLS handshake; Ray checks its certificate."""
+    """Return whether the server answers a TLS handshake. Ray checks the certificate later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -282,7 +286,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """Return a sentence for each resource that is too scarce for all workers together."""
+    """Return a sentence for each resource that is not sufficient for all workers together."""
     resources: dict[str, float] = ray.cluster_resources()
     needs = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
@@ -303,7 +307,8 @@ def _dashboard_url(context: object) -> str | None:
 
 
 def node_here(workers: int, cpus: float) -> NamedNode:
-    """Return the node that a Ray started on this machine is at most, for `connect`'s arguments."""
+    """Return the resources that a Ray started on this machine with `connect`'s arguments has at
+    most."""
     resources = {
         "CPU": _logical_cpus(workers, cpus),
         "GPU": _graphics_processors(),
@@ -326,7 +331,8 @@ def _logical_cpus(workers: int, cpus: float) -> int:
 
 
 def _cores() -> int:
-    """Return cores this process may use; a container's or a batch system's affinity counts."""
+    """Return the number of cores that this process may use, as limited by its CPU affinity (set by
+    containers and batch systems)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -334,7 +340,8 @@ def _silence_raylets() -> None:
     """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard
     output.
 
-    `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a
-    failure that the campaign records and displays. A test fails when Ray's messages appear again.
+    `log_to_driver=False` does not cover them and there is no public switch. Each message belongs to
+    a failure that the campaign records and displays. A test fails if a new version of Ray prints
+    them again.
     """
     vars(ray._private.worker)["_worker_logs_enabled"] = False

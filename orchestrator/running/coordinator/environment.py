@@ -1,6 +1,6 @@
-"""The environment of Ray: the cluster that it names, and the token of a Ray that this process
-starts, in a file that only this user can read and that is removed with the process; if that was
-killed, by the next one.
+"""Ray's environment variables: the named cluster, and the token of a Ray that this process starts.
+The token is in a file that only this user can read. The process removes the file when it ends; if
+it is killed, the next process does.
 """
 
 import atexit
@@ -21,14 +21,15 @@ _OWNER = "owner"
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the Ray cluster that is joined: `address`, else RAY_ADDRESS; None: one is started."""
+    """Return the address of the cluster to join (`address`, else RAY_ADDRESS); None to start a
+    cluster."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
 
 def require_token() -> Path | None:
-    """Configure a Ray that is about to start to require a token. The file that contains it; None
-    when the environment already names a token or another method."""
+    """Configure the Ray that is about to start to require a token. Return the file that contains
+    the token; None if the environment already names a token or another method."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
         return None
@@ -38,24 +39,24 @@ def require_token() -> Path | None:
 
 
 def _remove_leftovers() -> None:
-    """Remove the folders of processes that were killed, and whose Ray has ended, too."""
+    """Remove the folders of killed processes whose Ray has ended."""
     here = Identity.of_this_process().space
     named = _named_tokens()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))
-        except OSError:  # another user's, or one that is being made
+        except OSError:  # another user's folder, or one that is being created
             continue
         if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in named:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named_tokens() -> set[str]:
-    """Return the token files that running processes of this user were started with: a Ray may
+    """Return the token files in the environments of this user's running processes. A Ray may
     outlive the process that started it."""
     tokens = set()
     for environment in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # another user's, or it has just ended
+        with contextlib.suppress(OSError):  # another user's process, or one that has just ended
             variables = environment.read_bytes().split(b"\0")
             prefix = b"RAY_AUTH_TOKEN_PATH="
             tokens |= {

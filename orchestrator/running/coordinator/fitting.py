@@ -1,4 +1,4 @@
-"""Checks, before a campaign starts, that some node can hold one of its evaluations."""
+"""Checks, before a campaign starts, that a node of the cluster can hold one of its evaluations."""
 
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator.environment import named_cluster
@@ -8,20 +8,19 @@ from workers.executor import ExecutorError
 
 
 def check_room(settings: Settings, resources: Resources | None, address: str | None, or_here: bool) -> None:
-    """Raise UserError, with the list of nodes, when no evaluation can ever run on the cluster that
-    is meant.
+    """Raise UserError, with the list of nodes, if no evaluation can ever run on the cluster.
 
     Args:
-        settings: those of the campaign.
-        resources: those of each trial where trials differ.
-        address: of the cluster; RAY_ADDRESS when None. It is joined and left again.
-        or_here: where no cluster is named, check the Ray that would be started on this machine.
+        settings: the settings of the campaign.
+        resources: the resources of each trial, if trials differ.
+        address: the cluster's address; RAY_ADDRESS if None. The cluster is joined and left again.
+        or_here: whether to check the Ray of this machine if no cluster is named.
     """
     workers = settings.workers
     is_named = named_cluster(address) is not None
     if workers.executor != "ray" or not (is_named or or_here or workers.ray_train):
         return
-    # imported here: Ray takes seconds, and campaigns without Ray do not need it
+    # imported here, because importing Ray takes seconds and campaigns without Ray do not need it
     from orchestrator.running.coordinator.cluster import connect, disconnect, node_here
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.places import check_feasible, check_fits, largest_need

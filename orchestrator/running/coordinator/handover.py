@@ -2,9 +2,9 @@
 that contains them.
 
 The process that starts the actor writes the store's complete URL into the key-value store of Ray's
-head. The actor reads it whenever it starts, also when Ray starts it again, and removes it at the
-end. Only processes that can run code on the cluster can read it. Nothing is written when the URL
-needs no credential, or libpq finds it on the actor's node.
+head. The actor reads the URL at every start, including restarts by Ray, and removes it at the end.
+Only processes that can run code on the cluster can read it. Nothing is written if the URL needs no
+credential, or if libpq finds the credential on the actor's node.
 """
 
 import os
@@ -20,7 +20,8 @@ _NAMESPACE = "bbkb-stores"  # separate from the ledger's, which is cleared when 
 
 
 def leave_store(run: Run) -> None:
-    """Write the URL for the run's actor. Raises StoreError without one of its variables."""
+    """Write the URL for the run's actor. Raises StoreError if one of the URL's variables is not
+    set."""
     if run.store_url.startswith("sqlite"):
         return
     try:
@@ -35,11 +36,11 @@ def leave_store(run: Run) -> None:
 
 
 def with_store(run: Run) -> Run:
-    """Return the run with the URL that `leave_store` wrote; unchanged when it wrote none."""
+    """Return the run with the URL that `leave_store` wrote; unchanged if it wrote none."""
     url = _internal_kv_get(run.name, namespace=_NAMESPACE)
     return run if url is None else replace(run, store_url=bytes(url).decode())
 
 
 def forget_store(name: str) -> None:
-    """Remove what `leave_store` wrote for the run of this name."""
+    """Remove the URL that `leave_store` wrote for the run of this name."""
     _internal_kv_del(name, namespace=_NAMESPACE)

@@ -1,8 +1,9 @@
-"""A campaign's figures for Prometheus, through Ray's metrics. Only the coordinator exports them.
+"""Exports a campaign's metrics to Prometheus through Ray. Only the coordinator exports them.
 
-Ray exports each under `ray_<name>`, counters with `_total`. The labels are bounded: `campaign` (one
-a run), `status` of a trial, `cause` of idle time. Gauges and counters are set from the campaign's
-totals, so a restarted coordinator continues with the same figures.
+Ray exports each metric under `ray_<name>`, and counters with the suffix `_total`. The number of
+label values is bounded: one `campaign` for each run, the `status` of a trial, and the `cause` of
+idle time. Gauges and counters are set from the campaign's totals, so a restarted coordinator
+continues with the same values.
 """
 
 from collections.abc import Mapping
@@ -18,14 +19,14 @@ _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]  # 
 
 @dataclass(frozen=True, slots=True)
 class TrialMetrics:
-    """What a status says in figures: gauges by name; counters by name, label and its value."""
+    """The metrics of a status: gauges by name; counters by name, label and label value."""
 
     gauges: Mapping[str, float]
     counters: Mapping[tuple[str, str, str], float]
 
 
 def totals_of(status: Status) -> TrialMetrics:
-    """Return the figures of a status; without a best value there is no gauge for it."""
+    """Return the metrics of a status. The gauge of the best value is omitted until there is one."""
     gauges = {
         "bbkb_in_flight": float(status.trials.in_flight),
         "bbkb_backlog": float(status.trials.waiting),
@@ -53,7 +54,7 @@ class Metrics:
         self._histograms = {span: _histogram(span) for span in Span}
 
     def update(self, status: Status) -> None:
-        """Set what a status says."""
+        """Update the gauges and counters from `status`."""
         totals = totals_of(status)
         for name, value in totals.gauges.items():
             if name not in self._gauges:
@@ -69,7 +70,7 @@ class Metrics:
                 self._counted[key] = value
 
     def observe(self, span: Span, seconds: float) -> None:
-        """Note how long a refit or a commit took."""
+        """Record the duration of a refit or a commit."""
         self._histograms[span].observe(seconds, self._tags)
 
 

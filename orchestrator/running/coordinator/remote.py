@@ -1,4 +1,4 @@
-"""A session in the coordinator, for the process that creates this actor and watches it."""
+"""A handle of the coordinator's session, for the process that creates the actor and watches it."""
 
 import json
 import time
@@ -20,51 +20,57 @@ from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 
 T = TypeVar("T")
-ActorHandle = Any  # of Ray, which declares no methods of remote classes
+ActorHandle = Any  # Ray's handles do not declare the methods of remote classes
 
-_STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
-_DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
-_ANSWER_SECONDS = 5.0  # to wait for an immediate answer
+_STATUS_SECONDS = 1.0  # the longest wait for a snapshot of the status
+# the longest wait for the receipt of a stop request; `ray job stop` allows three seconds
+_DELIVERY_SECONDS = 2.0
+_ANSWER_SECONDS = 5.0  # the longest wait for an immediate answer
 _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 
 
 class RemoteSession:
-    """A session in the central actor, as seen from outside. ActorLostError: it is gone."""
+    """A session in the central actor, as seen from outside. Methods raise ActorLostError if the
+    actor is lost."""
 
     def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
         self._run = run
         self._actor = actor
-        self._length = length  # of the log before the session
-        self._built = built  # held for the actor, which gets it from here
+        self._length = length  # length of the log before the session
+        self._built = built  # kept alive for the actor, which fetches it from this process
         self._answer: Answer | None = None
         self._last: Status | None = None
-        self._undelivered: bool | None = None  # a stop that the actor has not received: whether immediately
+        # a stop request that the actor has not received: whether it is immediate
+        self._undelivered: bool | None = None
 
     @classmethod
     def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
-        """Make the actor, which runs a session with `settings`.
+        """Create the actor, which runs a session with `settings`.
 
-        `is_detached`: it survives this process, instead of ending with it. `parts`: what was built
-        of the settings here; an actor that ends with this process need not build them again. Raises
-        RunError when an actor of this run is alive already; one that has ended is removed.
+        `is_detached`: whether the actor survives this process. `parts`: the parts that were built
+        from the settings in this process; an actor that is not detached receives them instead of
+        building them again. Raises RunError if a session of this run is active in another actor. An
+        actor whose session has ended is removed.
         """
         _remove_ended_actor(run)
         remote: Any = ray.remote(Orchestrator)
-        # a SQLite log lies in a folder of this machine; without it the actor may go wherever there
-        # is room
+        # a SQLite log is in a folder of this machine; with another store the actor may run on any
+        # node
         here = NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
         )
         with run.store() as store:
             length = store.length(run.name)
         leave_store(run)
-        built = [] if parts is None or is_detached else _put(parts)  # Ray deletes it when its owner dies
+        # Ray deletes the object when its owner dies
+        built = [] if parts is None or is_detached else _put(parts)
         actor = remote.options(
             name=_name(run),
             namespace=NAMESPACE,
             lifetime="detached" if is_detached else None,
             num_cpus=0,
-            enable_task_events=False,  # so that the dashboard counts evaluations, and not calls of this actor
+            # so that the dashboard counts evaluations, not calls of this actor
+            enable_task_events=False,
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=8,
@@ -92,7 +98,7 @@ class RemoteSession:
         return self._answer is not None
 
     def result(self) -> End:
-        """Return outcome and reason of the session, or raise its error. Removes the actor."""
+        """Return the session's outcome and reason, or raise its error. Removes the actor."""
         while self._answer is None:
             self.wait(_ANSWER_SECONDS)
         self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last
@@ -102,8 +108,8 @@ class RemoteSession:
         return self._answer
 
     def status(self) -> Status | None:
-        """Return a snapshot; the last one, saying so, while the actor restarts or is too busy; None
-        before the first."""
+        """Return a snapshot. While the actor restarts or is busy, return the previous snapshot with
+        a note; None if there is none yet."""
         if self._answer is not None:
             return self._last
         status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
@@ -113,18 +119,19 @@ class RemoteSession:
         return self._last
 
     def stop(self, now: bool) -> None:
-        """Ask for a clean stop, or one at once; returns when the actor has received it. While it
-        restarts, `wait` asks again."""
+        """Request a clean or an immediate stop, and return when the actor has received the request.
+        `wait` repeats a request that a restarting actor has missed."""
         has_heard = self._ask(self._actor.stop.remote(now), _DELIVERY_SECONDS)
         self._undelivered = None if has_heard else now
 
     def end(self) -> None:
-        """Remove the actor, also while it works."""
+        """Remove the actor, even while it works."""
         ray.kill(self._actor, no_restart=True)
         forget_store(self._run.name)
 
     def _ask(self, reference: "ray.ObjectRef[T]", seconds: float) -> T | None:
-        """Return the actor's answer; None when there is none in time, or while it restarts."""
+        """Return the actor's answer; None if it does not arrive in time, or while the actor
+        restarts."""
         try:
             answer = ray.get(reference, timeout=seconds)
         except GetTimeoutError:
@@ -134,7 +141,7 @@ class RemoteSession:
             return None
         except RayActorError as error:
             self._answer = self._answer or ending_since(self._run.events(), self._length)
-            if self._answer is not None:  # another watcher has removed it
+            if self._answer is not None:  # another watcher has removed the actor
                 return None
             raise ActorLostError(
                 f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
@@ -144,8 +151,8 @@ class RemoteSession:
 
 
 def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":
-    """Return a reference to them, in a list; an empty one where they cannot be pickled: the actor
-    builds them, and says why an objective must be picklable."""
+    """Return a reference to the parts, in a list. The list is empty if they cannot be pickled; then
+    the actor builds them and explains why an objective must be picklable."""
     try:
         return [ray.put(parts)]
     except Exception:  # pickling runs the objective's own code, which may raise anything
@@ -157,7 +164,7 @@ def _name(run: Run) -> str:
 
 
 def _find(run: Run) -> ActorHandle | None:
-    """Return the run's central actor on this cluster, None when there is none."""
+    """Return the run's central actor on this cluster; None if there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)
     except ValueError:
@@ -165,7 +172,8 @@ def _find(run: Run) -> ActorHandle | None:
 
 
 def _remove_ended_actor(run: Run) -> None:
-    """Remove an actor of this run that has ended and keeps its answer for a watcher."""
+    """Remove an actor of this run whose session has ended and that only keeps its result for a
+    watcher."""
     actor = _find(run)
     if actor is None:
         return

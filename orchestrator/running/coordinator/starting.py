@@ -1,5 +1,4 @@
-"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds
-it ended."""
+"""The coordinator's start and restart: it opens a session, or finds that the session has ended."""
 
 import json
 import threading
@@ -19,9 +18,9 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
 
-End = tuple[str, str]  # of a session: its outcome and reason
+End = tuple[str, str]  # the outcome and the reason of a session's end
 
-SESSIONS_WITHOUT_PROGRESS = 10  # in a row, after which a restarted actor gives up
+SESSIONS_WITHOUT_PROGRESS = 10  # consecutive sessions after which a restarted actor gives up
 _METRICS_SECONDS = 5.0  # between two updates of the metrics
 
 
@@ -30,7 +29,7 @@ class Begun:
     """A session that can run."""
 
     session: OpenSession
-    stops: bool  # the actor was asked to stop it before it restarted
+    stops: bool  # whether a stop was requested before the actor restarted
 
 
 def begin(
@@ -41,20 +40,22 @@ def begin(
     built: Callable[[], Parts | None],
     allocation: Allocation | None,
 ) -> Begun | End:
-    """Return the session of the run in `folder`, or how it ended while this actor restarted.
+    """Return the session of the run in `folder`, or its end if it ended while this actor restarted.
 
     Args:
-        folder: of the run.
-        settings: those of the session, JSON; a restarted actor takes those of its claim.
-        length: of the log when the actor was created.
+        folder: the run's folder.
+        settings: the settings of the session, as JSON. A restarted actor uses the settings of its
+            claim.
+        length: the length of the log when the actor was created.
         is_restarted: whether Ray has started the actor again.
-        built: gives what was built of the settings elsewhere, or None. It is called when the
-            modules that the settings name have been imported, and not after a restart.
-        allocation: workers that have been started.
+        built: returns the parts that another process has built from the settings, or None. It is
+            called after the modules that the settings name have been imported, and not after a
+            restart.
+        allocation: the workers that have been started.
 
     Raises:
-        BbkbError: what `open_session` raises; CampaignError when session after session died without
-            progress.
+        BbkbError: as `open_session` does. CampaignError: if too many consecutive sessions died
+            without progress.
     """
     run = with_store(open_run(Path(folder), runs_it=True))
     stops = False
@@ -73,7 +74,7 @@ def begin(
 
 
 def publish(session: OpenSession, name: str) -> None:
-    """Keep the metrics of the run `name` up to date for as long as this process lives."""
+    """Update the metrics of the run `name` as long as this process lives."""
     metrics = Metrics(name)
     session.driver.measure(metrics.observe)
     threading.Thread(target=_update, args=(session, metrics), daemon=True, name="metrics").start()
@@ -86,19 +87,21 @@ def _update(session: OpenSession, metrics: Metrics) -> None:
 
 
 def ending_since(events: Sequence[Event], length: int) -> End | None:
-    """Return how a session ended after the first `length` events; None if none did."""
+    """Return the end of the session that ended after the first `length` events; None if none has
+    ended."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
 
 def has_stop_request(events: Sequence[Event], length: int) -> bool:
-    """Return whether a clean stop was requested since the log was this long: a restarted actor
-    continues to stop."""
+    """Return whether a clean stop was requested after the first `length` events, so that a
+    restarted actor continues to stop."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 
 def check_progress(events: Sequence[Event]) -> None:
-    """Raise CampaignError after `SESSIONS_WITHOUT_PROGRESS` dead sessions without a result."""
+    """Raise CampaignError if the last `SESSIONS_WITHOUT_PROGRESS` sessions died without a
+    result."""
     without_progress = 0
     for event in reversed(events):
         if isinstance(event, AttemptEnded):
