@@ -17,6 +17,7 @@ from orchestrator.history.fold import fold
 from orchestrator.history.status_text import headline
 from tests.orchestrator.synthetic_log import SyntheticLog
 
+ERASE_LINE = "\x1b[2K"
 EVENTS = SyntheticLog(trials=40, workers=3, sessions=1, failure_share=0.4, is_closed=False).events()
 
 
@@ -95,10 +96,9 @@ def test_terminal_view_shows_a_clock_during_a_wait(monkeypatch: pytest.MonkeyPat
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     console = SafeConsole(file=io.StringIO(), force_terminal=True, width=80)
-    shown = TerminalView(console)
-    shown.wait_for("starting Ray on this machine")
-    now = 107.0
-    console.print(shown._live.renderable)
+    with TerminalView(console) as shown:
+        shown.wait_for("starting Ray on this machine")
+        now = 107.0
     assert isinstance(console.file, io.StringIO)
     assert "starting Ray on this machine (7 s)" in console.file.getvalue()
 
@@ -109,7 +109,9 @@ def test_terminal_view_removes_the_block_only_at_the_end_of_a_session() -> None:
         history = fold([event for event in EVENTS if is_closed or event.kind != "session_closed"])
         with TerminalView(console) as shown:
             shown.update(replace(history.status(), phase="closed" if is_closed else "running"))
-        assert shown._live.transient == is_closed
+        assert isinstance(console.file, io.StringIO)
+        output = console.file.getvalue()
+        assert (ERASE_LINE in output.rpartition("\n")[2]) == is_closed
 
 
 def test_plain_view_announces_stopping_once_and_immediately() -> None:

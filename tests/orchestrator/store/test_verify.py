@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -229,7 +230,7 @@ def test_verify_reports_all_problems(tmp_path: Path, sound_log: list[Event]) -> 
 
 def test_verify_reports_missing_events_and_a_wrong_length(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
-    with store._engine.begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path / 'c.sqlite'}").begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
     problems = verify(store, "c").problems
     store.close()
@@ -278,7 +279,7 @@ def test_verify_reports_a_log_without_its_beginning(tmp_path: Path, sound_log: l
     created, *others = sound_log
     assert isinstance(created, CampaignCreated)
     store = store_of(tmp_path, [created, *others])
-    with store._engine.begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path / 'c.sqlite'}").begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position = 0")
     assert "event 0 is missing" in verify(store, "c").problems
     store.close()

@@ -122,16 +122,15 @@ def test_trial_waits_once_for_a_coordinator_that_does_not_answer(store: Store, m
     monkeypatch.setattr(reports, "WAIT_SHARE", 1e9)
     monkeypatch.setattr(reports, "WAIT_SECONDS", 0.01)
     waits = 0
+    original = threading.Condition.wait_for
 
+    def count(changed: threading.Condition, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        nonlocal waits
+        waits += threading.current_thread() is threading.main_thread()
+        return original(changed, condition, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait_for", count)
     with sender(waits=True) as report:
-        original = report._changed.wait_for
-
-        def count(condition: Callable[[], bool], timeout: float | None = None) -> bool:
-            nonlocal waits
-            waits += threading.current_thread() is threading.main_thread()
-            return original(condition, timeout)
-
-        monkeypatch.setattr(report._changed, "wait_for", count)
         assert not any(report(Reported(step, 0.0)) for step in range(100))
     assert waits == 1
 
@@ -157,13 +156,14 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
     assert [value.reported.step for value in values] == sorted(value.reported.step for value in values)
 
 
-def test_coordinator_answers_what_it_took_and_nothing_else(store: Store) -> None:
+def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None:
     receiver = ReportReceiver("c")
+    receiver.is_awaited = True
     store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
     assert [report.reported.step for report in receiver.take()] == [1]
     store.put("c\nreports\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
     receiver.answer([])
-    receiver._next_poll = 0.0
+    time.sleep(receiver.patience_seconds)
     assert [report.reported.step for report in receiver.take()] == [2]
 
 
@@ -179,14 +179,14 @@ def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_evaluation_goes_on_when_the_store_is_away(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_continues_if_the_store_is_unreachable(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
     store.is_away = True
     with sender(waits=False) as report:
         assert not report(Reported(1, 0.0))
     assert "intermediate values could not be sent" in capfd.readouterr().err
 
 
-def test_coordinator_looks_more_often_where_workers_wait(store: Store) -> None:
+def test_coordinator_polls_more_often_if_workers_wait(store: Store) -> None:
     patience = {}
     for is_awaited in (False, True):
         receiver = ReportReceiver("c")
@@ -194,5 +194,5 @@ def test_coordinator_looks_more_often_where_workers_wait(store: Store) -> None:
         store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
         receiver.take()
         receiver.answer([])
-        patience[is_awaited] = receiver._next_poll - receiver._began
+        patience[is_awaited] = receiver.patience_seconds
     assert patience[True] < patience[False]

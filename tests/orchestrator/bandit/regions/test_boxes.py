@@ -3,6 +3,7 @@ made for a continuous domain.
 """
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,14 +87,21 @@ def test_grid_equals_snapping_its_points_one_by_one(seed: int, points: int) -> N
     assert set(grid.tolist()) == snapped
 
 
-def test_grid_has_at_least_the_cells_asked_for_as_even_as_possible() -> None:
-    square, five, flat = Box.unit(2), Box.unit(5), Box.unit(3)
-    corners = [BoxedArms(np.array([[0.0] * d, [1.0] * d])) for d in (2, 5)]
-    assert corners[0]._cells(square, 400) == (20, 20)
-    assert corners[0]._cells(square, 441) == (21, 21)
-    assert corners[1]._cells(five, 400) == (4, 4, 3, 3, 3)
-    assert corners[1]._cells(five, 1536) == (5, 5, 4, 4, 4)
-    assert BoxedArms(np.array([[0.0, 7.0, 0.0], [1.0, 7.0, 2.0]]))._cells(flat, 6) == (2, 1, 3)
+@pytest.mark.parametrize(
+    ("top", "points", "cells"),
+    [
+        ([1.0] * 2, 400, (20, 20)),
+        ([1.0] * 2, 441, (21, 21)),
+        ([1.0] * 5, 400, (4, 4, 3, 3, 3)),
+        ([1.0] * 5, 1536, (5, 5, 4, 4, 4)),
+        ([1.0, 0.0, 2.0], 6, (2, 1, 3)),
+    ],
+)
+def test_grid_has_at_least_the_cells_asked_for_as_even_as_possible(
+    top: list[float], points: int, cells: tuple[int, ...]
+) -> None:
+    arms = BoxedArms(np.array([[0.0] * len(top), top]))
+    assert arms._cells(Box.unit(len(top)), points) == cells
 
 
 def test_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:

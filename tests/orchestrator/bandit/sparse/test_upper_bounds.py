@@ -213,9 +213,9 @@ def test_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below
     screen_arms(screen, new, 1.0)
     assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
     for _ in range(len(LADDER)):
-        rung = screen._rung
+        rung = LADDER.index(certified_factor(screen))
         screen_arms(screen, old, 1.0)  # no drift at all
-        assert screen._rung == max(rung - 1, 0)
+        assert certified_factor(screen) == LADDER[max(rung - 1, 0)]
     screen_arms(screen, new, 1.0)  # from the bottom up again
     assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
     assert len(sweeps) == 1
