@@ -57,6 +57,13 @@ def find_output(trials: Path, trial: int, attempt: int) -> Path:
     return running if running.exists() else output_file(trials, trial, attempt)
 
 
+def last_trial(trials: Path) -> int | None:
+    """Return the largest index of a trial that has files; None if none has any."""
+    folders = (file.name for file in trials.glob("[0-9]*"))
+    outputs = (file.name.partition("-")[0] for file in running_folder(trials).glob("[0-9]*-output-*"))
+    return max((int(name) for name in (*folders, *outputs) if name.isdecimal()), default=None)
+
+
 def _running_file(trials: Path, trial: int, attempt: int) -> Path:
     return running_folder(trials) / f"{trial:06d}-output-{attempt}.txt"
 

@@ -20,6 +20,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.resumed import with_recorded
 from orchestrator.store import runs, snapshots
+from orchestrator.store.damage import lost_sessions, lost_trials
 from orchestrator.store.lease import find_free
 from orchestrator.wording import plural
 from workers.messages import FailureKind
@@ -74,12 +75,15 @@ def prepare(
         compared: prefixes of dotted keys that the caller has compared already.
 
     Raises:
-        RunError: if a setting differs that a resume may not change, or the budget is already spent.
+        RunError: if a setting differs that a resume may not change, the budget is already spent, or
+            the log has lost its end.
         HeldError: if another process runs the campaign.
         ObjectiveError: as `build` does.
     """
     with old.store() as store:
         created, state = snapshots.current(old, store)
+        if loss := lost_sessions(old, store) or lost_trials(old, state.totals.chosen):
+            raise RunError(loss)
         now = status_of(created.name, state)
         trials_done = now.trials.done
         recorded = old.recorded_settings(store)

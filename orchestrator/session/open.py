@@ -28,6 +28,7 @@ from orchestrator.session.rules import rules_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
+from orchestrator.store.damage import record_sessions
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, write_settings
@@ -114,6 +115,7 @@ def open_session(
         resources.callback(heartbeat.end)
         if run.folder.is_dir():
             write_settings(run, settings)
+            record_sessions(run, writer.epoch)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)

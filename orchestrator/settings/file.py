@@ -27,6 +27,7 @@ MAX_DEPTH = 20  # keys below each other in an override
 # characters in a message
 _SHOWN = 60  # of a value
 _OVERRIDE_SHOWN = 200  # of an override
+_BEGINNING_BYTES = 4096
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
 Plain = dict[str, Any]  # the same, new
@@ -62,6 +63,15 @@ def read(path: Path) -> Document:
         kind = "nothing" if tree is None else f"a {_kind(tree)}"
         raise ConfigError(f"{origin}: a campaign file must be a mapping (`key: value` lines), got {kind}")
     return Document(tree, places, origin)
+
+
+def has_content(path: Path) -> bool:
+    """Return whether the file exists and has more than white space or zero bytes, which are the
+    content of a file that was being written during a power failure. Raises OSError."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return bool(file.read(_BEGINNING_BYTES).strip(b"\0 \t\r\n"))
 
 
 def write(tree: Tree) -> str:

@@ -79,11 +79,13 @@ def reason_of(error: Exception) -> str:
 
 
 def looks_like_run(folder: Path) -> bool:
-    """Return whether `folder` has a campaign file or is unreadable."""
-    try:
-        os.lstat(folder / "campaign.yaml")
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
+    """Return whether `folder` has a campaign file or a log, or is unreadable."""
+    for name in ("campaign.yaml", "campaign.sqlite"):
+        try:
+            os.lstat(folder / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return True
         return True
-    return True
+    return False

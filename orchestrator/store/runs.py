@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campa
     from orchestrator.settings.model import Settings
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
+_LOG = "campaign.sqlite"
 _PROVENANCE = "provenance.json"
 _MOST_PROVENANCE_BYTES = 1_000_000
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
@@ -73,6 +74,11 @@ class Run:
     def trials(self) -> Path:
         """The folder with a folder for each trial."""
         return self.folder / "trials"
+
+    @property
+    def has_own_log(self) -> bool:
+        """Whether the log is in the run's folder, and not in a shared database."""
+        return self.store_url == _store_url("sqlite", self.folder)
 
     @property
     def resume_command(self) -> str:
@@ -153,7 +159,7 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
         with run.store() as store:  # first: the log decides which of two processes starts the run
             store.create(run.name, first_events)
         write_settings(run, settings)
-        _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
+        write_provenance(run, _provenance(run, settings, began))
     except BaseException:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
@@ -221,13 +227,16 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
 
 def _open(folder: Path, runs_it: bool) -> Run:
     file = folder / "campaign.yaml"
-    if not file.is_file():
+    log = folder / _LOG
+    if campaign_file.has_content(file):
+        store = campaign_file.read(file).tree.get("store")
+        if not isinstance(store, str):
+            raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
+    elif log.is_file():
+        store = "sqlite"  # the log has the settings
+    else:
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
-    settings = campaign_file.read(file).tree
-    store = settings.get("store")
-    if not isinstance(store, str):
-        raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
-    if store == "sqlite" and not (folder / "campaign.sqlite").is_file():
+    if store == "sqlite" and not log.is_file():
         raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
     if runs_it:
         _remember(store)
@@ -258,17 +267,30 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _name_in_store(folder: Path) -> str:
-    """Return the campaign's name from the provenance; in older runs, the folder's name."""
+def read_provenance(folder: Path) -> dict[str, object]:
+    """Return a run's provenance; empty if it is missing or damaged.
+
+    Raises RunError if the file cannot be read.
+    """
     try:
-        provenance = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
-        name = json.loads(provenance).get("campaign")
+        provenance = json.loads(files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES))
     except FileNotFoundError:
-        return folder.name
+        return {}
     except OSError as error:
         raise RunError(f"{folder / _PROVENANCE} cannot be read: {error.strerror}") from error
-    except (ValueError, AttributeError):
-        return folder.name
+    except ValueError:
+        return {}
+    return provenance if isinstance(provenance, dict) else {}
+
+
+def write_provenance(run: Run, provenance: Mapping[str, object]) -> None:
+    """Write a run's provenance atomically. Raises RunError."""
+    _write(run.folder / _PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+
+
+def _name_in_store(folder: Path) -> str:
+    """Return the campaign's name from the provenance; in older runs, the folder's name."""
+    name = read_provenance(folder).get("campaign")
     return name if isinstance(name, str) and name else folder.name
 
 
@@ -315,7 +337,7 @@ def _new_folder(settings: "Settings") -> Path:
 
 
 def _store_url(store: str, folder: Path) -> str:
-    return f"sqlite:///{folder / 'campaign.sqlite'}" if store == "sqlite" else store
+    return f"sqlite:///{folder / _LOG}" if store == "sqlite" else store
 
 
 def _provenance(run: Run, settings: "Settings", began: str) -> dict[str, object]:

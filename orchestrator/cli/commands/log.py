@@ -22,6 +22,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.history.status_text import as_plain
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import LogComparison, compare
+from orchestrator.store.damage import lost_sessions, missing_settings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
 from orchestrator.store.verify import verify as verify_log
@@ -46,7 +47,12 @@ def verify(
     checked = runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
+        loss = lost_sessions(checked, store)
         compared = None if against is None else _compare_with(store, checked.name, against)
+    if loss:
+        findings = dataclasses.replace(findings, problems=(*findings.problems, loss))
+    if warning := missing_settings(checked):
+        say(console, f"warning: {warning}")
     for line in findings.lines():
         say(console, line)
     if compared is not None:

@@ -37,9 +37,10 @@ from orchestrator.running.resume import check_address, find_begun, prepare
 from orchestrator.session.build import Parts, build_new, existing
 from orchestrator.session.earlier import with_earlier
 from orchestrator.session.open import create_run
-from orchestrator.settings.loading import load, naming_places
+from orchestrator.settings.loading import from_mapping, load, naming_places
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
+from orchestrator.store.damage import missing_settings
 from orchestrator.store.notes import check_tags, new_note
 from workers.messages import FailureKind
 
@@ -121,12 +122,20 @@ def resume(
     Only budget, workers, computing and log may change.
     """
     old = runs.open_run(folder, runs_it=True)
-    settings = load(config or old.settings_file, overrides(set_, workers, log_level))
+    changed = overrides(set_, workers, log_level)
+    warning = "" if config else missing_settings(old)
+    if warning:
+        with old.store() as store:
+            settings = from_mapping(old.recorded_settings(store), changed)
+    else:
+        settings = load(config or old.settings_file, changed)
     check_address(settings, address)
     if kind and not retry_failed:
         raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
     retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
+    if warning:
+        say(console, f"warning: {warning}")
     settings, parts = _resumable(console, old, settings, retried)
     _session(console, old, settings, address, serve=serve, parts=parts)
 
