@@ -1,10 +1,11 @@
 """The public names of the project: `import bbkb`, the `bbkb` command and `python -m bbkb`.
 
     from bbkb import Campaign, Optimizer, load, tune
+    from bbkb.strategies import BBKB  # strategies with options
     from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
     from bbkb.integrations.xgboost import TrialCallback  # also lightgbm, keras, lightning, huggingface
 
-The names of this module, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` stay compatible
+The names of this module, `bbkb.strategies`, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` stay compatible
 between minor versions. The packages that they come from may change in any version.
 """
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, Submitted, load, tune
     from orchestrator.ask_tell.candidates import CandidateOptimizer
+    from orchestrator.ask_tell.open_trial import OpenTrial
     from orchestrator.ask_tell.space import Optimizer
     from orchestrator.campaign.trial_result import TrialResult
     from orchestrator.errors import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
         StoreError,
         UserError,
     )
-    from orchestrator.public import adapters, integrations, strategy, types
+    from orchestrator.public import adapters, integrations, strategies, strategy, types
     from orchestrator.version import __version__
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "Machine",
     "Objective",
     "ObjectiveError",
+    "OpenTrial",
     "Optimizer",
     "Ordered",
     "Range",
@@ -61,6 +64,7 @@ __all__ = [
     "integrations",
     "load",
     "main",
+    "strategies",
     "strategy",
     "tune",
     "types",
@@ -78,6 +82,7 @@ _HOMES = {  # imported on first use, so that `CandidateOptimizer` needs only num
     "Machine": "objectives.machines",
     "Objective": "objectives.goals",
     "ObjectiveError": "objectives.objective",
+    "OpenTrial": "orchestrator.ask_tell.open_trial",
     "Optimizer": "orchestrator.ask_tell.space",
     "Ordered": "objectives.parameters",
     "Range": "objectives.parameters",
@@ -91,7 +96,7 @@ _HOMES = {  # imported on first use, so that `CandidateOptimizer` needs only num
     "load": "orchestrator.api",
     "tune": "orchestrator.api",
 }
-_MODULES = ("adapters", "integrations", "strategy", "types")
+_MODULES = ("adapters", "integrations", "strategies", "strategy", "types")
 _FOLDER = Path(__file__).resolve().parent
 # the folder in which `import bbkb.strategy` finds its module
 __path__ = [str(_FOLDER / "orchestrator" / "public")]

@@ -60,7 +60,8 @@ def test_every_error_that_a_docstring_names_is_exported() -> None:
 def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str, absent: str) -> None:
     shown = list(inspect.signature(cls).parameters)
     assert shown[0] == first
-    assert "options" in shown
+    assert "strategy" in shown
+    assert "options" not in shown
     assert "args" not in shown
     assert not hasattr(cls, absent)
     assert "__new__" not in vars(cls)
@@ -82,7 +83,7 @@ def test_an_editor_completes_the_members_of_each_optimizer() -> None:
 def test_a_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> None:
     """mypy checks `assert_type` with the rest of the tests; when they run, it returns its
     argument."""
-    search = assert_type(bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}), bbkb.Optimizer)
+    search = assert_type(bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}, "minimize"), bbkb.Optimizer)
     search.save(tmp_path / "space.json")
     assert_type(bbkb.Optimizer.load(tmp_path / "space.json"), bbkb.Optimizer)
     assert_type(search.metrics, tuple[str, ...])
@@ -90,7 +91,7 @@ def test_a_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> N
     rows.save(tmp_path / "array.json")
     assert_type(bbkb.CandidateOptimizer.load(tmp_path / "array.json"), bbkb.CandidateOptimizer)
     rows.tell([0], [0.5])
-    assert_type(rows.best(), tuple[int, float])
+    assert_type(rows.best, bbkb.TrialResult)
     assert_type(bbkb.strategy.Pick(0), Pick)
 
 

@@ -13,20 +13,20 @@ Configuration = Mapping[str, Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of a trial."""
+    """A report or a result of a trial."""
 
     configuration: Configuration  # its parameters
-    # its final value, None: it could not be evaluated; with `step` the value there, None: it was
-    # stopped
+    # its final value, None if it failed; with `step` the value there, None if it was stopped
     value: float | None
-    step: int | None = None  # the step of a training, counted from 1; None: the trial has ended
+    step: int | None = None  # the step of a training, counted from 1; None if the trial has ended
 
 
 class Backlog:
-    """Keeps up to `size` proposals ready. The same thread learns results before it makes a
-    proposal. Each proposal was made with the results known at that time, so the proposals of a long
-    backlog are based on older results. With `size` 0 there is no thread: every call computes at
-    once, and the same calls give the same proposals.
+    """Keeps up to `size` proposals ready.
+
+    The same thread learns results before it makes a proposal. Each proposal is based on the results
+    of its time, so the proposals of a long backlog are based on older results. With `size` 0 there
+    is no thread: every call computes at once, and the same calls give the same proposals.
     """
 
     def __init__(self, optimizer: Optimizer, size: int) -> None:
@@ -44,7 +44,7 @@ class Backlog:
         self._error: Exception | None = None
 
     def take(self) -> Configuration | None:
-        """Return a configuration; None when none is ready. Raises what the thread raised."""
+        """Return a configuration; None if none is ready. Raises the error of the thread, if any."""
         if not self._size:
             return self._propose()
         self._raise()
@@ -54,7 +54,7 @@ class Backlog:
         return configuration
 
     def learn(self, result: Result) -> None:
-        """Learn a result: at once without a thread, else before the next proposal is made."""
+        """Learn a result: at once if there is no thread, else before the next proposal."""
         if not self._size:
             self._learn([result])
             return
@@ -71,12 +71,15 @@ class Backlog:
 
     def _learn(self, results: Sequence[Result]) -> None:
         for result in results:
-            if result.step is None:
-                self._optimizer.tell([result.configuration], [result.value])
-            elif result.value is not None:
-                self._optimizer.report(result.configuration, result.value, result.step)
-            else:
-                self._optimizer.stop(result.configuration)
+            match result.value, result.step:
+                case None, None:
+                    self._optimizer.fail(result.configuration)
+                case None, _:
+                    self._optimizer.stop(result.configuration)
+                case value, None:
+                    self._optimizer.tell(result.configuration, value)
+                case value, step:
+                    self._optimizer.report(result.configuration, value, step)
 
     def _propose(self) -> Configuration | None:
         configurations = self._optimizer.ask(1)
@@ -114,10 +117,10 @@ class Backlog:
         with self._lock:
             if configuration is not None:
                 self._ready.append(configuration)
-            is_over = configuration is None and not results and not self._results  # the strategy waits
-            if is_over:
+            waits = configuration is None and not results and not self._results  # for further results
+            if waits:
                 self._worker = None
-        return not is_over
+        return not waits
 
     def _raise(self) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -15,30 +15,30 @@ from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
 from orchestrator.ask_tell.checks import check_seed
-from orchestrator.ask_tell.space import Optimizer
+from orchestrator.ask_tell.older import accepts_options
+from orchestrator.ask_tell.space import Optimizer, ask_after
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 Configuration = Mapping[str, Scalar]
 
 
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
-    """Proposes the parameters that all trials of a study have in common; others are drawn by
-    `independent_sampler`.
+    """Proposes the parameters that all trials of a study have in common. `independent_sampler` draws
+    the others.
 
     Each finished trial is read once, so the cost of a suggestion hardly grows with the study.
-    Running trials count as pending, those of other processes too. What running, pruned and complete
-    trials report (`trial.report`) is learned. A failed trial counts as parameters that cannot be
-    evaluated, as does one that was pruned without a finite value. For studies with one objective. A
-    sampler that is given to a second study begins anew.
+    Running trials count as pending, those of other processes too. The model learns the reports
+    (`trial.report`) of running, pruned and complete trials. The parameters of a failed trial, and of
+    one that was pruned without a finite value, are not proposed again. The study must have one
+    objective. A sampler that is given to a second study forgets the first one.
 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
         independent_sampler: draws the other parameters; None: at random.
         strategy: as for `Optimizer`.
-        **options: fields of the strategy.
 
     Raises:
-        ValueError: when the seed or an option is not allowed; during a study, when it has several
+        ValueError: if the seed or the strategy is not allowed; during a study, if it has several
             objectives.
 
     >>> import optuna
@@ -50,18 +50,16 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     0.3
     """
 
+    @accepts_options
     def __init__(
         self,
         *,
         seed: int = 0,
         independent_sampler: BaseSampler | None = None,
         strategy: StrategyChoice = "bbkb",
-        **options: Any,
     ) -> None:
-        named_strategy(strategy, options)  # raises before the first trial, not after it
+        self._strategy = named_strategy(strategy)  # raises before the first trial, not after it
         self._seed = check_seed(seed)
-        self._strategy = strategy
-        self._options = options
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
         self._begin(None)
@@ -85,7 +83,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             optimizer = self._take_in(_whole(study), trial, search_space)
             if search_space.keys() & trial.system_attrs.get("fixed_params", {}).keys():
                 return {}  # an enqueued trial, which has its own values: taken in when they are known
-            configurations = optimizer.ask(1, skip=self._choosing)
+            configurations = ask_after(optimizer, self._choosing)
             if not configurations:  # the strategy waits for results, but a worker of Optuna cannot wait
                 return {}
             self._open[trial.number] = configurations[0]
@@ -98,72 +96,81 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
-        """A new seed for independent draws; proposals depend on the results and the given seed."""
+        """Draw a new seed for independent draws. Proposals depend on results and the given seed."""
         self._independent.reseed_rng()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        # earlier versions had no reports, and another name of the number of trials that were read
-        read = {"_trials_read": state["_seen"]} if "_seen" in state else {}
-        self.__dict__.update({"_reported": {}, "_first_step": None, **state, **read})
-        self.__dict__.pop("_seen", None)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # earlier versions had no reports, options beside the strategy, and another name of `_trials_read`
+        now = dict(state)
+        if "_seen" in now:
+            now["_trials_read"] = now.pop("_seen")
+        now["_strategy"] = named_strategy(now["_strategy"], now.pop("_options", {}))
+        self.__dict__.update({"_reported": {}, "_first_step": None, **now})
         self._lock = threading.RLock()
 
     def _begin(self, study_name: str | None) -> None:
-        """Nothing is known of the study yet."""
+        """Forget everything, and start with a study."""
         self._study_name = study_name
         self._intersection = IntersectionSearchSpace()
         self._space: dict[str, BaseDistribution] = {}
         self._optimizer: Optimizer | None = None
         self._trials_read = 0  # the number of trials that were read
-        self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
-        self._choosing = 0  # earlier trials that run and whose parameters are being chosen at the same time
-        self._reported: dict[int, int] = {}  # by open trial, its largest step that was learned
-        self._first_step: int | None = None  # 0 or 1: from which the study's trials count their steps
+        self._open: dict[int, Configuration | None] = {}  # by open trial; None: its parameters are not known yet
+        self._choosing = 0  # earlier running trials whose parameters are not known yet
+        self._reported: dict[int, int] = {}  # open trial → its largest step that was learned
+        self._first_step: int | None = None  # 0 or 1: the first step of the study's trials
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
-        """Return the optimizer of this space, with everything that the study knows by now."""
+        """Return the optimizer of this space, after all that the study knows now."""
+        optimizer = self._optimizer_of(space)
+        trials = study.get_trials(deepcopy=False)
+        self._open |= dict.fromkeys(range(self._trials_read, len(trials)))
+        self._trials_read = len(trials)
+        for number, configuration in self._open.items():
+            if configuration is None and number != trial.number:
+                self._open[number] = self._add_pending(optimizer, trials[number])
+        known = {number: each for number, each in self._open.items() if each is not None}
+        for number, configuration in known.items():
+            self._report(optimizer, trials[number], configuration, _sign(study.direction))
+        self._end(optimizer, [each for each in trials if each.number in known and each.state.is_finished()], study)
+        self._open = {number: each for number, each in self._open.items() if not trials[number].state.is_finished()}
+        self._choosing = sum(
+            configuration is None and number < trial.number and trials[number].state == TrialState.RUNNING
+            for number, configuration in self._open.items()
+        )
+        return optimizer
+
+    def _optimizer_of(self, space: dict[str, BaseDistribution]) -> Optimizer:
+        """Return the optimizer of this space; a new one if the space has changed."""
         if self._optimizer is None or self._space != space:
-            self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
+            self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
             self._space = dict(space)
             self._trials_read = 0
             self._open = {}
             self._reported = {}
-        trials = study.get_trials(deepcopy=False)
-        self._open |= dict.fromkeys(range(self._trials_read, len(trials)))
-        self._trials_read = len(trials)
-        self._choosing = 0
-        ended: list[Configuration] = []
-        values: list[float | None] = []
-        for number, previous in list(self._open.items()):
-            finished_trial = trials[number]
-            configuration = (
-                self._add_pending(self._optimizer, finished_trial)
-                if previous is None and number != trial.number
-                else previous
-            )
-            self._open[number] = configuration
-            if configuration is not None:
-                self._report(self._optimizer, finished_trial, configuration, _sign(study.direction))
-            if finished_trial.state.is_finished():
-                del self._open[number]
-                self._reported.pop(number, None)
-                if configuration is not None and finished_trial.state == TrialState.PRUNED:
-                    self._optimizer.stop(configuration)
-                elif configuration is not None:
-                    ended.append(configuration)
-                    values.append(_reward(study.direction, finished_trial))
-            elif configuration is None and finished_trial.state == TrialState.RUNNING and number < trial.number:
-                self._choosing += 1
-        if ended:
-            self._optimizer.tell(ended, values)
         return self._optimizer
 
+    def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
+        """Let the optimizer learn the results of trials that have ended since the last time."""
+        values = {each.number: _reward(study.direction, each) for each in ended}
+        pruned = [each.number for each in ended if each.state == TrialState.PRUNED]
+        failed = [number for number, value in values.items() if value is None and number not in pruned]
+        complete = [number for number in values if number not in pruned and number not in failed]
+        for number in pruned:
+            optimizer.stop(self._open[number] or {})
+        if complete:
+            optimizer.tell([self._open[number] or {} for number in complete], [values[number] for number in complete])
+        if failed:
+            optimizer.fail([self._open[number] or {} for number in failed])
+        for number in values:
+            self._reported.pop(number, None)
+
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
-        """Let the optimizer learn what the trial has reported since the last time."""
+        """Let the optimizer learn the trial's reports since the last time."""
         before = self._reported.get(trial.number, -1)
         for step in sorted(reported_step for reported_step in trial.intermediate_values if reported_step > before):
             if self._first_step is None:
@@ -174,13 +181,13 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             self._reported[trial.number] = step
 
     def _add_pending(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
-        """Return a trial that was proposed elsewhere, pending from now on; None when its parameters
-        are not known yet or not those of the space, or the strategy takes none from elsewhere."""
+        """Mark a trial that was proposed elsewhere as pending, and return its parameters; None if they
+        are not known yet, are not of the space, or the strategy takes none from elsewhere."""
         if not set(self._space) <= set(trial.params):
             return None
         try:
             configuration = to_ours(self._space, trial.params)
-            optimizer.expect([configuration])
+            optimizer.mark_pending(configuration)
         except (ObjectiveError, ValueError):  # a value outside of the distribution that trials have now
             return None
         return configuration

@@ -20,13 +20,13 @@ def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
     return {f"p{place}": _parameter(distribution) for place, distribution in enumerate(distributions.values())}
 
 
-def to_ours(distributions: Mapping[str, BaseDistribution], values: Values) -> dict[str, Scalar]:
+def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return values of Optuna as those of the space."""
     named = enumerate(distributions.items())
     return {f"p{place}": _ours(distribution, values[name]) for place, (name, distribution) in named}
 
 
-def to_optuna(distributions: Mapping[str, BaseDistribution], values: Values) -> Values:
+def to_optuna(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> Values:
     """Return values of the space as Optuna's."""
     named = enumerate(distributions.items())
     return {name: _optunas(distribution, values[f"p{place}"]) for place, (name, distribution) in named}

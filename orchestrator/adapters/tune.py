@@ -4,13 +4,14 @@ import math
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
 from ray.tune.search import Searcher
 
 from orchestrator.adapters.backlog import Backlog, Configuration, Result
 from orchestrator.adapters.tune_space import Config, TuneSpace
 from orchestrator.ask_tell.checks import check_seed
+from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.space import Optimizer
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
@@ -18,10 +19,10 @@ from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 class BBKBSearch(Searcher):
     """Proposes configurations for `tune.TuneConfig(search_alg=BBKBSearch(), …)`.
 
-    The metrics of all results are learned, those of running and stopped trials too. A trial that
-    ends with an error, or without a finite metric, counts as one that could not be evaluated. A
-    trial whose last `training_iteration` is smaller than the largest of the experiment counts as
-    stopped early, by a scheduler.
+    The model learns the metrics of all results, those of running and stopped trials too. A trial
+    that ends with an error, or without a finite metric, counts as failed. If the last
+    `training_iteration` of a trial is smaller than the largest of the experiment, the trial counts
+    as stopped early by a scheduler.
 
     Args:
         space: as in `param_space`, which is used when it is None.
@@ -34,12 +35,12 @@ class BBKBSearch(Searcher):
         backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it
             is asked for.
         strategy: as for `Optimizer`.
-        **options: fields of the strategy.
 
     Raises:
-        ValueError: when the space cannot be searched, or an option is not allowed.
+        ValueError: if the space cannot be searched, or an argument is not allowed.
     """
 
+    @accepts_options
     def __init__(
         self,
         space: Mapping[str, object] | None = None,
@@ -50,19 +51,17 @@ class BBKBSearch(Searcher):
         max_concurrent: int | None = None,
         backlog: int = 2,
         strategy: StrategyChoice = "bbkb",
-        **options: Any,
     ) -> None:
         if mode not in (None, "min", "max"):
             raise ValueError(f"mode must be min or max, got {mode!r}")
-        named_strategy(strategy, options)  # raises here, not after Tune has begun
+        chosen = named_strategy(strategy)  # raises here, not after Tune has begun
         super().__init__(metric=metric, mode=mode)
         self._metric = metric
         self._mode = mode
         self._seed = check_seed(seed)
         self._max_concurrent = max_concurrent
         self._size = backlog
-        self._strategy = strategy
-        self._options = options
+        self._strategy = chosen
         self._running: dict[str, Configuration] = {}  # by trial
         self._last_step = 0  # the largest `training_iteration` of all trials
         self._space = TuneSpace({})
@@ -161,7 +160,7 @@ class BBKBSearch(Searcher):
     def _begin(self, config: Mapping[str, object]) -> None:
         self._space = TuneSpace.of(config)
         if self._space.domains:
-            optimizer = Optimizer(self._space.parameters, strategy=self._strategy, seed=self._seed, **self._options)
+            optimizer = Optimizer(self._space.parameters, "maximize", strategy=self._strategy, seed=self._seed)
             self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, object]) -> float | None:

@@ -88,8 +88,12 @@ def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Map
     return parameters
 
 
-def check_direction(direction: object) -> None:
-    """Raise ValueError for what is neither a direction nor None."""
+def check_direction(direction: object, is_needed: bool = False) -> None:
+    """Raise ValueError for a wrong direction, and for None if one `is_needed`."""
+    if direction is None and is_needed:
+        raise ValueError(
+            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
+        )
     if direction not in ("minimize", "maximize", None):
         from orchestrator.settings.mistakes import hint  # here: it loads pydantic and YAML
 

@@ -36,7 +36,7 @@ _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
 def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
     """Write `saved` as JSON, whole or not at all. Raises OSError when it cannot be written."""
-    write_text(Path(path), json.dumps({"format": FORMAT, **saved}) + "\n")
+    write_text(Path(path), json.dumps(saved) + "\n")
 
 
 def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from objectives.conditions import Scalar
-from objectives.objective import ObjectiveError
+from objectives.objective import Candidates, ObjectiveError
 from orchestrator.ask_tell.learner import GROW, INIT, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign, without_budget
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
@@ -90,6 +90,11 @@ class Search:
     def strategy(self) -> AnyStrategy:
         """The strategy that chooses the arms."""
         return self.learner.strategy
+
+    @property
+    def configurations(self) -> Candidates:
+        """The current candidates of a space."""
+        return _of_space(self.candidates).pool.candidates
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
         """Return at most `limit` arms, which are pending from now on; none if the strategy waits for
@@ -170,7 +175,7 @@ class Search:
     def append(self, appended: Appended) -> None:
         """Append candidates of the caller's, or those that the model asked for."""
         columns = {name: tuple(column) for name, column in appended.columns.items()}
-        first = len(_of_space(self.candidates).pool.candidates)
+        first = len(self.configurations)
         round_ = self.campaign.state.refresh.round
         self.take(
             CandidatesGrown(time=0.0, round=round_, first=first, columns=columns, retired=appended.retired, seconds=0.0)

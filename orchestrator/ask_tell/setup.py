@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from objectives.conditions import Scalar
 from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
@@ -56,7 +57,7 @@ class SearchSetup:
         return {"steps": self.steps, "first_trials": self.first_trials, "checkpoints": self.checkpoints}
 
     @classmethod
-    def build(cls, dumped: Entry) -> "SearchSetup":
+    def build(cls, dumped: Mapping[str, Any]) -> "SearchSetup":
         """Return the setup that `dump` wrote."""
         return cls(
             space=SearchSpace(build_space(dumped["space"]), build_forbid(dumped["forbid"])),

@@ -9,7 +9,15 @@ from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
+from orchestrator.ask_tell.checks import (
+    check_goals,
+    check_list,
+    check_mappings,
+    check_metrics,
+    check_space,
+    check_values,
+)
+from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.setup import SearchSetup
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of
@@ -97,3 +105,17 @@ def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
     if isinstance(configurations, Mapping):
         return [configurations]
     return check_list(configurations, "configurations", "[configuration]")
+
+
+def check_told(values: object, goals: CampaignGoals, count: int) -> list[ArmResult]:
+    """Return `count` results without their arms. Raises ValueError unless they have finite numbers
+    for all metrics."""
+    first, *further = (goals.objectives[0].metric, *goals.further_metrics)
+    if goals.is_single:
+        return [ArmResult(0, value) for value in check_values(values, first, count)]
+    return [
+        ArmResult(0, None)
+        if metrics is None
+        else ArmResult(0, metrics[first], {name: metrics[name] for name in further})
+        for metrics in check_metrics(values, (first, *further), count)
+    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from objectives.objective import ObjectiveError
@@ -13,23 +14,28 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategies.presets import Calibrated, with_preset
 from orchestrator.bandit.strategy import AnyStrategy
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
-StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy
+StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
 
 
-def named_strategy(choice: StrategyChoice, arguments: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
+def named_strategy(
+    choice: StrategyChoice, arguments: Mapping[str, Any] = MappingProxyType({}), has_existing: bool = False
+) -> AnyStrategy:
     """Build the strategy with the options `arguments`, whose parts may be names, mappings or objects.
 
     `choice`: a listed name, `module:Name`, a class, or an object, which has its options already.
     `has_existing`: results known before take the place of its warm start. Raises ValueError on what
     is not allowed.
     """
+    if isinstance(choice, Calibrated):
+        made: AnyStrategy = choice()
+        return _check_object(made, arguments)
     if not isinstance(choice, str | type):
         return _check_object(choice, arguments)
     cls, options = _strategy_class(choice), dict(arguments)

@@ -11,6 +11,7 @@ from objectives.objective import Candidates
 from objectives.parameters import Space
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.space import Configuration, Optimizer
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
@@ -29,7 +30,7 @@ class Ours:
             repeats=candidates.repeats,
             is_sequence=candidates.is_sequence,
         )
-        self._optimizer = CandidateOptimizer(arms, settings["name"], seed, **options)
+        self._optimizer = CandidateOptimizer(arms, named_strategy(settings["name"], options), seed)
         self._running: dict[int, int] = {}
 
     def ask(self, number: int) -> Point | None:
@@ -41,10 +42,14 @@ class Ours:
         return self._candidates.parameters(int(arms[0]))
 
     def tell(self, number: int, reward: float | None) -> None:
-        self._optimizer.tell([self._running.pop(number)], [reward])
+        arm = self._running.pop(number)
+        if reward is None:
+            self._optimizer.fail([arm])
+        else:
+            self._optimizer.tell([arm], [reward])
 
     def recommend(self) -> Point:
-        return self._candidates.parameters(self._optimizer.best()[0])
+        return self._candidates.parameters(self._optimizer.best.parameters["candidate"])
 
 
 class OursInSpace:
@@ -52,7 +57,7 @@ class OursInSpace:
 
     def __init__(self, space: Space, seed: int, settings: Options) -> None:
         options = {name: value for name, value in settings.items() if name != "name"}
-        self._optimizer = Optimizer(space, strategy=settings["name"], seed=seed, **options)
+        self._optimizer = Optimizer(space, "maximize", strategy=named_strategy(settings["name"], options), seed=seed)
         self._running: dict[int, Configuration] = {}
 
     def ask(self, number: int) -> Point | None:
@@ -64,10 +69,14 @@ class OursInSpace:
         return configurations[0]
 
     def tell(self, number: int, reward: float | None) -> None:
-        self._optimizer.tell([self._running.pop(number)], [reward])
+        configuration = self._running.pop(number)
+        if reward is None:
+            self._optimizer.fail(configuration)
+        else:
+            self._optimizer.tell(configuration, reward)
 
     def recommend(self) -> Point:
-        return self._optimizer.best()[0]
+        return self._optimizer.best.parameters
 
 
 def ours(problem: Problem, seed: int, settings: Options) -> Ours | OursInSpace:

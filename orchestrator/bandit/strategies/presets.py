@@ -6,15 +6,18 @@ for all strategies, so that they differ only in how they choose. `preset: paper`
 of one's own, which describe rewards as they come, leaves the published ones.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import SpreadStart
 from orchestrator.bandit.strategies.async_ts import AsyncTS
 from orchestrator.bandit.strategy import Waiting
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WIDTH = 2.0  # standard deviations
 ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
@@ -102,3 +105,24 @@ def _early_fit(model: object) -> dict[str, object]:
     if not isinstance(model, Mapping):
         return {}
     return {"model": {"first_fit": None, **model}}
+
+
+class Calibrated(Generic[P, T]):
+    """Makes a strategy from options in Python, as a campaign file does: with calibrated settings.
+
+    `BBKB(coverage=0.1)` has the calibrated model; `BBKB.paper(ratio_threshold=2)` is the published
+    algorithm. The options are the fields of the strategy's class.
+    """
+
+    def __init__(self, cls: Callable[P, T]) -> None:
+        self._cls = cls
+        self.__doc__ = cls.__doc__
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> T:
+        """Return the strategy with these options. Raises ValueError if one is not allowed."""
+        make: Callable[..., T] = self._cls
+        return make(*args, **with_preset(make, options))  # type: ignore[arg-type]  # it is a class
+
+    def paper(self, *args: P.args, **options: P.kwargs) -> T:
+        """Return the published algorithm with these options."""
+        return self._cls(*args, **options)

@@ -16,4 +16,4 @@ def test_results_that_wait_in_a_pickle_of_version_0_2_0_are_learned() -> None:
     backlog.__setstate__(state)
     backlog.learn(Result({"x": 0.25}, 0.75))
     backlog.wait_until_filled()
-    assert [trial["value"] for trial in optimizer.trials] == [0.5, None, 0.75]
+    assert [trial.value for trial in optimizer.trials] == [0.5, None, 0.75]

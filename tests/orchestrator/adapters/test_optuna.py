@@ -94,7 +94,7 @@ def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
     study.ask(SPACE)
     done, space = optimizer(study).trials, study.sampler._space
-    assert [to_optuna(space, trial["configuration"]) for trial in done] == [{"x": 0.25, "kind": None}] * 2
+    assert [to_optuna(space, trial.parameters) for trial in done] == [{"x": 0.25, "kind": None}] * 2
     assert to_optuna(space, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
@@ -127,7 +127,7 @@ def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
     study.optimize(objective, n_trials=2)
     enqueued, space = study.trials[4].params, study.sampler._space
     assert enqueued["x"] == 0.125
-    assert [to_optuna(space, trial["configuration"]) for trial in optimizer(study).trials][4] == enqueued
+    assert [to_optuna(space, trial.parameters) for trial in optimizer(study).trials][4] == enqueued
 
 
 def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_pruned_trial_counts_as_unfinished_and_a_failed_one_is_not_tried_again
     study.tell(pruned, state=TrialState.PRUNED)
     study.tell(failed, state=TrialState.FAIL)
     study.ask(SPACE)
-    assert [trial["value"] for trial in optimizer(study).trials] == [-1.0, None]
+    assert [trial.value for trial in optimizer(study).trials] == [-1.0, None]
     assert len(optimizer(study).pending) == 1
     assert [curve.rewards for curve in curves(study)] == [(-0.7,)]
 

@@ -82,7 +82,8 @@ def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
     searcher = search()
     searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.5)
     assert searcher._backlog is not None
-    assert searcher._backlog._optimizer.best() == ({"p0": 0.31, "p1": 0}, -0.5)
+    best = searcher._backlog._optimizer.best
+    assert (best.parameters, best.value) == ({"p0": 0.31, "p1": 0}, -0.5)
     with pytest.raises(ValueError, match="needs space, metric and mode before"):
         BBKBSearch().add_evaluated_point({}, 1.0)
 
@@ -136,7 +137,7 @@ def test_a_metric_may_be_any_number(number: object) -> None:
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": number})
     assert searcher._backlog is not None
-    assert [trial["value"] for trial in searcher._backlog._optimizer.trials] == [-2.0]
+    assert [trial.value for trial in searcher._backlog._optimizer.trials] == [-2.0]
 
 
 @pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bbkb import Choice, Ordered, Range
+from orchestrator.ask_tell.strategy import named_strategy
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = 27
@@ -131,7 +132,9 @@ def train(optimizer: Any, rounds: int, limit: int = 1) -> Plain:
 
 def rows_course(strategy: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return what makes an optimizer of rows, given a function that makes one of its arguments."""
-    return lambda build: build("rows", ROWS, strategy=strategy, seed=2, **options)
+    existing = {"existing": options.pop("existing")} if "existing" in options else {}
+    chosen = named_strategy(strategy, options, bool(existing))
+    return lambda build: build("rows", ROWS, strategy=chosen, seed=2, **existing)
 
 
 def space_course(strategy: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.search import Search
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.curves import TrialCurve
 
 
@@ -27,3 +29,10 @@ def curves_of(optimizer: Any) -> tuple[TrialCurve, ...]:
     state: Any = search_of(optimizer).learner.before
     curves: tuple[TrialCurve, ...] = (state.told or state.curves).trials
     return curves
+
+
+def with_options(candidates: Any, strategy: str = "bbkb", **arguments: Any) -> CandidateOptimizer:
+    """Return an optimizer with options of its strategy, which may be named as in a campaign file."""
+    own = {name: arguments.pop(name) for name in ("seed", "existing") if name in arguments}
+    chosen = named_strategy(strategy, arguments, has_existing="existing" in own)
+    return CandidateOptimizer(candidates, chosen, **own)

@@ -19,7 +19,7 @@ from orchestrator.ask_tell import candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
-from tests.orchestrator.ask_tell.searches import search_of, view_of
+from tests.orchestrator.ask_tell.searches import search_of, view_of, with_options
 
 X = np.linspace(0, 1, 60)[:, None]
 
@@ -39,15 +39,15 @@ def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     while view_of(search).pulls.total < 150:
         arms = search.ask(limit=10)
         search.tell(arms, target(arms))
-    best, reward = search.best()
+    best = int(search.best.parameters["candidate"])
     assert abs(X[best, 0] - 0.7) < 0.03
-    assert reward == pytest.approx(target(np.array([best]))[0])
+    assert search.best.value == pytest.approx(target(np.array([best]))[0])
 
 
 def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for() -> None:
     runs = []
     for piece in (None, 3):
-        search = CandidateOptimizer(X, seed=5, ratio_threshold=2, regularization=0.01)  # ask(None) ends at 60 arms
+        search = with_options(X, seed=5, ratio_threshold=2, regularization=0.01)  # ask(None) ends at 60 arms
         run: list[list[int]] = []
         for _ in range(5):
             batch = search.ask(piece)
@@ -60,12 +60,13 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
 
 
 def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
-    search = CandidateOptimizer(X, preset="paper", warm_start={"name": "random", "pulls": 3})
+    search = with_options(X, preset="paper", warm_start={"name": "random", "pulls": 3})
     arms = search.ask()
     assert arms.dtype == np.intp
     assert len(arms) == 3
     assert search.ask().tolist() == []
-    search.tell(arms[[2, 0]], [0.5, None])  # in any order and grouping
+    search.tell(arms[[2]], [0.5])  # in any order and grouping
+    search.fail(arms[[0]])
     assert search.pending.tolist() == [arms[1]]
     search.tell(arms[1], 0.25)
     assert search.pending.tolist() == []
@@ -73,9 +74,9 @@ def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
 
 
 def test_existing_results_are_welcome() -> None:
-    search = CandidateOptimizer(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
+    search = with_options(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
     search.tell(np.arange(60), target(np.arange(60)))
-    assert search.best()[0] == np.argmax(target(np.arange(60)))
+    assert search.best.parameters["candidate"] == np.argmax(target(np.arange(60)))
     np.testing.assert_allclose(search.mean, target(np.arange(60)), atol=0.05)
     assert len(search.dictionary) > 0
     assert (search.ucb >= search.mean).all()
@@ -83,15 +84,15 @@ def test_existing_results_are_welcome() -> None:
 
 
 def test_parts_may_be_named() -> None:
-    by_name = CandidateOptimizer(X, "gp_ucb", kernel="matern52", warm_start="random")
-    by_value = CandidateOptimizer(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})
+    by_name = with_options(X, "gp_ucb", kernel="matern52", warm_start="random")
+    by_value = with_options(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})
     assert search_of(by_name).strategy == search_of(by_value).strategy
 
 
 def test_parts_may_be_objects_or_mappings() -> None:
     kernel = {"name": "matern52", "lengthscale": [0.3]}
-    by_name = CandidateOptimizer(X, kernel=kernel, warm_start={"name": "uncertainty"})
-    by_value = CandidateOptimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
+    by_name = with_options(X, kernel=kernel, warm_start={"name": "uncertainty"})
+    by_value = with_options(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
     assert search_of(by_name).strategy == search_of(by_value).strategy
 
 
@@ -151,7 +152,7 @@ Wrong: Any = CandidateOptimizer  # called as its signature forbids
         (lambda: Wrong(X).tell([1], ["much"]), "a reward must be a number, .* got 'much'"),
         (lambda: Wrong(X).tell([1], {1: 0.5}), r"rewards must be numbers \(n,\) .* got a dict"),
         (lambda: Wrong(X).tell([1, 1], [1.7e308] * 2), "rewards of arm 1 add up to more than a float can hold"),
-        (lambda: Wrong(X).best(), "best needs at least one reward"),
+        (lambda: Wrong(X).best, "best needs at least one reward"),
         (lambda: Wrong(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
         (lambda: Wrong(X).tell([-1], [0.5]), "got -1"),
         (lambda: Wrong(X).tell([0.5], [0.5]), "indices must be integers"),
@@ -187,12 +188,12 @@ def test_importing_it_loads_numpy_and_scipy_only() -> None:
 def test_existing_results_take_the_place_of_the_warm_start(strategy: str) -> None:
     arms = np.arange(0, 60, 2)
     options = {} if strategy == "uniform" else {"kernel": {"name": "rbf", "lengthscale": 0.2}, "regularization": 1e-3}
-    search = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
-    assert search.best()[0] == 42
+    search = with_options(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    assert search.best.parameters["candidate"] == 42
     assert view_of(search).pulls.total == 30
     asked = search.ask(1)
     assert strategy == "uniform" or abs(X[asked[0], 0] - 0.7) < 0.1
-    again = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    again = with_options(X, strategy, seed=3, existing=(arms, target(arms)), **options)
     assert again.ask(1).tolist() == asked.tolist()
 
 
@@ -202,10 +203,10 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
     started = [0, 10, 20, 30, 40, 49] * 3
     optimizer.tell(started, np.sin(3.0 * x[started, 0]))
     other.tell(started, np.sin(3.0 * x[started, 0]))
-    optimizer.expect(other.ask(1))
+    optimizer.mark_pending(other.ask(1))
     assert optimizer.ask(1).tolist() == other.ask(1).tolist()  # as if it had asked for that one itself
     with pytest.raises(ValueError, match="an index must be >= 0 and < 50"):
-        optimizer.expect([50])
+        optimizer.mark_pending([50])
 
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
@@ -214,15 +215,18 @@ def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path:
     search = CandidateOptimizer(X, strategy, seed=2, existing=existing)
     for _ in range(6):
         arms = search.ask(3)
-        search.tell(arms, [None if arm == arms[0] == 7 else float(target(arm)) for arm in arms])
-    search.expect([11])
+        search.fail([arm for arm in arms if arm == arms[0] == 7])
+        search.tell(
+            [arm for arm in arms if not arm == arms[0] == 7], [target(arm) for arm in arms if not arm == arms[0] == 7]
+        )
+    search.mark_pending([11])
     search.tell([20], [0.125])
     search.save(tmp_path / "search.json")
     loaded = CandidateOptimizer.load(tmp_path / "search.json")
     assert loaded.trials == search.trials
-    assert loaded.trials[-1] == {"candidate": 20, "reward": 0.125}
+    assert (dict(loaded.trials[-1].parameters), loaded.trials[-1].value) == ({"candidate": 20}, 0.125)
     assert loaded.pending.tolist() == search.pending.tolist()
-    assert loaded.best() == search.best()
+    assert loaded.best == search.best
     np.testing.assert_array_equal(loaded.ucb, search.ucb)
     for _ in range(3):
         asked = search.ask(3)
@@ -232,16 +236,17 @@ def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path:
 
 
 def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tmp_path: Path) -> None:
-    search = CandidateOptimizer(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
-    search.tell([0, 1, 2, 3], [None, 0.1, 0.2, 0.3])
+    search = with_options(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
+    search.fail([0])
+    search.tell([1, 2, 3], [0.1, 0.2, 0.3])
     search.save(tmp_path / "search.json")
     loaded = CandidateOptimizer.load(tmp_path / "search.json")
     assert sorted(loaded.ask(100).tolist()) == list(range(4, 60))
-    assert loaded.trials[0] == {"candidate": 0, "reward": None}
+    assert (loaded.trials[0].status, loaded.trials[0].value) == ("failed", None)
 
 
 def test_a_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: Path) -> None:
-    Optimizer({"x": {"low": 0.0, "high": 1.0}}).save(tmp_path / "space.json")
+    Optimizer({"x": {"low": 0.0, "high": 1.0}}, "minimize").save(tmp_path / "space.json")
     CandidateOptimizer(X).save(tmp_path / "array.json")
     with pytest.raises(ValueError, match=r"it was written by Optimizer; write Optimizer\.load\(path\)"):
         CandidateOptimizer.load(tmp_path / "space.json")
@@ -252,12 +257,12 @@ def test_a_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: P
 def test_files_of_version_0_2_0_are_read_and_continue_as_that_version_did() -> None:
     saved = Path(__file__).parent / "saved"
     array = CandidateOptimizer.load(saved / "array-0.2.0.json")
-    assert (len(array.trials), array.best()[0]) == (8, 3)
+    assert (len(array.trials), array.best.parameters["candidate"]) == (8, 3)
     assert array.ask(3).tolist() == [2, 4, 6]
     space = Optimizer.load(saved / "space-0.2.0.json")
     assert len(space.trials) == 19
-    configuration, value = space.best()
-    assert configuration == {"x": 0.2947652144357562, "model": "b"}
+    best, value = space.best, space.best.value
+    assert best.parameters == {"x": 0.2947652144357562, "model": "b"}
     assert value == pytest.approx(2.74e-05, rel=1e-2)
     assert [configuration["model"] for configuration in space.ask(3)] == ["a", "b", "a"]
 
@@ -267,7 +272,7 @@ class Own(RBF):
 
 
 def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path) -> None:
-    search = CandidateOptimizer(X, preset="paper", kernel=Own(0.5))
+    search = with_options(X, preset="paper", kernel=Own(0.5))
     with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the optimizer instead"):
         search.save(tmp_path / "search.json")
     assert not list(tmp_path.iterdir())
@@ -299,7 +304,7 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
         assert view_of(optimizer).pulls.counts[3] == 3
         assert not view_of(optimizer).pulls.looks_deterministic
         for _ in range(3):
-            optimizer.expect([3])
+            optimizer.mark_pending([3])
             optimizer.tell([3], [0.5])
         optimizer.ask(1)
         assert view_of(optimizer).pulls.looks_deterministic

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bbkb import CandidateOptimizer
 from orchestrator.bandit.strategy import is_grown
-from tests.orchestrator.ask_tell.searches import model_of, search_of
+from tests.orchestrator.ask_tell.searches import model_of, search_of, with_options
 
 X = np.random.default_rng(0).random((120, 2))
 
@@ -23,7 +23,7 @@ def reward(arms: np.ndarray) -> np.ndarray:
 
 def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOptimizer]:
     """Arms in the order asked, with four in flight; `looks`: at the model after every result."""
-    optimizer = CandidateOptimizer(X, seed=2, **options)
+    optimizer = with_options(X, seed=2, **options)
     asked: list[int] = []
     running: list[int] = []
     while len(asked) < 90:
@@ -32,7 +32,7 @@ def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOpt
         optimizer.tell([asked[-1]], reward(np.array([asked[-1]])))
         if looks:
             assert len(optimizer.mean) == len(X)
-            assert optimizer.best()[1] == pytest.approx(reward(np.array(asked)).max(), abs=0.3)
+            assert optimizer.best.value == pytest.approx(reward(np.array(asked)).max(), abs=0.3)
     return asked, optimizer
 
 
@@ -68,11 +68,11 @@ def test_what_is_shown_contains_every_result() -> None:
 
 
 def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
-    optimizer = CandidateOptimizer(X, seed=1, warm_start="random")
+    optimizer = with_options(X, seed=1, warm_start="random")
     arms = optimizer.ask(30)
     optimizer.tell(arms[:29], reward(arms[:29]))
     optimizer.ask(1)
-    optimizer.tell([arms[29]], [None])
+    optimizer.fail([arms[29]])
     optimizer.ask(1)
     assert arms[29] in model_of(optimizer).set_aside
 
@@ -84,12 +84,12 @@ def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list[tuple[int, int]]) -> None:
-    optimizer = CandidateOptimizer(X, seed=1, warm_start="random")
+    optimizer = with_options(X, seed=1, warm_start="random")
     campaign = search_of(optimizer).campaign
     expected: list[int] = []
     for step, (arm, kind) in enumerate(steps):
         if kind == 0:
-            optimizer.expect([arm])
+            optimizer.mark_pending([arm])
             expected.append(arm)
         elif kind == 1:
             expected += optimizer.ask(2).tolist()

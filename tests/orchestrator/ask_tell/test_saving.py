@@ -33,7 +33,7 @@ def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer]) -> Pat
     optimizer: Optimizer | CandidateOptimizer
     if kind is Optimizer:
         space: dict[str, Parameter] = {"x": Range(1, 3, integer=True), "c": Choice(("a", "b"))}
-        optimizer = Optimizer(space=space, enqueue=[{"x": 2, "c": "a"}])
+        optimizer = Optimizer(space, "maximize", enqueue=[{"x": 2, "c": "a"}])
         asked = optimizer.ask(1) + optimizer.ask(1)
         optimizer.tell(asked, [0.25, 0.5])
     else:

@@ -41,7 +41,7 @@ def loss(configuration: Mapping[str, Any]) -> Any:
 
 
 def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
-    asked = []
+    asked: list[dict[str, Scalar]] = []
     for _ in range(steps):
         configurations = optimizer.ask(batch)
         optimizer.tell(configurations, [loss(configuration) for configuration in configurations])
@@ -56,8 +56,8 @@ def test_the_example_in_its_documentation_runs() -> None:
 def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
     optimizer = Search(space=SPACE, direction="minimize", seed=3)
     advance(optimizer, 30)
-    best, value = optimizer.best()
-    assert value == min(trial["value"] for trial in optimizer.trials) or value < 0.05
+    best, value = optimizer.best.parameters, optimizer.best.value
+    assert value == min(trial.value for trial in optimizer.trials) or value < 0.05
     assert value < 0.05
     assert best["model"] == "forest"
     assert len(optimizer.candidates) > 1024
@@ -74,19 +74,19 @@ def test_what_is_saved_continues_exactly(tmp_path: Path) -> None:
     loaded = Search.load(tmp_path / "search.json")
     assert loaded.pending == pending == optimizer.pending
     assert loaded.trials == optimizer.trials
-    assert loaded.best() == optimizer.best()
+    assert loaded.best == optimizer.best
     assert advance(loaded, 8) == advance(optimizer, 8)
     assert len(loaded.candidates) == len(optimizer.candidates) > 1024
 
 
 def test_the_same_seed_asks_the_same() -> None:
-    one, other = (Search(space=SPACE, seed=1) for _ in range(2))
+    one, other = (Search(space=SPACE, direction="maximize", seed=1) for _ in range(2))
     assert advance(one, 10) == advance(other, 10)
 
 
 def test_enqueued_configurations_come_first_and_are_pending() -> None:
     enqueued = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
-    optimizer = Search(space=SPACE, enqueue=enqueued)
+    optimizer = Search(space=SPACE, direction="maximize", enqueue=enqueued)
     assert optimizer.ask(1) + optimizer.ask(1) == enqueued
     assert optimizer.pending == enqueued
     assert optimizer.ask(1)[0] not in enqueued
@@ -106,7 +106,7 @@ class SlowNumber:
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 400)[:, None]], ids=["space", "candidates"])
 def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.float64] | None) -> None:
-    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}) if rows is None else CandidateOptimizer(rows)
+    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}, "maximize") if rows is None else CandidateOptimizer(rows)
     first, slow = optimizer.ask(1), SlowNumber()
     with ThreadPoolExecutor(3) as threads:
         told = threads.submit(optimizer.tell, first, [slow])
@@ -123,7 +123,7 @@ def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 40)[:, None]], ids=["space", "candidates"])
 def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows: NDArray[np.float64] | None) -> None:
-    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}) if rows is None else CandidateOptimizer(rows)
+    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}, "maximize") if rows is None else CandidateOptimizer(rows)
     optimizer.tell(optimizer.ask(1), [1.0])
     state = optimizer.__getstate__()  # pickling reads it after the lock was released
     expected = copy.deepcopy(optimizer)
@@ -138,22 +138,22 @@ def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path
     optimizer = Search(space=SPACE, direction="minimize")
     configuration = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
     optimizer.tell([configuration], [0.001])
-    assert optimizer.best() == (configuration, 0.001)
+    assert (optimizer.best.parameters, optimizer.best.value) == (configuration, 0.001)
     optimizer.save(tmp_path / "search.json")
-    assert Search.load(tmp_path / "search.json").best() == (configuration, 0.001)
+    assert Search.load(tmp_path / "search.json").best == optimizer.best
 
 
 def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
-    optimizer = Search(space={"n": Range(1, 4, integer=True)})
+    optimizer = Search(space={"n": Range(1, 4, integer=True)}, direction="maximize")
     asked_values = []
     for _ in range(4):
         (configuration,) = optimizer.ask()
         asked_values.append(configuration["n"])
-        optimizer.tell([configuration], [None])
+        optimizer.fail(configuration)
     assert sorted(asked_values) == [1, 2, 3, 4]
     assert optimizer.ask() == []
     with pytest.raises(ValueError, match="best needs at least one value"):
-        optimizer.best()
+        _ = optimizer.best
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,12 @@ def test_results_are_checked(
     configuration: Mapping[str, Any], value: object, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Search(space=SPACE).tell([configuration], [value])
+        Search(SPACE, "maximize").tell([configuration], [value])
 
 
 @pytest.mark.parametrize("goals", [{}, {"objectives": [{"metric": "gain"}, {"metric": "cost"}]}])
 def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(goals: dict[str, Any]) -> None:
-    optimizer = Search(space={"x": Range(0.0, 1.0)}, **goals)
+    optimizer = Search(space={"x": Range(0.0, 1.0)}, direction=None if goals else "maximize", **goals)
     (asked,) = optimizer.ask()
     other, metric = {"x": 0.123}, "gain" if goals else "value"
 
@@ -193,7 +193,7 @@ def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(g
         with pytest.raises((ValueError, ObjectiveError), match=re.escape(message)) as refused:
             optimizer.tell(configurations, values)
         assert not re.search(r"\b(arms?|rewards?|index|indices)\b", str(refused.value))
-    assert optimizer.trials == []
+    assert not optimizer.trials
     assert optimizer.pending == [asked]
     with pytest.raises(ValueError, match="scores needs at least one result"):
         optimizer.scores([1.0])
@@ -205,9 +205,9 @@ def test_a_wrong_argument_is_refused() -> None:
     with pytest.raises(ValueError, match=r"got 'min'; did you mean 'minimize'\?"):
         Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
-        Search(space=SPACE, existing=([0], [1.0]))
+        Search(space=SPACE, direction="maximize", existing=([0], [1.0]))
     with pytest.raises(ValueError, match="limit must be written candidate_limit; `limit` is an argument of ask"):
-        Search(space=SPACE, limit=500)
+        Search(space=SPACE, direction="maximize", limit=500)
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
 
@@ -219,7 +219,7 @@ def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
-    optimizer = Search(space=SPACE, strategy="uniform")
+    optimizer = Search(space=SPACE, direction="maximize", strategy="uniform")
     assert isinstance(optimizer, Optimizer)
     advance(optimizer, 20)
     assert len(optimizer.candidates) > 2000
@@ -231,14 +231,14 @@ def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_sav
     optimizer = Search(space=SPACE, direction="minimize", seed=5)
     advance(optimizer, 12)
     elsewhere = {"x": 0.123, "lr": 0.01, "model": "forest", "depth": 3, "size": 16}
-    optimizer.expect([elsewhere])
+    optimizer.mark_pending([elsewhere])
     assert optimizer.pending == [elsewhere]
     optimizer.save(tmp_path / "search.json")
     loaded, copied = Search.load(tmp_path / "search.json"), pickle.loads(pickle.dumps(optimizer))
     assert loaded.pending == copied.pending == [elsewhere]
     assert loaded.ask(2) == copied.ask(2) == optimizer.ask(2)
     with pytest.raises(ObjectiveError, match="x must be from 0 to 1"):
-        optimizer.expect([{**elsewhere, "x": 2.0}])
+        optimizer.mark_pending([{**elsewhere, "x": 2.0}])
 
 
 GOALS: dict[str, Any] = {
@@ -265,19 +265,22 @@ def search_goals(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]
 
 
 def test_results_of_several_objectives_and_constraints_are_mappings_or_rows(tmp_path: Path) -> None:
-    optimizer, rows = Search(space=SPACE, seed=4, **GOALS), Search(space=SPACE, seed=4, **GOALS)
+    optimizer, rows = (
+        Search(space=SPACE, direction="maximize", seed=4, **GOALS),
+        Search(space=SPACE, direction="maximize", seed=4, **GOALS),
+    )
     assert optimizer.metrics == ("gain", "cost", "memory")
     assert search_goals(optimizer, 12) == search_goals(rows, 12, as_rows=True)
-    front = optimizer.front()
+    front = optimizer.front
     assert len(front) > 2
-    assert all(configuration["size"] <= 24 for configuration, _ in front)
-    gains, costs = zip(*((values["gain"], values["cost"]) for _, values in front), strict=True)
+    assert all(member.parameters["size"] <= 24 for member in front)
+    gains, costs = zip(*((each.metrics["gain"], each.metrics["cost"]) for each in front), strict=True)
     assert list(gains) == sorted(gains, reverse=True)
     assert list(costs) == sorted(costs, reverse=True)
-    assert optimizer.best() == (front[0][0], gains[0])
+    assert optimizer.best == front[0]
     optimizer.save(tmp_path / "search.json")
     loaded = Search.load(tmp_path / "search.json")
-    assert loaded.front() == front
+    assert loaded.front == front
     assert loaded.trials == optimizer.trials
     assert search_goals(loaded, 3) == search_goals(optimizer, 3)
 
@@ -292,22 +295,22 @@ def test_mistakes_about_several_objectives_are_named() -> None:
     with pytest.raises(ValueError, match="one value for each configuration, got 0 for 1"):
         optimizer.tell(asked, [])
     with pytest.raises(ValueError, match="best needs at least one value"):
-        optimizer.best()
+        _ = optimizer.best
     optimizer.tell(asked, [{"gain": 1.0, "cost": 1.0, "memory": 99.0}])
     with pytest.raises(ValueError, match="satisfies all constraints"):
-        optimizer.best()
-    optimizer.tell(asked, [None])
+        _ = optimizer.best
+    optimizer.fail(asked)
     with pytest.raises(ValueError, match="direction must be left out"):
         Search(space=SPACE, direction="minimize", **GOALS)
     with pytest.raises(ValueError, match="bbkb and uniform"):
-        Search(space=SPACE, strategy="gp_ucb", **GOALS)
+        Search(space=SPACE, direction="maximize", strategy="gp_ucb", **GOALS)
 
 
 def test_results_of_one_named_objective_are_numbers_or_mappings() -> None:
     optimizer = Search(space=SPACE, objectives=[{"metric": "loss", "direction": "minimize"}])
     first, second = optimizer.ask(2)
     optimizer.tell([first, second], [{"loss": 2.0}, 1.0])
-    assert optimizer.best() == (second, 1.0)
+    assert (optimizer.best.parameters, optimizer.best.value) == (second, 1.0)
 
 
 @pytest.mark.parametrize("value", [3, "x", {"y": 1}, object(), [3], ["a"], np.array(2)])
@@ -320,11 +323,11 @@ def test_an_argument_of_a_wrong_type_is_named(argument: str, value: object) -> N
 
 @pytest.mark.parametrize("given", [None, 3, "x", [3], ["x"], [None], np.array(2)])
 def test_configurations_of_a_wrong_type_are_refused_with_what_to_write(given: Any) -> None:
-    optimizer = Search(space={"x": Range(0.0, 1.0)})
+    optimizer = Search({"x": Range(0.0, 1.0)}, "maximize")
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
         optimizer.tell(given, [0.5])
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
-        optimizer.expect(given)
+        optimizer.mark_pending(given)
 
 
 @pytest.mark.parametrize("call", [((X,), {}), ((X, "uniform"), {"seed": 1}), ((X.tolist(),), {}), ((Arms.of(X),), {})])
@@ -335,23 +338,23 @@ def test_the_old_call_with_an_array_is_refused_with_what_to_write(call: tuple[tu
 
 def test_a_single_result_needs_no_list() -> None:
     optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
-    optimizer.expect({"x": 0.25})
+    optimizer.mark_pending({"x": 0.25})
     optimizer.tell({"x": 0.25}, 0.5)
     optimizer.tell({"x": 0.75}, [0.25])
-    optimizer.tell({"x": 0.5}, None)
-    assert [trial["value"] for trial in optimizer.trials] == [0.5, 0.25, None]
+    optimizer.fail({"x": 0.5})
+    assert [trial.value for trial in optimizer.trials] == [0.5, 0.25, None]
     several = Optimizer({"x": Range(0.0, 1.0)}, objectives=[{"metric": "a"}, {"metric": "b"}])
     several.tell({"x": 0.25}, {"a": 1.0, "b": 2.0})
-    assert several.trials[0]["value"] == {"a": 1.0, "b": 2.0}
+    assert several.trials[0].metrics == {"a": 1.0, "b": 2.0}
     with pytest.raises(ValueError, match="a value must be a finite number"):
         optimizer.tell({"x": 0.25}, [0.5, 0.25])
 
 
 def test_numbers_of_numpy_are_numbers_of_a_space_and_of_a_configuration() -> None:
     low: Any = np.float32(0.0)
-    optimizer = Search(space={"x": Range(low, 1), "n": Range(1, 9, integer=True)})
+    optimizer = Search(space={"x": Range(low, 1), "n": Range(1, 9, integer=True)}, direction="maximize")
     optimizer.tell([{"x": np.float32(0.5), "n": np.int64(3)}], np.array([1.0]))
-    assert optimizer.best() == ({"x": 0.5, "n": 3}, 1.0)
+    assert (optimizer.best.parameters, optimizer.best.value) == ({"x": 0.5, "n": 3}, 1.0)
 
 
 def test_a_search_near_expected_values_continues_after_a_save_as_it_would_have(tmp_path: Path) -> None:
@@ -374,4 +377,4 @@ def test_a_search_near_expected_values_continues_after_a_save_as_it_would_have(t
 
 def test_expected_values_need_a_strategy_that_uses_them() -> None:
     with pytest.raises(ObjectiveError, match=r"space\.x\.prior needs the strategy bbkb"):
-        Search(space={"x": Range(0.0, 1.0, prior=0.3)}, strategy="uniform")
+        Search(space={"x": Range(0.0, 1.0, prior=0.3)}, direction="maximize", strategy="uniform")

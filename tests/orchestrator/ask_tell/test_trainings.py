@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bbkb import Optimizer, Range
+from bbkb import Optimizer, Range, strategies
 
 STEPS = 27
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
@@ -21,7 +21,7 @@ def error_at(configuration: Any, step: int) -> float:
 
 def train(optimizer: Optimizer, configuration: Any) -> int:
     """Train it until its end or its stop; how many steps were made."""
-    reached = optimizer.reached(configuration)
+    reached = optimizer.last_step(configuration)
     for step in range(reached + 1, STEPS + 1):
         if not optimizer.report(configuration, error_at(configuration, step), step):
             return step - reached
@@ -35,7 +35,7 @@ def search(optimizer: Optimizer, budget: int) -> tuple[list[Any], int]:
     asked, continued = [], 0
     while budget > 0:
         (configuration,) = optimizer.ask()
-        continued += optimizer.reached(configuration) > 0
+        continued += optimizer.last_step(configuration) > 0
         asked.append(configuration)
         budget -= train(optimizer, configuration)
     return asked, continued
@@ -48,8 +48,9 @@ def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
         asked, again = search(optimizer, 15 * STEPS)
         assert len({str(configuration) for configuration in asked}) > 20  # full trainings would have been 15
         assert optimizer.paused
-        best, value = optimizer.best()
-        assert value == error_at(best, STEPS) == min(trial["value"] for trial in optimizer.trials)
+        best, value = optimizer.best.parameters, optimizer.best.value
+        assert value is not None
+        assert value == error_at(best, STEPS) == min(trial.value or 0.0 for trial in optimizer.trials)
         assert value < 0.1
         assert best not in optimizer.paused
         continued += again
@@ -64,9 +65,9 @@ def test_a_saved_optimizer_continues_as_the_one_that_was_not_saved(tmp_path: Pat
     optimizer.save(tmp_path / "saved.json")
     loaded = Optimizer.load(tmp_path / "saved.json")
     assert (loaded.paused, loaded.pending, loaded.trials) == (optimizer.paused, optimizer.pending, optimizer.trials)
-    assert loaded.reached(running) == 1
+    assert loaded.last_step(running) == 1
     assert search(loaded, 5 * STEPS) == search(optimizer, 5 * STEPS)
-    assert loaded.best() == optimizer.best()
+    assert loaded.best == optimizer.best
 
 
 def test_an_optimizer_of_version_0_2_0_loads_without_steps_and_learns_reports() -> None:
@@ -110,7 +111,7 @@ def test_a_training_is_paused_at_each_half_of_its_steps() -> None:
     for _ in range(40):
         (configuration,) = optimizer.ask()
         train(optimizer, configuration)
-        reached.setdefault(str(configuration), set()).add(optimizer.reached(configuration))
+        reached.setdefault(str(configuration), set()).add(optimizer.last_step(configuration))
     ends = set().union(*reached.values())
     assert {4, 7, 14} <= ends
     assert len(reached) < 40
@@ -146,14 +147,14 @@ def test_a_training_that_ends_for_good_is_not_continued() -> None:
     optimizer.report(running, 0.3, 1)
     optimizer.stop(running)
     assert running not in optimizer.pending
-    assert optimizer.reached(running) == 0
+    assert optimizer.last_step(running) == 0
 
 
 def test_a_configuration_that_was_not_asked_for_may_report() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     optimizer.report({"lr": 0.05, "width": 0.25}, 0.7, 2)
     assert len(optimizer.pending) == 1
-    assert optimizer.reached(optimizer.pending[0]) == 2
+    assert optimizer.last_step(optimizer.pending[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -164,13 +165,13 @@ def test_a_configuration_that_was_not_asked_for_may_report() -> None:
         ({"steps": 0}, "steps must be >= 1, got 0"),
         ({"first_trials": 4}, "first_trials needs steps"),
         ({"steps": 9, "strategy": "uniform"}, "steps needs a strategy whose model learns curves"),
-        ({"steps": 9, "strategy": "bbkb", "preset": "paper"}, "steps needs a strategy whose model learns curves"),
+        ({"steps": 9, "strategy": strategies.BBKB.paper()}, "steps needs a strategy whose model learns curves"),
         ({"steps": 9, "constraints": [{"metric": "m", "at_most": 1}]}, "steps needs one objective"),
     ],
 )
 def test_what_cannot_work_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Optimizer(SPACE, **arguments)
+        Optimizer(SPACE, "minimize", **arguments)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_a_report_that_is_none_is_refused_and_changes_nothing(value: Any, step: 
     (configuration,) = optimizer.ask()
     with pytest.raises(ValueError, match=message):
         optimizer.report(configuration, value, step)
-    assert optimizer.reached(configuration) == 0
+    assert optimizer.last_step(configuration) == 0
 
 
 def test_witnesses_continue_although_a_rule_would_stop_them() -> None:

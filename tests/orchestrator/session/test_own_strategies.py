@@ -72,7 +72,7 @@ def test_a_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None
     reference = f"{__file__}:Nothing"
     shown = CliRunner().invoke(app, ["strategies", reference], catch_exceptions=False)
     assert shown.exit_code == 0
-    assert Optimizer({"x": Range(0.0, 1.0)}, strategy=reference).ask(2) == []
+    assert Optimizer({"x": Range(0.0, 1.0)}, "maximize", strategy=reference).ask(2) == []
 
 
 def test_a_deviation_is_in_the_unit_of_the_mean() -> None:

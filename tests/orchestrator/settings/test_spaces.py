@@ -225,10 +225,10 @@ def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_reco
     assert from_mapping(tree).enqueue == settings.enqueue
     assert from_mapping({**tree, "seed": 1}).enqueue != settings.enqueue
     assert from_mapping({**settings.resolved(), "seed": 1}).enqueue == settings.enqueue
-    optimizer = Optimizer(space=settings.space, enqueue=[{"rate": 0.25}])
+    optimizer = Optimizer(settings.space, "maximize", enqueue=[{"rate": 0.25}])
     assert optimizer.ask(1)[0]["rate"] == 0.25
     with pytest.raises(ObjectiveError, match=r"^enqueue\.0\.rate must be from 0 to 1, got 7$"):
-        Optimizer(space=settings.space, enqueue=[{"rate": 7}])
+        Optimizer(settings.space, "maximize", enqueue=[{"rate": 7}])
 
 
 def test_a_prior_is_refused_where_the_strategy_does_not_use_it(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def space_size(n: int, **layers: object) -> int:
 
 def test_an_optimizer_repeats_a_block(tmp_path: Path) -> None:
     block = {"repeat": "n", "space": {"units": {"choices": [8, 64]}}}
-    optimizer = Optimizer({"n": Range(1, 2, integer=True), "layer": block})
+    optimizer = Optimizer({"n": Range(1, 2, integer=True), "layer": block}, "maximize")
     assert set(optimizer.candidates.columns) == {"n", "layer_1_units", "layer_2_units"}
 
 
@@ -269,7 +269,7 @@ def test_a_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
     inner = {"units": Choice((8, 64)), "drop": Range(0, 1, when={"units": 64})}
     space: dict[str, Any] = {"n": Range(1, 2, integer=True), "layer": {"repeat": "n", "space": inner}}
     names = {f"layer_{place}_{name}" for place in (1, 2) for name in inner}
-    assert set(Optimizer(space).candidates.columns) == {"n", *names}
+    assert set(Optimizer(space, "maximize").candidates.columns) == {"n", *names}
     assert set(Campaign(space_size, space, evaluations=2, direction="maximize").settings.space) == {"n", *names}
 
 

@@ -1,0 +1,110 @@
+"""The part that `Optimizer` and `CandidateOptimizer` have in common."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from orchestrator.ask_tell.locking import exclusive
+from orchestrator.ask_tell.older import Renamed
+from orchestrator.ask_tell.results import Results
+from orchestrator.ask_tell.saving import Entry, Kind, read_saved, write_saved
+from orchestrator.ask_tell.search import Search
+from orchestrator.bandit.strategy import Posterior
+from orchestrator.campaign.trial_result import TrialResult, Trials
+from orchestrator.wording import facts_html
+
+
+class AskTell(Renamed):
+    """A search that several threads may use, and that can be saved."""
+
+    KIND: ClassVar[Kind]
+    NOUN: ClassVar[str] = "value"
+    _lock: threading.RLock
+    _search: Search
+
+    @classmethod
+    def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
+        """Read the optimizer that `save` wrote. It continues exactly as the saved one would.
+
+        Args:
+            path: the file that was written.
+            run_code: whether the module of a strategy of your own may be imported, which runs its
+                code. Without it, such a strategy must be imported already.
+
+        Raises:
+            ValueError: if the file cannot be read, or was not written by this class.
+        """
+        return read_saved(path, cls._restored, cls.KIND, run_code)
+
+    @classmethod
+    def _restored(cls, saved: Mapping[str, Any]) -> Self:
+        optimizer = cls.__new__(cls)
+        optimizer._restore(saved)
+        return optimizer
+
+    @exclusive
+    def save(self, path: str | Path) -> None:
+        """Write everything to a file as JSON, whole or not at all. `load` reads it.
+
+        Args:
+            path: the file to write.
+
+        Raises:
+            ValueError: if the strategy has parts that are objects of your own classes.
+            OSError: if the file cannot be written.
+        """
+        write_saved(path, self._saved())
+
+    @property
+    @exclusive
+    def trials(self) -> Trials:
+        """The results, in the order of `tell`. The value of a failed evaluation is None."""
+        return self._results.trials
+
+    @property
+    @exclusive
+    def best(self) -> TrialResult:
+        """The recommended trial; its `value` is the mean of its `evaluations` values.
+
+        It has the best mean value. If the fitted model says that values are noisy, it is the
+        evaluated one with the best `estimate` of the value without noise. With several objectives or
+        constraints it is the first trial of the `front`.
+
+        Raises ValueError before the first value, or if no result satisfies all constraints.
+        """
+        return self._results.best
+
+    @property
+    @exclusive
+    def posterior(self) -> Posterior:
+        """Mean, variance and upper confidence bound of the reward of each candidate, and the unit of
+        the variance. Rewards are maximized: a value that is minimized counts times −1."""
+        return self._search.learner.posterior
+
+    @exclusive
+    def __repr__(self) -> str:
+        counts = f"{len(self.trials)} {self.NOUN}s, {len(self._search.campaign.pending)} pending"
+        return f"<{type(self).__name__} of {self._title}: {counts}>"
+
+    @exclusive
+    def _repr_html_(self) -> str:
+        """Return a small table, for notebooks."""
+        return facts_html(f"{type(self).__name__} of {self._title}", self._results.facts)
+
+    @property
+    def _results(self) -> Results:
+        return Results(self._search, self.NOUN)
+
+    @property
+    def _title(self) -> str:
+        """What is searched, in words."""
+        raise NotImplementedError
+
+    def _saved(self) -> Entry:
+        """Return everything as plain values."""
+        raise NotImplementedError
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        """Take the values that `_saved` returned."""
+        raise NotImplementedError

@@ -1,0 +1,99 @@
+"""Spellings of version 0.2, which still work and warn."""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, ParamSpec
+
+from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.campaign.trial_result import TrialResult
+
+P = ParamSpec("P")
+_REFUSED = {
+    "existing": "existing must be left out with a space; pass earlier results to tell instead",
+    "limit": "limit must be written candidate_limit; `limit` is an argument of ask",
+}
+
+
+def warn(message: str, stacklevel: int = 3) -> None:
+    """Warn the caller of the caller that a spelling will be removed in the next version."""
+    warnings.warn(f"{message}; the older spelling is removed in version 0.4", FutureWarning, stacklevel + 1)
+
+
+class Renamed:
+    """A class whose methods have had other names, which are in `RENAMED`."""
+
+    RENAMED: ClassVar[Mapping[str, str]] = {"expect": "mark_pending", "reached": "last_step"}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the method that was called `name` in version 0.2."""
+        new_name = self.RENAMED.get(name)
+        if new_name is None or not hasattr(type(self), new_name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn(f"{name} is called {new_name}: write {new_name}(…)", stacklevel=2)
+        return getattr(self, new_name)
+
+
+def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
+    """Return a constructor that also takes the strategy's options as keyword arguments."""
+    signature = inspect.signature(initialize)
+
+    @functools.wraps(initialize)
+    def with_options(*args: P.args, **kwargs: P.kwargs) -> None:
+        options = {name: value for name, value in kwargs.items() if name not in signature.parameters}
+        known: Any = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        if not options:
+            return initialize(*args, **known)
+        for name in options.keys() & _REFUSED.keys():
+            raise ValueError(_REFUSED[name])
+        bound = signature.bind_partial(*args, **known)
+        choice = bound.arguments.get("strategy", "bbkb")
+        has_existing = bound.arguments.get("existing") is not None
+        bound.arguments["strategy"] = named_strategy(choice, options, has_existing)
+        maker = "BBKB.paper" if options.get("preset") == "paper" else "BBKB"
+        shown = ", ".join(f"{name}=…" for name in options if name != "preset")
+        warn(f"options belong to the strategy: write strategy={maker}({shown}), from bbkb.strategies")
+        return initialize(*bound.args, **bound.kwargs)
+
+    return with_options
+
+
+class SearchResult(TrialResult):
+    """A trial of ask and tell. It can be used as version 0.2 returned it: as a pair or a mapping."""
+
+    __slots__ = ()
+
+    def __call__(self) -> tuple[Any, float | None]:
+        """Return the pair that `best()` has returned."""
+        warn("best is a property: write best.parameters and best.value")
+        return self._pair[0], self.value
+
+    def __getitem__(self, key: str | int) -> Any:
+        """Return an item of the mapping or pair that version 0.2 has returned."""
+        warn("a trial has attributes: write parameters and value")
+        if isinstance(key, int):
+            return self._pair[key]
+        return dict(zip(("configuration", "value", "candidate", "reward"), self._pair * 2, strict=True))[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the pair that version 0.2 has returned."""
+        warn("a trial has attributes: write parameters and value")
+        return iter(self._pair)
+
+    @property
+    def _pair(self) -> tuple[Any, Any]:
+        is_row = list(self.parameters) == ["candidate"] and not self.metrics
+        value: Any = dict(self.metrics) if self.metrics else self.value
+        return self.parameters["candidate"] if is_row else dict(self.parameters), value
+
+
+class Front(tuple[TrialResult, ...]):
+    """The trials of a front, which can still be called as in version 0.2."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[tuple[dict[str, Any], dict[str, float]]]:
+        """Return pairs of a configuration and its values."""
+        warn("front is a property: write parameters and metrics of its trials")
+        return [(dict(trial.parameters), dict(trial.metrics)) for trial in self]
