@@ -31,12 +31,12 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
-def test_the_module_exports_what_it_names_and_completion_shows_nothing_else() -> None:
+def test_module_exports_its_names_and_completes_nothing_else() -> None:
     assert all(hasattr(bbkb, name) for name in bbkb.__all__)
     assert dir(bbkb) == sorted(bbkb.__all__)
 
 
-def test_every_exported_error_is_caught_as_a_bbkb_error() -> None:
+def test_exported_error_is_caught_as_a_bbkb_error() -> None:
     errors = [name for name in bbkb.__all__ if name.endswith("Error")]
     assert {"BbkbError", "ConfigError", "ObjectiveError", "RunError", "StoreError"} <= set(errors)
     assert all(issubclass(getattr(bbkb, name), bbkb.BbkbError) for name in errors)
@@ -46,7 +46,7 @@ def test_strategy_names_begin_with_the_five_that_a_strategy_needs() -> None:
     assert bbkb.strategy.__all__[:5] == ["ModelFree", "Choose", "Wait", "Pick", "Observation"]
 
 
-def test_every_error_that_a_docstring_names_is_exported() -> None:
+def test_error_named_by_a_docstring_is_exported() -> None:
     documented = "\n".join(inspect.getdoc(function) or "" for _, function in public_callables())
     named = set(re.findall(r"\b[A-Z][A-Za-z]+Error\b", documented)) - set(dir(builtins))
     assert named <= set(bbkb.__all__)
@@ -57,7 +57,7 @@ def test_every_error_that_a_docstring_names_is_exported() -> None:
     ("cls", "first", "absent"),
     [(bbkb.Optimizer, "space", "mean"), (bbkb.CandidateOptimizer, "candidates", "front")],
 )
-def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str, absent: str) -> None:
+def test_optimizer_shows_its_arguments_and_members(cls: type, first: str, absent: str) -> None:
     shown = list(inspect.signature(cls).parameters)
     assert shown[0] == first
     assert "strategy" in shown
@@ -68,7 +68,7 @@ def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str,
 
 
 @pytest.mark.thorough
-def test_an_editor_completes_the_members_of_each_optimizer() -> None:
+def test_editor_completes_the_members_of_each_optimizer() -> None:
     source = "import bbkb\noptimizer = bbkb.{}\noptimizer."
     completed = {
         call: {completion.name for completion in jedi.Script(source.format(call)).complete(3, 10)}
@@ -80,7 +80,7 @@ def test_an_editor_completes_the_members_of_each_optimizer() -> None:
     assert "front" not in completed["CandidateOptimizer([])"]
 
 
-def test_a_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> None:
+def test_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> None:
     """mypy checks `assert_type` with the rest of the tests; when they run, it returns its
     argument."""
     search = assert_type(bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}, "minimize"), bbkb.Optimizer)
@@ -109,7 +109,7 @@ def test_modules_of_bbkb_are_imported_in_both_forms_and_without_other_libraries(
 
 
 @pytest.mark.parametrize("module", ["bbkb", "orchestrator"])
-def test_a_module_starts_the_command_and_prints_the_version(tmp_path: Path, module: str) -> None:
+def test_module_starts_the_command_and_prints_the_version(tmp_path: Path, module: str) -> None:
     done = run(tmp_path, sys.executable, "-m", module, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"bbkb {bbkb.__version__}\n", "")
 
@@ -162,5 +162,5 @@ def is_error(item: object) -> bool:
 
 
 @pytest.mark.parametrize(("name", "function"), list(public_callables()))
-def test_an_argument_section_names_every_parameter(name: str, function: Callable[..., Any]) -> None:
+def test_argument_section_names_every_parameter(name: str, function: Callable[..., Any]) -> None:
     assert missing_arguments(function) == []

@@ -15,7 +15,7 @@ ROWS = TABLE[2:]
 SHOWN_BY = {
     "Ask and tell, without a runner": (
         "orchestrator/ask_tell/test_space.py",
-        "test_it_finds_a_good_configuration_among_appended_candidates",
+        "test_optimizer_finds_a_good_configuration_among_appended_candidates",
     ),
     "Ask and tell can be saved and continues exactly": (
         "orchestrator/ask_tell/test_candidates.py",
@@ -64,7 +64,7 @@ SHOWN_BY = {
     ),
     "Model cost with thousands of results": (
         "orchestrator/bandit/strategies/test_bbkb_lazy.py",
-        "test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms",
+        "test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms",
     ),
     "A setting with a proven regret bound": (
         "orchestrator/bandit/sparse/test_termination.py",
@@ -140,7 +140,7 @@ SHOWN_BY = {
     ),
     "Constraints on outcomes": (
         "orchestrator/bandit/sparse/test_goal_queue.py",
-        "test_pulls_gather_where_the_constraint_holds",
+        "test_pulls_concentrate_where_the_constraint_holds",
     ),
     "Live page": (
         "orchestrator/serve/test_browser.py",

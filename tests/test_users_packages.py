@@ -67,7 +67,7 @@ def test_users_file_is_evaluated_beside_packages_with_our_names(folder: Path, ex
     assert "4: 4 succeeded, 0 failed" in done.stdout
 
 
-def test_ray_beside_such_packages_is_refused_where_it_would_start_no_worker(
+def test_ray_beside_such_packages_is_refused_if_it_would_start_no_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)

@@ -101,7 +101,7 @@ def test_speed_measures_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(defaults(200, workers=4, horizon=30, dimension=3)["arms"]) == 30
 
 
-def test_bench_says_which_data_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_names_the_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = Measurement("a short search", "defaults", {"arms": 64, "workers": 2, "horizon": 4})
     missing = Measurement("data", "ours", {}, "cadata")
     monkeypatch.setattr(bench, "MEASUREMENTS", (short, missing))

@@ -90,7 +90,7 @@ def test_command_that_gives_no_number_is_an_invalid_value(command: str, message:
         run(command)
 
 
-def test_failing_command_tells_its_status_and_the_end_of_its_errors() -> None:
+def test_failing_command_reports_its_status_and_the_end_of_its_errors() -> None:
     with pytest.raises(CommandFailedError) as caught:
         run("for i in $(seq 100); do echo line $i >&2; done; echo 1; exit 3")
     assert "ended with status 3" in str(caught.value)
@@ -196,7 +196,7 @@ def test_command_travels_to_a_worker() -> None:
 
 
 @pytest.mark.parametrize("text", ["echo {", "echo }", "echo {} 1", "echo {x!r}"])
-def test_text_that_is_no_template_is_refused_when_built(text: str) -> None:
+def test_invalid_template_is_refused_when_built(text: str) -> None:
     with pytest.raises(ObjectiveError, match=r"a literal brace is written \{\{ or \}\}"):
         ShellCommand(text)
 

@@ -79,7 +79,7 @@ def test_candidates_of_a_conditional_space_are_valid_for_configspace() -> None:
         },
     )
 )
-def test_configuration_is_accepted_where_configspace_accepts_it(configuration: dict[str, Any]) -> None:
+def test_configuration_is_accepted_exactly_if_configspace_accepts_it(configuration: dict[str, Any]) -> None:
     try:
         ConfigSpace.Configuration(oracle(), values=configuration)
         accepted = True

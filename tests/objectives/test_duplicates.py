@@ -29,7 +29,7 @@ def test_row_belongs_to_the_first_equal_row(rows: list[tuple[int, ...]]) -> None
         assert values[index][~np.isnan(values[index])].tolist() == expected
 
 
-def test_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path: Path, silent: Report) -> None:
+def test_merged_row_draws_one_of_its_values_and_names_the_merged_rows(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     table = table_objective(path, "accuracy", seconds="took")

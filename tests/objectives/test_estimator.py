@@ -84,7 +84,7 @@ def test_text_column_of_many_values_does_not_become_as_many_features(tmp_path: P
     assert pipeline[0].transform(objective.table.features).shape == (400, MOST_VALUES + 1)
 
 
-def test_regressor_has_the_score_that_is_asked_for(silent: Report) -> None:
+def test_regressor_has_the_requested_score(silent: Report) -> None:
     options = {"estimator": RIDGE, "data": "diabetes"}
     r2 = load_estimator(**options).evaluate({"alpha": 1.0}, 0, silent).value
     error = load_estimator(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value

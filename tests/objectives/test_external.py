@@ -94,7 +94,7 @@ def test_external_travels_to_a_worker(callable_named: Callable[[str], PythonCall
     )
 
 
-def test_preparing_imports_the_module_and_raises_what_it_raises(
+def test_preparing_imports_the_module_and_raises_its_errors(
     callable_named: Callable[[str], PythonCallable], tmp_path: Path
 ) -> None:
     callable_named("plain").prepare()

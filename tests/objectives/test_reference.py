@@ -12,7 +12,7 @@ from objectives.objective import ObjectiveError
 from objectives.reference import did_you_mean, import_reference
 
 
-def test_reference_is_what_it_names() -> None:
+def test_reference_resolves_to_the_object_that_it_names() -> None:
     assert import_reference("math:sqrt") is math.sqrt
 
 
@@ -93,9 +93,7 @@ def test_line_that_failed_is_the_last_one_of_the_users_code(
             import_reference(reference, [str(tmp_path)])
 
 
-def test_line_of_an_installed_module_is_named_where_no_other_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_line_of_an_installed_module_is_named_if_no_other_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     folder = tmp_path / "site-packages"
     folder.mkdir()
@@ -104,7 +102,7 @@ def test_line_of_an_installed_module_is_named_where_no_other_is(
         import_reference("module_installed_and_failing:f", [str(folder)])
 
 
-def test_did_you_mean_says_nothing_when_nothing_is_near() -> None:
+def test_did_you_mean_is_empty_if_nothing_is_similar() -> None:
     assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
     assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""
 

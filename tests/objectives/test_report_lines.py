@@ -45,7 +45,7 @@ def test_report_of_the_most_metrics_with_the_longest_names_is_read_in_any_pieces
     assert read_in_pieces(line, piece) == ((Reported(3, 0.5, metrics),), {})
 
 
-def test_line_above_the_limit_is_no_report_whatever_its_pieces() -> None:
+def test_line_above_the_limit_is_no_report_in_any_pieces() -> None:
     line = b"BBKB_REPORT 3 0.5 " + b"a=1 " * (LONGEST_LINE // 4) + b"\nBBKB_REPORT 4 0.5\n"
     for piece in (LONGEST_LINE // 2, len(line)):
         points, left_out = read_in_pieces(line, piece)
@@ -62,7 +62,7 @@ def test_line_of_another_form_is_no_report(line: str) -> None:
     assert read(f"BBKB_REPORT {line}") == ((), {})
 
 
-def test_result_of_a_command_has_a_remark_of_what_was_left_out() -> None:
+def test_result_of_a_command_has_a_remark_on_omitted_parts() -> None:
     evaluation = ShellCommand("echo BBKB_REPORT 1 0.5 step=1; echo 2").evaluate({}, 0, Reports())
     remark = check_result(evaluation).remark
     assert remark == "metrics left out: reported step (an argument of report has this name)"

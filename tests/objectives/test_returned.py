@@ -57,7 +57,7 @@ def test_returned_value_of_another_type_is_refused_and_described(returned: objec
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_refused_value_is_named_with_what_to_write(returned: object, remedy: str) -> None:
+def test_refused_value_is_named_with_the_remedy(returned: object, remedy: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{remedy}$"):
         as_evaluation(returned, "f")
 

@@ -99,7 +99,7 @@ def test_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: Sa
 
 @settings(max_examples=30, deadline=None)
 @given(reals | integers)
-def test_range_stands_at_its_value_on_its_own_scale(parameter: Range) -> None:
+def test_range_maps_its_value_on_its_own_scale(parameter: Range) -> None:
     candidates = make_candidates({"x": parameter}, 50, "random")
     values = candidates.columns["x"].astype(float)
     scale = np.log if parameter.log else lambda x: x

@@ -43,7 +43,7 @@ def test_sine_is_the_papers_formula() -> None:
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.5), Branin(noise_std=0.5)])
-def test_noise_has_the_deviation_asked_for(objective: Sine | Branin, silent: Report) -> None:
+def test_noise_has_the_requested_deviation(objective: Sine | Branin, silent: Report) -> None:
     parameters = {"x": 0.3, "y": 0.4}
     evaluations = [objective.evaluate(parameters, seed, silent) for seed in range(2000)]
     noise = np.array([evaluation.value - evaluation.metrics["noise_free"] for evaluation in evaluations])

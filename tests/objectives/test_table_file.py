@@ -46,7 +46,7 @@ def test_csv_columns_get_their_types(tmp_path: Path) -> None:
         (b"a,b\n1,caf\xe9\n", r"a table must be UTF-8 text, got byte 0xe9; save it as UTF-8"),
     ],
 )
-def test_table_of_another_program_is_refused_with_what_to_change(tmp_path: Path, content: bytes, message: str) -> None:
+def test_table_of_another_program_is_refused_with_the_remedy(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / "t.csv")
@@ -118,7 +118,7 @@ def test_mistake_is_reported_with_file_line_and_column(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(("name", "message"), [("t.xlsx", "must end in .csv"), ("none.csv", "none.csv cannot be read")])
-def test_file_that_is_no_table_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_invalid_table_file_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / name)
 

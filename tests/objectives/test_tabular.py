@@ -14,7 +14,7 @@ FEATURES = np.array([[0.0], [0.5], [1.0]])
 COLUMNS = {"depth": np.array([1, 2, 3])}
 
 
-def test_candidate_carries_its_row_and_what_people_read(silent: Report) -> None:
+def test_candidate_has_its_row_and_its_readable_values(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([0.1, 0.3, 0.2]))
     candidates = table.candidates()
     assert candidates.parameters(1) == {"row": 1, "depth": 2}
@@ -32,7 +32,7 @@ def test_seed_picks_among_the_repeats_that_are_there(silent: Report) -> None:
     assert table.optimum(maximize=True) == 6.0
 
 
-def test_noise_has_the_deviation_asked_for_and_seconds_are_reported(silent: Report) -> None:
+def test_noise_has_the_requested_deviation_and_seconds_are_reported(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([1.0, 2.0, 3.0]), noise_std=0.2, seconds=np.array([10.0, 20.0, 30.0]))
     evaluations = [table.evaluate({"row": 2}, seed, silent) for seed in range(2000)]
     values = np.array([evaluation.value for evaluation in evaluations])

@@ -18,7 +18,7 @@ def writes(text: str) -> Callable[[str], int]:
     return lambda path: Path(path).write_text(text)
 
 
-def test_trial_reports_and_says_when_the_campaign_stops_it(tmp_path: Path) -> None:
+def test_trial_reports_and_learns_that_the_campaign_stops_it(tmp_path: Path) -> None:
     reports = Reports(lambda reported: reported is not None and reported.step == 2)
     trial = Trial(reports, tmp_path)
     assert not trial.report({"loss": 0.5}, "loss", 1)
@@ -104,7 +104,7 @@ def test_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -
     Trial().save(fail, 1)
 
 
-def test_exception_of_another_kind_is_not_taken_for_a_stop() -> None:
+def test_exception_of_another_kind_is_no_stop() -> None:
     def stop(reported: Reported | None) -> bool:
         raise EvaluationStopped
 

@@ -30,7 +30,7 @@ def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, 
     return evaluate(WithMetrics(Returns(returned), first, needed), attempt, Limits())
 
 
-def test_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:
+def test_value_is_the_first_metric_and_a_returned_value_stays() -> None:
     result = outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0})
     assert isinstance(result, Success)
     assert result.value == 0.5

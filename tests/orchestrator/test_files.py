@@ -16,7 +16,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_private_file_is_readable_by_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+def test_private_file_is_readable_by_its_owner_only_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         files.write_text(tmp_path / "new", "one")

@@ -53,7 +53,7 @@ def test_strategy_chooses_and_recommends_among_huge_values(name: str, field: str
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("field", list(FIELDS))
-def test_campaign_finishes_and_is_drawn_whatever_its_values(
+def test_campaign_with_any_values_finishes_and_is_drawn(
     tmp_path: Path, field: str, direction: Literal["minimize", "maximize"]
 ) -> None:
     function = FIELDS[field]

@@ -137,7 +137,7 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
     assert {"Front", "Feasible"} <= {card.name for card in summary_cards(history_of(result))}
 
 
-def test_pictures_tables_and_rows_say_which_results_are_feasible(result: Result) -> None:
+def test_pictures_tables_and_rows_mark_feasible_results(result: Result) -> None:
     rows, history = result.rows(), history_of(result)
     assert [row["trial.feasible"] for row in rows] == [row["metric.memory"] <= 1.2 for row in rows]
     assert [trial.is_feasible for trial in result.trials] == [row["trial.feasible"] for row in rows]

@@ -33,7 +33,7 @@ def test_cleanup_removes_everything_but_the_output_of_attempts(tmp_path: Path) -
     remove_checkpoints(None, [4])
 
 
-def test_sizes_count_what_would_be_removed(tmp_path: Path) -> None:
+def test_sizes_count_the_files_to_be_removed(tmp_path: Path) -> None:
     assert checkpoints_in(tmp_path / "missing") == Checkpoints(0, 0)
     fill(tmp_path / "000000", weights_pt="12345", deep__weights_pt="123")
     (tmp_path / "000000" / "output-1.txt").write_text("printed")

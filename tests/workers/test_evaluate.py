@@ -108,7 +108,7 @@ def test_result_that_is_not_an_evaluation_is_invalid(result: Any) -> None:
     assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
 
 
-def test_metrics_that_are_no_mapping_are_left_out() -> None:
+def test_metrics_that_are_no_mapping_are_omitted() -> None:
     outcome = outcome_of_value(0.5, [1.0])
     assert isinstance(outcome, Success)
     assert outcome.remark == "metrics left out: they must be a mapping, got list"

@@ -128,7 +128,7 @@ def test_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Execut
     assert all(isinstance(outcome, Success) for outcome in outcomes.values())
 
 
-def test_cancelling_what_is_over_changes_nothing(executor: Executor) -> None:
+def test_cancel_of_a_finished_attempt_changes_nothing(executor: Executor) -> None:
     executor.submit(attempts(0))
     assert isinstance(drain(executor)[0], Success)
     executor.cancel([0])
@@ -160,7 +160,7 @@ def test_adopt_returns_nothing_without_an_earlier_session(executor: Executor) ->
     assert [outcome.trial for outcome in drain(executor)] == [2]
 
 
-def test_closing_abandons_what_is_in_flight_and_may_be_done_twice(executor: Executor) -> None:
+def test_close_abandons_attempts_in_flight_and_may_be_repeated(executor: Executor) -> None:
     executor.submit(attempts(0, 1, 2, sleep=60.0))
     executor.close()
     assert executor.next_outcomes(None) == []

@@ -54,7 +54,7 @@ def test_torch_tensors_without_dimensions_are_numbers() -> None:
         finite("a value", torch.tensor([0.5, 0.25]))
 
 
-def test_number_that_is_not_finite_is_kept_only_where_it_may_be() -> None:
+def test_number_that_is_not_finite_is_kept_only_if_allowed() -> None:
     assert math.isnan(finite_or_not("a value", Decimal("nan")))
     with pytest.raises(InvalidValueError, match="a value must be a finite number, got nan"):
         finite("a value", Decimal("nan"))

@@ -108,7 +108,7 @@ def test_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
     assert all(without[i] == seconds for i, seconds in some.items())
 
 
-def test_drawn_durations_have_the_mean_asked_for() -> None:
+def test_drawn_durations_have_the_requested_mean() -> None:
     rng = np.random.default_rng(0)
     draws = [DurationModel(3.0, 0.5).draw(rng) for _ in range(4000)]
     standard_error = np.std(draws) / np.sqrt(len(draws))
@@ -140,7 +140,7 @@ def test_stragglers_take_so_many_times_longer_and_the_mean_stays(share: float, f
     assert (1.0 - share) * usual + share * slow == pytest.approx(3.0)
 
 
-def test_stragglers_come_at_their_rate_whatever_else_varies() -> None:
+def test_stragglers_occur_at_their_rate_under_other_variation() -> None:
     usual, with_some = durations_of(DurationModel(5.0, 1.0), 2000), durations_of(DurationModel(5.0, 1.0, 0.05), 2000)
     ratios = np.divide(with_some, usual)
     is_slow = ratios > 1.0

@@ -177,7 +177,7 @@ class _Touch:
 
 
 @pytest.mark.parametrize("damage", [_truncate, _empty, _flip, _replace_by_code])
-def test_damaged_checkpoint_means_beginning_anew_with_a_warning(
+def test_damaged_checkpoint_restarts_the_training_with_a_warning(
     case: Case, evaluate: Callable[[Report], Evaluation], tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     whole, last = Reports(), Reports(folder=tmp_path)

@@ -136,7 +136,7 @@ def test_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
+def test_auto_falls_back_on_the_bundled_digits_with_a_note() -> None:
     description = ConvolutionalNetwork().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description

@@ -28,7 +28,7 @@ def test_importing_it_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_missing_torch_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=r"nas_cell needs PyTorch.*pip install"):
         CellNetwork(dataset="digits").load(DataSource())
@@ -133,6 +133,6 @@ def test_cell_of_every_kind_scores_small_and_large_images() -> None:
     assert vertex_channels(chain, 6, 7) == [6, 3, 4, 3, 7]  # vertex 1 is as wide as the one it feeds
 
 
-def test_default_description_says_which_images(silent: Report) -> None:
+def test_default_description_names_the_images(silent: Report) -> None:
     assert "bundled digits" in load_training().description
     assert "MNIST is used when" in replace(CellNetwork(), train_size=200).load(DataSource()).description

@@ -72,7 +72,7 @@ def test_softmax_learns_mnist_if_available_and_digits_otherwise(source: DataSour
     assert training.evaluate(GOOD, 0, silent).value > 0.88
 
 
-def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
+def test_auto_falls_back_on_the_bundled_digits_with_a_note() -> None:
     description = SoftmaxRegression().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description

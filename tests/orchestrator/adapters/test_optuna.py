@@ -41,7 +41,7 @@ def curves(study: optuna.Study) -> tuple[TrialCurve, ...]:
     return curves_of(optimizer(study))
 
 
-def test_a_study_moves_to_the_best_parameters() -> None:
+def test_study_moves_to_the_best_parameters() -> None:
     study = study_of()
     study.optimize(objective, n_trials=40)
     values = [trial.value for trial in study.trials]
@@ -49,7 +49,7 @@ def test_a_study_moves_to_the_best_parameters() -> None:
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.1)
 
 
-def test_the_direction_of_the_study_is_kept() -> None:
+def test_direction_of_the_study_is_kept() -> None:
     study = study_of("maximize")
     study.optimize(lambda trial: -objective(trial), n_trials=30)
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.15)
@@ -72,7 +72,7 @@ def test_distributions_become_parameters_and_values_come_back() -> None:
     assert to_optuna(distributions, to_ours(distributions, values)) == values
 
 
-def test_running_trials_are_pending_and_learned_once_when_they_are_over() -> None:
+def test_running_trials_are_pending_and_learned_once_after_their_end() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     running = [study.ask(SPACE) for _ in range(4)]
@@ -98,7 +98,7 @@ def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
     assert to_optuna(space, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
-def test_a_trial_that_had_no_parameters_yet_is_taken_in_later() -> None:
+def test_trial_without_parameters_is_learned_later() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     elsewhere = optuna.samplers.RandomSampler()
@@ -112,7 +112,7 @@ def test_a_trial_that_had_no_parameters_yet_is_taken_in_later() -> None:
     assert len(optimizer(study).trials) == 2
 
 
-def test_two_processes_that_choose_at_the_same_time_choose_different_parameters() -> None:
+def test_processes_that_choose_at_the_same_time_choose_different_parameters() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     other = optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=BBKBSampler())
@@ -120,7 +120,7 @@ def test_two_processes_that_choose_at_the_same_time_choose_different_parameters(
     assert second.relative_params != first.relative_params  # the first one's are not stored when the second one asks
 
 
-def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
+def test_enqueued_trial_is_learned_with_its_own_values() -> None:
     study = study_of()
     study.optimize(objective, n_trials=4)
     study.enqueue_trial({"x": 0.125})
@@ -130,7 +130,7 @@ def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
     assert [to_optuna(space, trial.parameters) for trial in optimizer(study).trials][4] == enqueued
 
 
-def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of()
     rng = np.random.default_rng(0)
     points = [{"x": float(x), "kind": "a"} for x in rng.random(300)]
@@ -145,7 +145,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     assert looked_at == []
 
 
-def test_a_pruned_trial_counts_as_unfinished_and_a_failed_one_is_not_tried_again() -> None:
+def test_pruned_trial_is_unfinished_and_a_failed_one_is_not_retried() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     pruned, failed = study.ask(SPACE), study.ask(SPACE)
@@ -190,13 +190,13 @@ def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
     assert set(study.sampler._space) == {"x"}
 
 
-def test_several_objectives_are_refused() -> None:
+def test_study_with_several_objectives_is_refused() -> None:
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=BBKBSampler())
     with pytest.raises(ValueError, match="BBKBSampler is for one objective, the study has 2"):
         study.ask(SPACE)
 
 
-def test_a_pickled_sampler_continues_as_it_would_have() -> None:
+def test_pickled_sampler_continues_as_the_original() -> None:
     study = study_of()
     study.optimize(objective, n_trials=15)
     copy = pickle.loads(pickle.dumps(study.sampler))
@@ -205,7 +205,7 @@ def test_a_pickled_sampler_continues_as_it_would_have() -> None:
     assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
 
 
-def test_a_sampler_continues_from_the_fields_of_earlier_versions() -> None:
+def test_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     study = study_of()
     study.optimize(objective, n_trials=12)
     state = pickle.loads(pickle.dumps(study.sampler)).__getstate__()
@@ -219,7 +219,7 @@ def test_a_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     assert to_optuna(old._space, optimizer_of_old.ask(1)[0]) == suggested
 
 
-def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
+def test_sampler_learns_trials_of_all_hyperband_brackets() -> None:
     def evaluate_steps(trial: optuna.Trial) -> float:
         value = objective(trial)
         for step in range(9):
@@ -245,7 +245,7 @@ def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
         pytest.param(optuna.pruners.SuccessiveHalvingPruner(1, 3), id="successive halving"),
     ],
 )
-def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.pruners.BasePruner) -> None:
+def test_search_learns_expected_final_values_of_pruned_trials(pruner: optuna.pruners.BasePruner) -> None:
     """Good trials begin slowly here, so their values at early steps mislead a search that takes
     them for final ones."""
 
@@ -266,7 +266,7 @@ def test_the_search_learns_what_pruned_trials_would_have_reached(pruner: optuna.
     assert model_of(optimizer(study)).learns_curves
 
 
-def test_a_sampler_begins_anew_with_a_second_study() -> None:
+def test_sampler_starts_over_with_a_second_study() -> None:
     sampler = BBKBSampler()
     first, second = optuna.create_study(sampler=sampler), optuna.create_study(sampler=sampler)
     first.optimize(objective, n_trials=6)
@@ -284,10 +284,10 @@ def test_a_sampler_begins_anew_with_a_second_study() -> None:
         ({"seed": None}, "seed must be a whole number"),
     ],
 )
-def test_a_wrong_option_is_refused_before_the_first_trial(options: dict[str, Any], message: str) -> None:
+def test_wrong_option_is_refused_before_the_first_trial(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BBKBSampler(**options)
 
 
-def test_an_argument_section_names_every_parameter() -> None:
+def test_argument_section_names_every_parameter() -> None:
     assert missing_arguments(BBKBSampler) == []

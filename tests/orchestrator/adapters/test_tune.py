@@ -47,7 +47,7 @@ def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, A
     return configs
 
 
-def test_a_space_of_tune_becomes_parameters_by_path() -> None:
+def test_space_of_tune_becomes_parameters_by_path() -> None:
     config = {
         "a": tune.loguniform(1e-3, 1.0),
         "b": {"n": tune.randint(2, 5), "m": tune.qrandint(2, 8, 2)},
@@ -70,7 +70,7 @@ def test_a_space_of_tune_becomes_parameters_by_path() -> None:
 
 
 @given(count=st.integers(1, 30), step=st.integers(1, 4))
-def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int) -> None:
+def test_values_drawn_by_tune_are_in_the_space(count: int, step: int) -> None:
     domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count), "x": tune.uniform(0, 1)}
     space = TuneSpace.of(domains)
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int) 
         SearchSpace(space.parameters).code_of(space.configuration(values))
 
 
-def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
+def test_result_from_elsewhere_is_learned_unchanged() -> None:
     searcher = search()
     searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.5)
     assert searcher._backlog is not None
@@ -98,24 +98,24 @@ def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
         ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
     ],
 )
-def test_a_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str) -> None:
+def test_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BBKBSearch(config, metric="loss", mode="min")
 
 
-def test_it_searches_where_the_loss_is_small() -> None:
+def test_search_concentrates_where_the_loss_is_small() -> None:
     configs = drive(search(), 40)
     late = [value(config) for config in configs[-10:]]
     assert sum(late) / 10 < sum(value(config) for config in configs[:10]) / 10
 
 
-def test_the_larger_is_better_with_mode_max() -> None:
+def test_mode_max_prefers_larger_values() -> None:
     searcher = BBKBSearch({"x": tune.uniform(0, 1)}, "score", "max", backlog=0)
     assert searcher._reward({"score": 2.0}) == 2.0
     assert search()._reward({"loss": 2.0}) == -2.0
 
 
-def test_no_more_trials_run_than_may() -> None:
+def test_search_limits_its_concurrent_trials() -> None:
     searcher = search(max_concurrent=2)
     assert searcher.suggest("a") is not None
     assert searcher.suggest("b") is not None
@@ -124,7 +124,7 @@ def test_no_more_trials_run_than_may() -> None:
     assert searcher.suggest("c") is not None
 
 
-def test_a_concurrency_limiter_sets_the_limit() -> None:
+def test_concurrency_limiter_sets_the_limit() -> None:
     searcher = search()
     limited = tune.search.ConcurrencyLimiter(searcher, max_concurrent=1)
     assert limited.suggest("a") is not None
@@ -132,7 +132,7 @@ def test_a_concurrency_limiter_sets_the_limit() -> None:
 
 
 @pytest.mark.parametrize("number", [np.float32(2.0), np.int64(2), np.array(2.0), Decimal(2), 2])
-def test_a_metric_may_be_any_number(number: object) -> None:
+def test_metric_may_be_any_number(number: object) -> None:
     searcher = search()
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": number})
@@ -141,7 +141,7 @@ def test_a_metric_may_be_any_number(number: object) -> None:
 
 
 @pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])
-def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, Any]) -> None:
+def test_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, Any]) -> None:
     searcher = BBKBSearch({"n": tune.randint(0, 3)}, "loss", "min", backlog=0)
     failed = searcher.suggest("a")
     searcher.on_trial_complete("a", **ended)
@@ -152,7 +152,7 @@ def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, 
         searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
 
 
-def test_a_restored_search_continues_as_the_saved_one_would_have(tmp_path: Path) -> None:
+def test_restored_search_continues_as_the_saved_one(tmp_path: Path) -> None:
     saved, restored = search(), search(seed=9)
     drive(saved, 12)
     running = saved.suggest("running")
@@ -164,7 +164,7 @@ def test_a_restored_search_continues_as_the_saved_one_would_have(tmp_path: Path)
     assert drive(saved, 5, first=20) == drive(restored, 5, first=20)
 
 
-def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
+def test_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
     searcher = search(backlog=3)
     assert searcher._backlog is not None
     searcher.suggest("early")  # a suggestion is ready or not: both are correct, and the thread has started
@@ -178,7 +178,7 @@ def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
     assert restored.suggest("t9") is not None
 
 
-def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     searcher = search(backlog=1)
     assert searcher._backlog is not None
     searcher._backlog.wait_until_filled()
@@ -190,20 +190,20 @@ def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: 
         searcher._backlog.wait_until_filled()
 
 
-def test_a_metric_that_was_never_named_is_asked_for_before_the_first_trial() -> None:
+def test_missing_metric_is_reported_before_the_first_trial() -> None:
     for metric, mode in ((None, None), ("loss", None), (None, "min")):
         with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
             BBKBSearch(SPACE, metric=metric, mode=mode, backlog=0).suggest("a")
 
 
-def test_a_wrong_option_is_refused_before_tune_begins() -> None:
+def test_wrong_option_is_refused_before_tune_begins() -> None:
     with pytest.raises(ValueError, match="did you mean 'bbkb'"):
         BBKBSearch(strategy="bbbkb")
     with pytest.raises(ValueError, match="seed must be a whole number"):
         BBKBSearch(seed=-1)
 
 
-def test_an_argument_section_names_every_parameter() -> None:
+def test_argument_section_names_every_parameter() -> None:
     assert missing_arguments(BBKBSearch) == []
 
 
@@ -232,7 +232,7 @@ def test_results_of_running_stopped_and_finished_trials_are_learned() -> None:
     }
 
 
-def test_a_search_saved_before_results_of_running_trials_were_learned_is_restored(tmp_path: Path) -> None:
+def test_search_saved_by_an_older_version_is_restored(tmp_path: Path) -> None:
     searcher, again = search(), BBKBSearch()
     drive(searcher, 3)
     old = (searcher._space, searcher._running, searcher._metric, searcher._mode, searcher._backlog)
@@ -241,7 +241,7 @@ def test_a_search_saved_before_results_of_running_trials_were_learned_is_restore
     assert drive(again, 2, first=3) == drive(searcher, 2, first=3)
 
 
-def test_the_search_learns_what_trials_that_asha_stops_would_have_reached() -> None:
+def test_search_learns_expected_final_values_of_trials_stopped_by_asha() -> None:
     """The scheduler is Tune's own; it stops most trials at their first steps."""
     scheduler: Any = ASHAScheduler("training_iteration", "loss", "min", max_t=27, reduction_factor=3)
     searcher, finished = search(), list[float]()
@@ -266,7 +266,7 @@ def test_the_search_learns_what_trials_that_asha_stops_would_have_reached() -> N
 @NEEDS_PATH_WITHOUT_SPACES
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own
-def test_an_experiment_with_asha_tells_the_search_all_results(ray_cluster: str, tmp_path: Path) -> None:
+def test_experiment_with_asha_passes_all_results_to_the_search(ray_cluster: str, tmp_path: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         for step in range(1, 10):
             tune.report({"loss": (config["x"] - 0.3) ** 2 + 1.0 / step})

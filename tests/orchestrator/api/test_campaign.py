@@ -62,7 +62,7 @@ def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     assert result.report.is_file()
 
 
-def test_trials_are_a_list_and_a_data_frame_where_pandas_is_installed(
+def test_trials_are_a_list_and_with_pandas_a_data_frame(
     inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tune_small(inline)
@@ -205,7 +205,9 @@ def test_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any])
         campaign.run(progress=False)
 
 
-def test_submit_without_a_cluster_says_what_it_needs(inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_without_a_cluster_names_the_requirement(
+    inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(UserError, match=r"workers\.executor ray"):
         Campaign(lambda x: x, {"x": Range(0, 1)}, direction="maximize", evaluations=3, settings=inline).submit()

@@ -29,7 +29,7 @@ def target(arms: np.ndarray) -> np.ndarray:
     return result
 
 
-def test_the_example_in_its_documentation_runs() -> None:
+def test_documented_example_runs() -> None:
     assert doctest.testmod(candidates) == doctest.TestResults(failed=0, attempted=7)
 
 
@@ -44,7 +44,7 @@ def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     assert search.best.value == pytest.approx(target(np.array([best]))[0])
 
 
-def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for() -> None:
+def test_seed_gives_the_same_arms_however_asks_are_split() -> None:
     runs = []
     for piece in (None, 3):
         search = with_options(X, seed=5, ratio_threshold=2, regularization=0.01)  # ask(None) ends at 60 arms
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
     assert runs[0] == runs[1]
 
 
-def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
+def test_optimizer_waits_for_rewards_and_forgets_learned_pulls() -> None:
     search = with_options(X, preset="paper", warm_start={"name": "random", "pulls": 3})
     arms = search.ask()
     assert arms.dtype == np.intp
@@ -165,7 +165,7 @@ def test_mistakes_are_named_with_their_remedy(act: Callable[[], object], message
         act()
 
 
-def test_a_refused_tell_teaches_nothing() -> None:
+def test_refused_tell_teaches_nothing() -> None:
     search = CandidateOptimizer(X)
     arms = search.ask()
     with pytest.raises(ValueError, match="finite"):
@@ -211,7 +211,7 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 @pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
-def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
+def test_saved_optimizer_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
     search = CandidateOptimizer(X, strategy, seed=2, existing=existing)
     for _ in range(6):
         arms = search.ask(3)
@@ -235,7 +235,7 @@ def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path:
             optimizer.tell(asked, target(asked))
 
 
-def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tmp_path: Path) -> None:
+def test_failed_candidate_and_layout_survive_a_save(tmp_path: Path) -> None:
     search = with_options(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
     search.fail([0])
     search.tell([1, 2, 3], [0.1, 0.2, 0.3])
@@ -245,7 +245,7 @@ def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tm
     assert (loaded.trials[0].status, loaded.trials[0].value) == ("failed", None)
 
 
-def test_a_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: Path) -> None:
+def test_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: Path) -> None:
     Optimizer({"x": {"low": 0.0, "high": 1.0}}, "minimize").save(tmp_path / "space.json")
     CandidateOptimizer(X).save(tmp_path / "array.json")
     with pytest.raises(ValueError, match=r"it was written by Optimizer; write Optimizer\.load\(path\)"):
@@ -271,7 +271,7 @@ class Own(RBF):
     """A kernel of the caller's own."""
 
 
-def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path) -> None:
+def test_unsavable_optimizer_leaves_no_file(tmp_path: Path) -> None:
     search = with_options(X, preset="paper", kernel=Own(0.5))
     with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the optimizer instead"):
         search.save(tmp_path / "search.json")
@@ -279,14 +279,14 @@ def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "arms": {}}'])
-def test_a_file_that_was_not_saved_is_refused(content: str, tmp_path: Path) -> None:
+def test_foreign_file_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(ValueError, match=r"other\.json is not a saved CandidateOptimizer"):
         CandidateOptimizer.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize("path", ["missing.json", "x" * 300, "."])
-def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> None:
+def test_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> None:
     for loader in (CandidateOptimizer, Optimizer):
         with pytest.raises(ValueError, match=r"path must be a file that save wrote, got '.*: (No such|File name|Is a)"):
             loader.load(path)
@@ -311,7 +311,7 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
 
 
 @pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])
-def test_a_pickle_of_another_version_is_refused(change: dict[str, str], words: str) -> None:
+def test_pickle_of_another_version_is_refused(change: dict[str, str], words: str) -> None:
     optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 8)[:, None])
     state = {name: value for name, value in optimizer.__getstate__().items() if name != "pickled by"}
     with pytest.raises(ValueError, match=f"must be of this version of bbkb, .*{words}; files that `save` wrote"):

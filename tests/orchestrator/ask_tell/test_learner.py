@@ -44,7 +44,7 @@ def test_results_are_learned_together_and_ever_more_of_them() -> None:
     assert len(state.pending) == len(state.finished) + len(optimizer.pending)
 
 
-def test_a_share_of_zero_learns_every_result() -> None:
+def test_refit_share_of_zero_learns_every_result() -> None:
     _, optimizer = search(refresh_growth=0.0)
     optimizer.ask(1)
     assert model_of(optimizer).round == 90
@@ -54,7 +54,7 @@ def test_looking_at_the_model_changes_no_pick() -> None:
     assert search(looks=True)[0] == search()[0]
 
 
-def test_what_is_shown_contains_every_result() -> None:
+def test_posterior_shown_contains_every_result() -> None:
     optimizer = CandidateOptimizer(X, seed=1)
     first = optimizer.ask(20)
     optimizer.tell(first, reward(first))
@@ -67,7 +67,7 @@ def test_what_is_shown_contains_every_result() -> None:
     assert np.ptp(optimizer.mean) > 0
 
 
-def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
+def test_failed_evaluation_is_learned_at_once() -> None:
     optimizer = with_options(X, seed=1, warm_start="random")
     arms = optimizer.ask(30)
     optimizer.tell(arms[:29], reward(arms[:29]))
@@ -78,12 +78,12 @@ def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
 
 
 @pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
-def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, is_due: bool) -> None:
+def test_refit_is_due_by_the_share_of_known_and_running_pulls(waiting: int, is_due: bool) -> None:
     assert is_grown(0.03, waiting, known=100, running=30) is is_due
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
-def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list[tuple[int, int]]) -> None:
+def test_pending_pulls_are_those_asked_for_without_a_result(steps: list[tuple[int, int]]) -> None:
     optimizer = with_options(X, seed=1, warm_start="random")
     campaign = search_of(optimizer).campaign
     expected: list[int] = []

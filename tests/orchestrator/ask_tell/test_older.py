@@ -33,7 +33,7 @@ def test_methods_are_found_under_their_older_names() -> None:
         _ = optimizer.expects
 
 
-def test_none_for_a_failure_says_fail() -> None:
+def test_older_none_for_a_failure_is_refused_with_fail() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
     with pytest.warns(FutureWarning, match=r"write fail\(configuration\)"):
         optimizer.tell({"x": 0.5}, None)

@@ -53,7 +53,7 @@ def places(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", [Optimizer, CandidateOptimizer])
-def test_whatever_stands_at_any_place_it_loads_or_a_value_error_says_why(tmp_path: Path, kind: Any) -> None:
+def test_saved_file_with_any_value_loads_or_raises_a_value_error(tmp_path: Path, kind: Any) -> None:
     file = saved(tmp_path, kind)
     whole = json.loads(file.read_text())
     for number, keys in enumerate(places(whole)):
@@ -74,7 +74,7 @@ def test_deep_nesting_is_a_value_error(tmp_path: Path, kind: Any) -> None:
         kind.load(tmp_path / "deep.json")
 
 
-def test_a_strategy_of_ones_own_is_imported_only_if_the_caller_says_so(
+def test_users_strategy_is_imported_only_if_the_caller_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -49,11 +49,11 @@ def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, 
     return asked
 
 
-def test_the_example_in_its_documentation_runs() -> None:
+def test_documented_example_runs() -> None:
     assert doctest.testmod(space_module) == doctest.TestResults(failed=0, attempted=5)
 
 
-def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
+def test_optimizer_finds_a_good_configuration_among_appended_candidates() -> None:
     optimizer = Search(space=SPACE, direction="minimize", seed=3)
     advance(optimizer, 30)
     best, value = optimizer.best.parameters, optimizer.best.value
@@ -65,7 +65,7 @@ def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
     assert optimizer.pending == []
 
 
-def test_what_is_saved_continues_exactly(tmp_path: Path) -> None:
+def test_saved_optimizer_continues_exactly(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
     advance(optimizer, 12)
     pending = optimizer.ask(3)
@@ -79,7 +79,7 @@ def test_what_is_saved_continues_exactly(tmp_path: Path) -> None:
     assert len(loaded.candidates) == len(optimizer.candidates) > 1024
 
 
-def test_the_same_seed_asks_the_same() -> None:
+def test_seed_repeats_the_asked_configurations() -> None:
     one, other = (Search(space=SPACE, direction="maximize", seed=1) for _ in range(2))
     assert advance(one, 10) == advance(other, 10)
 
@@ -105,7 +105,7 @@ class SlowNumber:
 
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 400)[:, None]], ids=["space", "candidates"])
-def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.float64] | None) -> None:
+def test_thread_waits_until_another_one_has_reported_its_results(rows: NDArray[np.float64] | None) -> None:
     optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}, "maximize") if rows is None else CandidateOptimizer(rows)
     first, slow = optimizer.ask(1), SlowNumber()
     with ThreadPoolExecutor(3) as threads:
@@ -122,7 +122,7 @@ def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.
 
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 40)[:, None]], ids=["space", "candidates"])
-def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows: NDArray[np.float64] | None) -> None:
+def test_pickle_does_not_change_while_another_thread_asks_and_tells(rows: NDArray[np.float64] | None) -> None:
     optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}, "maximize") if rows is None else CandidateOptimizer(rows)
     optimizer.tell(optimizer.ask(1), [1.0])
     state = optimizer.__getstate__()  # pickling reads it after the lock was released
@@ -134,7 +134,7 @@ def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows
     assert [list(copied.ask(2)), list(copied.ask(1))] == [list(expected.ask(2)), list(expected.ask(1))]
 
 
-def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path) -> None:
+def test_configuration_that_was_never_asked_for_is_learned(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize")
     configuration = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
     optimizer.tell([configuration], [0.001])
@@ -143,7 +143,7 @@ def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path
     assert Search.load(tmp_path / "search.json").best == optimizer.best
 
 
-def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
+def test_failed_configuration_is_not_asked_for_again() -> None:
     optimizer = Search(space={"n": Range(1, 4, integer=True)}, direction="maximize")
     asked_values = []
     for _ in range(4):
@@ -201,7 +201,7 @@ def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(g
     assert len(optimizer.ask()) == 1
 
 
-def test_a_wrong_argument_is_refused() -> None:
+def test_wrong_argument_is_refused() -> None:
     with pytest.raises(ValueError, match=r"got 'min'; did you mean 'minimize'\?"):
         Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
@@ -212,13 +212,13 @@ def test_a_wrong_argument_is_refused() -> None:
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
 
 
-def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path: Path) -> None:
+def test_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
         Search.load(tmp_path / "other.json")
 
 
-def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
+def test_strategy_without_growth_gets_a_fixed_pool() -> None:
     optimizer = Search(space=SPACE, direction="maximize", strategy="uniform")
     assert isinstance(optimizer, Optimizer)
     advance(optimizer, 20)
@@ -315,14 +315,14 @@ def test_results_of_one_named_objective_are_numbers_or_mappings() -> None:
 
 @pytest.mark.parametrize("value", [3, "x", {"y": 1}, object(), [3], ["a"], np.array(2)])
 @pytest.mark.parametrize("argument", ["space", "objectives", "constraints", "forbid", "enqueue"])
-def test_an_argument_of_a_wrong_type_is_named(argument: str, value: object) -> None:
+def test_argument_of_a_wrong_type_is_named(argument: str, value: object) -> None:
     arguments: dict[str, Any] = {"space": {"x": Range(0.0, 1.0)}, argument: value}
     with pytest.raises(ValueError, match=argument):
         Search(**arguments)
 
 
 @pytest.mark.parametrize("given", [None, 3, "x", [3], ["x"], [None], np.array(2)])
-def test_configurations_of_a_wrong_type_are_refused_with_what_to_write(given: Any) -> None:
+def test_configurations_of_a_wrong_type_are_refused_with_the_remedy(given: Any) -> None:
     optimizer = Search({"x": Range(0.0, 1.0)}, "maximize")
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
         optimizer.tell(given, [0.5])
@@ -331,12 +331,12 @@ def test_configurations_of_a_wrong_type_are_refused_with_what_to_write(given: An
 
 
 @pytest.mark.parametrize("call", [((X,), {}), ((X, "uniform"), {"seed": 1}), ((X.tolist(),), {}), ((Arms.of(X),), {})])
-def test_the_old_call_with_an_array_is_refused_with_what_to_write(call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+def test_old_call_with_an_array_is_refused_with_the_new_one(call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match=r"space must be parameters by name .* write CandidateOptimizer\(array, …\)"):
         Search(*call[0], **call[1])
 
 
-def test_a_single_result_needs_no_list() -> None:
+def test_single_result_needs_no_list() -> None:
     optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
     optimizer.mark_pending({"x": 0.25})
     optimizer.tell({"x": 0.25}, 0.5)
@@ -357,7 +357,7 @@ def test_numbers_of_numpy_are_numbers_of_a_space_and_of_a_configuration() -> Non
     assert (optimizer.best.parameters, optimizer.best.value) == ({"x": 0.5, "n": 3}, 1.0)
 
 
-def test_a_search_near_expected_values_continues_after_a_save_as_it_would_have(tmp_path: Path) -> None:
+def test_search_near_expected_values_continues_exactly_after_a_save(tmp_path: Path) -> None:
     space: Space = {
         **SPACE,
         "x": Range(0.0, 1.0, prior=0.3, confidence="high"),

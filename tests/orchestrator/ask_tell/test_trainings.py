@@ -57,7 +57,7 @@ def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
     assert continued > 0
 
 
-def test_a_saved_optimizer_continues_as_the_one_that_was_not_saved(tmp_path: Path) -> None:
+def test_saved_optimizer_continues_as_the_original(tmp_path: Path) -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=8, seed=2)
     search(optimizer, 5 * STEPS)
     running = optimizer.ask()[0]
@@ -70,14 +70,14 @@ def test_a_saved_optimizer_continues_as_the_one_that_was_not_saved(tmp_path: Pat
     assert loaded.best == optimizer.best
 
 
-def test_an_optimizer_of_version_0_2_0_loads_without_steps_and_learns_reports() -> None:
+def test_optimizer_of_version_0_2_0_loads_without_steps_and_learns_reports() -> None:
     optimizer = Optimizer.load(Path(__file__).parent / "saved" / "space-0.2.0.json")
     configuration = optimizer.ask()[0]
     assert optimizer.report(configuration, -1e6, 1)
     assert optimizer.paused == []
 
 
-def test_without_a_report_the_choices_are_those_of_an_optimizer_without_steps() -> None:
+def test_choices_without_a_report_are_those_of_an_optimizer_without_steps() -> None:
     pair = [Optimizer(SPACE, "minimize", seed=3), Optimizer(SPACE, "minimize", seed=3, steps=STEPS)]
     for _ in range(15):
         first, second = (optimizer.ask(2) for optimizer in pair)
@@ -94,7 +94,7 @@ def test_first_trials_stop_after_an_eighth_of_the_steps() -> None:
     assert optimizer.pending == []
 
 
-def test_a_training_that_diverges_is_stopped_and_one_without_a_value_is_not_asked_for_again() -> None:
+def test_diverging_training_is_stopped_and_one_without_a_value_is_not_asked_again() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     for _ in range(8):
         (configuration,) = optimizer.ask()
@@ -105,7 +105,7 @@ def test_a_training_that_diverges_is_stopped_and_one_without_a_value_is_not_aske
     assert diverged not in optimizer.pending
 
 
-def test_a_training_is_paused_at_each_half_of_its_steps() -> None:
+def test_training_is_paused_at_each_half_of_its_steps() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     reached: dict[str, set[int]] = {}
     for _ in range(40):
@@ -119,14 +119,14 @@ def test_a_training_is_paused_at_each_half_of_its_steps() -> None:
     assert len(expected_to_be_worse) < len(reached)
 
 
-def test_without_checkpoints_a_training_is_stopped_only_when_it_is_worse_than_others() -> None:
+def test_training_without_checkpoints_stops_only_if_worse_than_others() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, checkpoints=False)
     configurations = [optimizer.ask()[0] for _ in range(6)]
     goes_on = [optimizer.report(configuration, float(place), 14) for place, configuration in enumerate(configurations)]
     assert goes_on == [True, True, True, True, False, False]  # five trainings at a step are needed to compare
 
 
-def test_an_optimizer_that_was_saved_before_there_were_pauses_goes_on_without_them() -> None:
+def test_optimizer_saved_before_pauses_existed_continues_without_them() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     saved = optimizer.__getstate__()
     del saved["checkpoints"]
@@ -136,7 +136,7 @@ def test_an_optimizer_that_was_saved_before_there_were_pauses_goes_on_without_th
     assert optimizer.report(configuration, 0.5, 4)
 
 
-def test_a_training_that_ends_for_good_is_not_continued() -> None:
+def test_training_that_ends_for_good_is_not_continued() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=9)
     configurations = [optimizer.ask()[0] for _ in range(2)]
     for configuration in configurations:
@@ -150,7 +150,7 @@ def test_a_training_that_ends_for_good_is_not_continued() -> None:
     assert optimizer.last_step(running) == 0
 
 
-def test_a_configuration_that_was_not_asked_for_may_report() -> None:
+def test_configuration_that_was_not_asked_for_may_report() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     optimizer.report({"lr": 0.05, "width": 0.25}, 0.7, 2)
     assert len(optimizer.pending) == 1
@@ -169,7 +169,7 @@ def test_a_configuration_that_was_not_asked_for_may_report() -> None:
         ({"steps": 9, "constraints": [{"metric": "m", "at_most": 1}]}, "steps needs one objective"),
     ],
 )
-def test_what_cannot_work_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_impossible_steps_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Optimizer(SPACE, "minimize", **arguments)
 
@@ -178,7 +178,7 @@ def test_what_cannot_work_is_refused(arguments: dict[str, Any], message: str) ->
     ("value", "step", "message"),
     [(0.5, 0, "step must be >= 1"), (0.5, 1.5, "step must be a whole number"), ("x", 1, "value must be numbers")],
 )
-def test_a_report_that_is_none_is_refused_and_changes_nothing(value: Any, step: Any, message: str) -> None:
+def test_invalid_report_is_refused_and_changes_nothing(value: Any, step: Any, message: str) -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     (configuration,) = optimizer.ask()
     with pytest.raises(ValueError, match=message):

@@ -90,7 +90,7 @@ def test_long_time_out_is_awaited_before_the_warning() -> None:
     assert set(warnings(state, since=60_000.0)) == {"old"}
 
 
-def test_campaign_in_which_nothing_has_ended_yet_says_so_in_its_status() -> None:
+def test_status_says_so_if_nothing_has_ended_yet() -> None:
     state = fold(session(slots=1), batch(0, [0]), dispatch((0, 1)))
     assert status_of("c", state, now=500.0).remarks == ()
     (remark,) = status_of("c", state, now=700.0).remarks

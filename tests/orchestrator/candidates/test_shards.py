@@ -101,7 +101,7 @@ def test_shards_answer_two_states_in_turns_as_one_array(sharded: ShardedArms) ->
     assert len(answers[0][0]) > 1
 
 
-def test_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:
+def test_dead_shard_is_an_error_with_a_remedy() -> None:
     sharded = ShardedArms.start(ARMS, 2)
     state = STRATEGY.init(sharded, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))

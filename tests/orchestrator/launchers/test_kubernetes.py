@@ -66,7 +66,7 @@ def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any],
     assert head["rayStartParams"]["num-cpus"] == "0", "no machine of an evaluation is the head"
 
 
-def test_example_in_deploy_is_what_the_code_writes_without_its_token() -> None:
+def test_example_in_deploy_matches_the_code_except_for_the_token() -> None:
     text = (REPOSITORY / "deploy" / "kubernetes" / "campaign.yaml").read_text()
     pods = Pods(image="registry.example/bbkb:1", pods=3, cpus=4)
     documents = manifests_for(pods, load(QUICKSTART), QUICKSTART.read_text(), "quickstart", "not shown")[1:]
@@ -147,7 +147,7 @@ def test_error_in_a_value_is_found(place: str, value: object, message: str) -> N
         check(documents.values())
 
 
-def test_misspelt_key_is_found_wherever_it_stands() -> None:
+def test_misspelled_key_is_found_at_any_depth() -> None:
     # of entries in a list the first stands for all
     sound = manifests()
     places = [place for place in _places(sound) if len(place) > 1 and place[-2] not in ("data", "stringData")]
@@ -215,7 +215,7 @@ def test_pod_must_hold_one_evaluation() -> None:
         ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
     ],
 )
-def test_secret_in_the_campaign_file_is_refused_because_a_config_map_is_none(line: str, place: str) -> None:
+def test_secret_in_the_campaign_file_is_refused_in_a_config_map(line: str, place: str) -> None:
     settings = from_mapping({**TREE, **({} if "studies" in line else yaml.safe_load(line))})
     with pytest.raises(
         UserError, match=rf"^{re.escape(place)} must not hold a secret .* the Secret first-store$"

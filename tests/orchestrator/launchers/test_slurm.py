@@ -57,7 +57,7 @@ def check_shell(text: str) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_script_in_deploy_is_what_the_code_writes_and_sound() -> None:
+def test_script_in_deploy_matches_the_code_and_is_sound() -> None:
     assert (REPOSITORY / "deploy" / "slurm" / "bbkb.sbatch").read_text() == general_script()
     check_shell(general_script())
 
@@ -187,7 +187,7 @@ def run_checks(text: str, *arguments: str, **environment: str) -> subprocess.Com
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
-def test_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:
+def test_script_for_any_campaign_names_missing_parts_before_it_starts(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     no_file = run_checks(general_script(), str(file))
     assert (no_file.returncode, no_file.stdout.rpartition(" got ")[2]) == (2, f"'{file}'\n")

@@ -43,7 +43,7 @@ def test_too_few_nodes_for_one_evaluation_are_refused() -> None:
         script_for(JobResources(nodes=2, cpus=4), settings_of(machines=3), ["c.yaml"], "first", Path("/bin"))
 
 
-def test_largest_trial_must_fit_where_a_parameter_says_what_it_takes() -> None:
+def test_largest_trial_must_fit_if_a_parameter_gives_its_resources() -> None:
     with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
         places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 2, "nodes")
     with pytest.raises(UserError, match=r"--gpus must be >= the largest workers\.gpus_from, 4, which .* got 2"):
@@ -57,7 +57,7 @@ def test_largest_trial_is_displayed_as_the_most_that_one_takes() -> None:
     assert "3 nodes, at most 1 CPU and 4 GPUs on each of 3 machines an evaluation" in count.reason
 
 
-def test_smallest_trials_are_counted_where_trials_differ() -> None:
+def test_smallest_trials_are_counted_if_trials_differ() -> None:
     assert places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 3, "nodes") == 12
 
 

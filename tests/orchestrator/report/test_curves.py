@@ -83,7 +83,7 @@ def test_learning_curves_caption_counts_stops_by_cause_and_continued_trials(hist
     assert f"{sum(row.training.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
 
 
-def test_remark_says_why_a_trial_was_stopped_and_continued(history: History) -> None:
+def test_remark_gives_the_reason_of_a_stop_and_a_continuation(history: History) -> None:
     stopped = next(row for row in history.trials if row.status == "stopped" and not row.training.continuations)
     assert (
         training_remark(history, stopped)

@@ -109,7 +109,7 @@ def test_resolved_settings_keep_the_configurations_of_earlier_runs(tmp_path: Pat
     assert from_mapping(campaign(earlier=[str(before.folder)])).resolved()["earlier"] == [str(before.folder)]
 
 
-def test_reading_a_run_imports_none_of_its_code(tmp_path: Path) -> None:
+def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
     code = tmp_path / "there" / "trained_elsewhere.py"
     code.parent.mkdir()
     code.write_text("def f(x, kind):\n    return x\n")

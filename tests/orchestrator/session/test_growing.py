@@ -214,14 +214,14 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Se
         {"space": {"m": {"choices": ["a", "b"]}, "x": {"low": 0, "high": 1, "step": 0.1}, "n": {"constant": 1}}},
     ],
 )
-def test_candidates_stay_as_they_are_where_growth_is_not_wanted_or_not_possible(
+def test_candidates_are_unchanged_if_growth_is_off_or_impossible(
     campaign: Callable[..., Settings], sections: dict[str, Any]
 ) -> None:
     settings = campaign(**{"forbid": [], **sections})
     assert build(settings).problem.space is None
 
 
-def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign: Callable[..., Settings]) -> None:
+def test_impossible_growth_is_refused(campaign: Callable[..., Settings]) -> None:
     with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
 

@@ -13,7 +13,7 @@ from workers.messages import Success
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_value_that_is_not_finite_is_a_failure_whatever_the_worker_says(value: float) -> None:
+def test_value_that_is_not_finite_is_always_a_failure(value: float) -> None:
     running = fold(session(), batch(0, [5]), dispatch((0, 1)))
     outcome = Success(trial=0, attempt=1, value=value, started=0.0, finished=1.0, worker="w")
     event = event_of(outcome, running, RecordedReports(), 2.0)

@@ -35,7 +35,7 @@ def settings(tmp_path: Path) -> dict[str, object]:
     return {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}}
 
 
-def test_an_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path: Path) -> None:
+def test_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(
         CampaignError, match=r"my strategy has a bug \(.*test_own_strategies\.py:\d+, in ask\)"
     ) as caught:
@@ -54,7 +54,7 @@ def test_an_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_p
     assert "test_own_strategies.py" in log
 
 
-def test_a_strategy_that_chooses_nothing_is_named_as_the_cause(tmp_path: Path) -> None:
+def test_strategy_without_a_choice_is_named_as_the_cause(tmp_path: Path) -> None:
     result = tune(
         lambda x: float(x),
         {"x": Range(0.0, 1.0)},
@@ -68,13 +68,13 @@ def test_a_strategy_that_chooses_nothing_is_named_as_the_cause(tmp_path: Path) -
     assert "the strategy must choose at least one candidate" in history_of(load(result.folder)).sessions[-1].reason
 
 
-def test_a_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None:
+def test_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None:
     reference = f"{__file__}:Nothing"
     shown = CliRunner().invoke(app, ["strategies", reference], catch_exceptions=False)
     assert shown.exit_code == 0
     assert Optimizer({"x": Range(0.0, 1.0)}, "maximize", strategy=reference).ask(2) == []
 
 
-def test_a_deviation_is_in_the_unit_of_the_mean() -> None:
+def test_deviation_is_in_the_unit_of_the_mean() -> None:
     posterior = strategy.Posterior(mean=np.zeros(2), variance=np.array([1.0, 4.0]), ucb=np.zeros(2), unit=0.25)
     assert posterior.deviation.tolist() == [0.5, 1.0]

@@ -94,7 +94,7 @@ def test_tune_refuses_it_before_anything_is_written(tmp_path: Path) -> None:
     ("trainings", "last_step", "first"),
     [(10, 52, (10, 7)), (20, 52, (20, 7)), (40, 27, (40, 4)), (4, 52, (8, 4)), (1, 8, (8, 1))],
 )
-def test_short_first_trainings_end_where_trials_pause(
+def test_short_first_trainings_end_at_the_pauses_of_trials(
     tmp_path: Path, trainings: int, last_step: int, first: tuple[int, int]
 ) -> None:
     rule = {"rule": "model", "last_step": last_step, "continue": True}
@@ -214,7 +214,7 @@ def test_run_of_an_older_version_keeps_its_decisions(tmp_path: Path) -> None:
         assert not decided.workers.trial_folders
 
 
-def test_reports_of_another_quantity_than_the_result_are_named_where_the_model_compares_them(tmp_path: Path) -> None:
+def test_reports_of_another_quantity_than_the_result_are_named_if_compared(tmp_path: Path) -> None:
     rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) % 2, 1 / 16)
     tested, validated = (
         ConvolutionalTraining(rows, rows, rows, ConvolutionalNetwork(returns=returns), "")

@@ -83,7 +83,7 @@ def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
     assert str(error).splitlines() == ["f:1: a is odd", "f:2: b is odd"]
 
 
-def test_suggestions_name_what_is_close_or_all_there_is() -> None:
+def test_suggestions_name_similar_words_or_all() -> None:
     assert suggestion("budgett", ["budget", "seed"]) == "did you mean 'budget'?"
     assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
 

@@ -228,7 +228,7 @@ def test_mistakes_between_sections_are_reported_beside_those_within_others(error
     "objective",
     ["{callable: 'm:f'}", "{command: echo}", "{}\ncandidates: {table: t.csv, target: y}"],
 )
-def test_direction_is_required_for_an_objective_of_ones_own(error_lines: ErrorLines, objective: str) -> None:
+def test_direction_is_required_for_a_users_objective(error_lines: ErrorLines, objective: str) -> None:
     text = f"name: x\nbudget: {{evaluations: 5}}\nobjective: {objective}\n"
     (line,) = error_lines(text if "table" in objective else f"{text}space: {{a: {{low: 0, high: 1}}}}\n")
     assert line.startswith("x.yaml:3: objective.direction is required")
@@ -275,7 +275,7 @@ def test_existing_data_need_a_path_and_a_database_a_campaign(error_lines: ErrorL
     assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")
 
 
-def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(error_lines: ErrorLines) -> None:
+def test_candidates_are_spread_over_actors_if_strategy_and_executor_can(error_lines: ErrorLines) -> None:
     text = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\ncomputing: {shards: 2}\n"
     assert error_lines(text + "strategy: {name: gp_ucb}\n") == [
         "x.yaml:4: computing.shards must be 1 with this strategy, bbkb can have more, got 2"

@@ -60,7 +60,7 @@ def test_named_member_is_the_only_one_reported() -> None:
     ]
 
 
-def test_unknown_key_is_refused_whatever_the_class_allows() -> None:
+def test_unknown_key_is_refused_even_if_the_class_allows_it() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
     ]

@@ -40,7 +40,7 @@ def error_lines(tmp_path: Path, text: str) -> list[str]:
     return str(error.value).replace(f"{tmp_path}/", "").splitlines()
 
 
-def test_a_space_loads_back() -> None:
+def test_space_loads_back() -> None:
     space = build_space(
         {
             "a": {"low": 1, "high": 2, "integer": True},
@@ -90,7 +90,7 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: str) -> None:
+def test_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: str) -> None:
     (line,) = error_lines(tmp_path, HEAD + SPACE + tail)
     assert line.startswith(message)
 
@@ -134,7 +134,7 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: 
         ),
     ],
 )
-def test_a_mistake_in_a_parameter_has_its_place_and_remedy(tmp_path: Path, parameter: str, message: str) -> None:
+def test_mistake_in_a_parameter_has_its_place_and_remedy(tmp_path: Path, parameter: str, message: str) -> None:
     (line,) = error_lines(tmp_path, f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  p: {parameter}\n")
     assert line.startswith(message), line
 
@@ -159,7 +159,7 @@ def configspace_space() -> ConfigSpace.ConfigurationSpace:
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml"])
-def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
+def test_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
     theirs = configspace_space()
     getattr(theirs, f"to_{ending}")(tmp_path / f"space.{ending}")
     settings = settings_of(tmp_path, f"{HEAD}space: space.{ending}\nforbid: [{{depth: 20}}]\n")
@@ -184,14 +184,14 @@ def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
         ("bad.json", '{"hyperparameters": [{"type": "x"}]}', "x.yaml:4: space: "),
     ],
 )
-def test_a_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
+def test_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     (line,) = error_lines(tmp_path, f"{HEAD}space: {name}\n")
     assert line.startswith(message), line
 
 
-def test_the_schema_knows_conditions_and_files() -> None:
+def test_schema_knows_conditions_and_files() -> None:
     document = schema()
     assert {"type": "string"}.items() <= document["properties"]["space"]["then"].items()
     assert "when" in document["$defs"]["Choice"]["properties"]
@@ -199,7 +199,7 @@ def test_the_schema_knows_conditions_and_files() -> None:
     assert document["properties"]["enqueue"]["items"]["type"] == "object"
 
 
-def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_recorded() -> None:
+def test_enqueued_configuration_is_completed_by_the_seed_and_recorded() -> None:
     tree = {
         "name": "x",
         "objective": {"command": "echo {model}", "direction": "maximize"},
@@ -231,7 +231,7 @@ def test_what_an_enqueued_configuration_leaves_out_is_drawn_by_the_seed_and_reco
         Optimizer(settings.space, "maximize", enqueue=[{"rate": 7}])
 
 
-def test_a_prior_is_refused_where_the_strategy_does_not_use_it(tmp_path: Path) -> None:
+def test_prior_is_refused_if_the_strategy_does_not_use_it(tmp_path: Path) -> None:
     tail = "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n"
     (line,) = error_lines(tmp_path, HEAD + tail)
     assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")
@@ -244,7 +244,7 @@ space:
 """
 
 
-def test_a_block_is_repeated_for_each_layer(tmp_path: Path) -> None:
+def test_block_is_repeated_for_each_layer(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(HEAD + BLOCK)
     settings = load(tmp_path / "x.yaml")
     expected = [f"layer_{place}_{inner}" for place in (1, 2, 3) for inner in ("units", "drop")]
@@ -259,13 +259,13 @@ def space_size(n: int, **layers: object) -> int:
     return n
 
 
-def test_an_optimizer_repeats_a_block(tmp_path: Path) -> None:
+def test_optimizer_repeats_a_block(tmp_path: Path) -> None:
     block = {"repeat": "n", "space": {"units": {"choices": [8, 64]}}}
     optimizer = Optimizer({"n": Range(1, 2, integer=True), "layer": block}, "maximize")
     assert set(optimizer.candidates.columns) == {"n", "layer_1_units", "layer_2_units"}
 
 
-def test_a_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
+def test_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
     inner = {"units": Choice((8, 64)), "drop": Range(0, 1, when={"units": 64})}
     space: dict[str, Any] = {"n": Range(1, 2, integer=True), "layer": {"repeat": "n", "space": inner}}
     names = {f"layer_{place}_{name}" for place in (1, 2) for name in inner}
@@ -289,7 +289,7 @@ def test_a_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
         ("{repeat: n, space: {u: {low: 0, high: 1, when: {n: 2}}}}", "x.yaml:6: space.p.space.u.when must not name n"),
     ],
 )
-def test_a_mistake_in_a_block_has_its_place(tmp_path: Path, block: str, message: str) -> None:
+def test_mistake_in_a_block_has_its_place(tmp_path: Path, block: str, message: str) -> None:
     (line,) = error_lines(
         tmp_path, f"{HEAD}space:\n  m: {{choices: [1, 2]}}\n  p: {block}\n  n: {{low: 1, high: 3, integer: true}}\n"
     )
@@ -319,9 +319,7 @@ BLOCK_OF_UNITS = "layer: {repeat: n, space: {units: {low: 5, high: 9}, drop: {lo
         ),
     ],
 )
-def test_a_name_that_a_block_and_another_key_make_is_refused(
-    tmp_path: Path, lines: tuple[str, str], message: str
-) -> None:
+def test_name_of_both_a_block_and_another_key_is_refused(tmp_path: Path, lines: tuple[str, str], message: str) -> None:
     space = "".join(f"  {line}\n" for line in lines)
     (refusal,) = error_lines(tmp_path, f"{HEAD}space:\n{space}  n: {{low: 1, high: 3, integer: true}}\n")
     assert refusal.startswith(message), refusal

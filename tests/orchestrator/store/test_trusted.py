@@ -124,7 +124,7 @@ def test_trusted_list_has_no_password_and_one_database(tmp_path: Path) -> None:
     assert not trusted.is_trusted("postgresql://u:***@a/x?options=${HOME}")
 
 
-def test_campaign_runs_where_the_list_cannot_be_written(
+def test_campaign_runs_if_the_list_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()

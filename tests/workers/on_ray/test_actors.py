@@ -182,7 +182,7 @@ def test_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_pa
     assert second.next_outcomes(None) == []
 
 
-def test_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Path) -> None:
+def test_session_of_tasks_adopts_attempts_in_actors(make: Make, tmp_path: Path) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
     first = make("actor")
     first.submit([attempt(3, note=str(note), until=str(until))])
@@ -306,7 +306,7 @@ def test_attempt_requests_and_uses_the_memory_of_its_share(make: Make, kind: Kin
     assert abs(bounds[2] - bounds[0]) < 2**27
 
 
-def test_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
+def test_worker_with_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
     executor = make(slots=1, limits=Limits(memory_bytes=2**28))
     pids = []
     for factor in (1.0, 2.0, 1.0):

@@ -92,7 +92,7 @@ def holding(**attributes: Any) -> RuntimeError:
         (GetTimeoutError("the function's own wait"), FailureKind.ERROR),
     ],
 )
-def test_trainers_error_is_a_loss_where_ray_says_so_in_it(error: BaseException, kind: str) -> None:
+def test_trainers_error_is_a_loss_if_ray_says_so_in_it(error: BaseException, kind: str) -> None:
     assert kind_of_trainers_error(error) == kind
 
 

@@ -79,7 +79,7 @@ def only_failure(part: dict[str, Any]) -> tuple[str, str]:
     return outcome["kind"], outcome["message"]
 
 
-def test_gangs_run_one_after_the_other_where_one_fits_and_sum_over_both_machines(course: dict[str, Any]) -> None:
+def test_gangs_take_turns_if_one_fits_and_sum_over_both_machines(course: dict[str, Any]) -> None:
     sums = course["sums"]
     assert sums["slots"] == 1
     assert [outcome["value"] for outcome in sums["outcomes"]] == [0.0, 3.0, 6.0]
@@ -170,7 +170,7 @@ def test_session_ends_the_group_of_a_gang_that_died_without_a_session(further: d
 
 
 @pytest.mark.slow
-def test_small_trials_take_only_what_a_large_one_that_waits_does_not_need(further: dict[str, Any]) -> None:
+def test_small_trials_use_only_resources_beyond_a_waiting_large_one(further: dict[str, Any]) -> None:
     part = further["mixed"]
     assert part["before"] == [2, 3]
     assert set(part["order"][:3]) == {"first", "fits", "fits too"}  # at the same time

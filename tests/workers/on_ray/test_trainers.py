@@ -25,7 +25,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run_course(tmp_path_factory.mktemp("t"), *PARTS)
 
 
-def test_trainers_of_ray_train_run_one_after_the_other_where_one_fits(course: dict[str, Any]) -> None:
+def test_trainers_of_ray_train_take_turns_if_one_fits(course: dict[str, Any]) -> None:
     part = course["trained"]
     assert part["slots"] == 1
     assert [outcome["value"] for outcome in part["outcomes"]] == [3.0, 6.0]
@@ -45,7 +45,7 @@ def test_trainer_of_pytorch_sums_over_its_workers(course: dict[str, Any]) -> Non
     ],
     ids=["another version of Ray", "more workers than there is room for", "without ray_train"],
 )
-def test_trainer_that_cannot_run_fails_with_what_it_needs(course: dict[str, Any], part: str, text: str) -> None:
+def test_trainer_that_cannot_run_fails_with_the_requirement(course: dict[str, Any], part: str, text: str) -> None:
     kind, message = only_failure(course[part])
     assert kind == "error"
     assert text in message

@@ -51,7 +51,7 @@ def test_gradient_of_the_loss_is_its_derivative(seed: int) -> None:
         np.testing.assert_allclose(gradient[position], rise / 2e-5, rtol=1e-4, atol=1e-5)
 
 
-def test_early_steps_count_as_more_reliable_where_they_show_the_end() -> None:
+def test_early_steps_are_more_reliable_if_they_predict_the_end() -> None:
     correlations = []
     for reliability in (0.0, 1.0):
         start = (1.0, 1.0, 1.0), prior_numbers(*SPAN)

@@ -97,7 +97,7 @@ def test_grid_equals_snapping_its_points_one_by_one(seed: int, points: int) -> N
         ([1.0, 0.0, 2.0], 6, (2, 1, 3)),
     ],
 )
-def test_grid_has_at_least_the_cells_asked_for_as_even_as_possible(
+def test_grid_has_the_requested_cells_as_evenly_as_possible(
     top: list[float], points: int, cells: tuple[int, ...]
 ) -> None:
     arms = BoxedArms(np.array([[0.0] * len(top), top]))

@@ -95,7 +95,7 @@ def test_arm_with_bound_minus_infinity_is_never_returned(
 
 
 @pytest.mark.parametrize("tight", [False, True])
-def test_laziness_looks_at_few_arms(tight: bool) -> None:
+def test_lazy_queue_evaluates_few_arms(tight: bool) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=20_000)
     # bounds without information, tightened on request; or tight ones

@@ -58,7 +58,7 @@ def test_arm_as_a_whole_is_at_least_as_likely_within_the_expected_size(
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_arms_are_drawn_as_often_as_their_probability_says(resampling: Resampling) -> None:
+def test_arms_are_drawn_with_their_probability(resampling: Resampling) -> None:
     rng = np.random.default_rng(0)
     draws = [resparsify(PULLS, VARIANCE, 2.0, resampling, rng) for _ in range(4000)]
     frequency = np.bincount(np.concatenate(draws), minlength=5)[PULLS.arms] / 4000
@@ -109,7 +109,7 @@ def test_arm_s_pseudo_random_numbers_are_uniform() -> None:
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
 
 
-def test_within_the_limit_a_draw_is_what_it_is_without_one() -> None:
+def test_draw_within_the_limit_equals_the_draw_without_one() -> None:
     free, limited = (resparsify(PULLS, VARIANCE, 2.0, "arms", np.random.default_rng(3), most) for most in (None, 3))
     np.testing.assert_array_equal(limited, free)
 

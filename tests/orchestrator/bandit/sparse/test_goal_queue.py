@@ -112,7 +112,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     goals=st.sampled_from([Goals(2), Goals(3), Goals(1, 1), Goals(2, 1), Goals(2, 2)]),
     repeats=st.booleans(),
 )
-def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed: int, goals: Goals, repeats: bool) -> None:
+def test_lazy_goal_queue_picks_as_the_eager_one(seed: int, goals: Goals, repeats: bool) -> None:
     oracle = eager(strategy())
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
         decision = oracle.ask(state, pending, 9)
@@ -173,7 +173,7 @@ def test_scale_of_an_objective_does_not_matter() -> None:
     assert picks(1.0, 0.0) == picks(1000.0, -5e5)
 
 
-def test_pulls_gather_where_the_constraint_holds() -> None:
+def test_pulls_concentrate_where_the_constraint_holds() -> None:
     goals = Goals(1, 1)
     pulled = [arm for _, _, picks in play(strategy(), goals, 14, 6) for arm in picks]
     late = [outputs(arm, goals)[1] >= 0 for arm in pulled[40:]]

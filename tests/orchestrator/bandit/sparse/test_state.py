@@ -18,7 +18,7 @@ def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:
     return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
 
 
-def test_warm_start_is_a_multiset_from_which_learned_and_pending_pulls_are_taken() -> None:
+def test_warm_start_is_a_multiset_less_the_learned_and_pending_pulls() -> None:
     assert state().remaining_start() == [3, 1, 3]
     assert state().remaining_start(pending=[3]) == [1, 3]
     assert state().remaining_start(pending=[3, 3, 5]) == [1]

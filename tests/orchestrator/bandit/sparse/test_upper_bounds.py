@@ -111,7 +111,7 @@ def certified_factor(screen: Screen) -> float:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relation: str, sweeps: list[int]) -> None:
+def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation: str, sweeps: list[int]) -> None:
     older = 0
 
     @settings(max_examples=examples(150))

@@ -226,7 +226,7 @@ def test_contender_is_no_blocked_arm() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_arm_that_succeeds_once_and_then_always_fails_is_not_asked_for_again(batch: int) -> None:
+def test_arm_that_succeeds_once_and_then_always_fails_is_not_repeated(batch: int) -> None:
     chooser = strategy()
     state, rng = chooser.init(ARMS, np.random.default_rng(0)), np.random.default_rng(1)
     pulled, failed = set[int](), set[int]()

@@ -8,7 +8,7 @@ from tests.orchestrator.bandit.start.conditional_space import ARMS, KINDS, WAYS
 LEVELS = Levels.of(ARMS.features, ARMS.layout)
 
 
-def test_levels_are_those_of_the_choices_and_none_where_a_choice_does_not_exist() -> None:
+def test_levels_are_those_of_the_choices_and_none_for_an_absent_choice() -> None:
     assert KINDS.tolist() == [("a", "b", "c")[level] for level in LEVELS.of_arms[:, 0]]
     expected = [NO_LEVEL if way is None else ("up", "down").index(way) for way in WAYS]
     assert LEVELS.of_arms[:, 1].tolist() == expected

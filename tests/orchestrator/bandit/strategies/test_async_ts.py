@@ -71,7 +71,7 @@ def test_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance() ->
     assert (abs(np.cov(draws.T)[~np.eye(12, dtype=bool)] - embedded) < noise).all()
 
 
-def test_residual_is_what_the_embedding_leaves_out() -> None:
+def test_residual_is_the_part_outside_the_embedding() -> None:
     state = sparse_state()
     gram = WILD.kernel.cross(ARMS, ARMS)
     projected = gram[:, state.dictionary] @ np.linalg.solve(

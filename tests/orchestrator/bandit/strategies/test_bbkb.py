@@ -41,7 +41,7 @@ def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator
         V += np.outer(Z[arm], Z[arm])
 
 
-def test_pick_is_the_brute_force_argmax_and_says_why() -> None:
+def test_pick_is_the_brute_force_argmax_with_its_reason() -> None:
     arms = np.random.default_rng(3).random((50, 2))
     strategy = replace(SMOOTH, kernel=Matern52(0.3))
     for state, decision in list(play(strategy, arms, 25))[1:]:
@@ -111,7 +111,7 @@ def test_local_rule_makes_longer_batches() -> None:
     assert sizes["global_then_local"] > 1.2 * sizes["global"]
 
 
-def test_limit_cuts_a_batch_and_says_so() -> None:
+def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
     *_, (state, full) = play(replace(SMOOTH, warm_start=RandomStart(60)), GRID, 30)
     cut = choice(SMOOTH.ask(state, (), 2))
     assert cut.reason == "limit"

@@ -167,7 +167,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
     ],
 )
 @pytest.mark.parametrize("regularization", [pytest.param(1e-4, marks=pytest.mark.thorough), 0.1])
-def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
+def test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms(
     termination: Termination, regularization: float, work: Work
 ) -> None:
     arms, true = table("abalone/abalone.csv")

@@ -123,7 +123,7 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
     assert widths[1] == pytest.approx(0.0)
 
 
-def test_paused_trials_that_do_not_compete_are_neither_continued_nor_begun_again(features: np.ndarray) -> None:
+def test_paused_trials_that_do_not_compete_are_neither_continued_nor_restarted(features: np.ndarray) -> None:
     bbkb = strategy()
     small = features[:TRIALS]
     state = bbkb.init(Arms.of(small, repeats=True), np.random.default_rng(0))

@@ -89,7 +89,7 @@ class Course:
 
 @settings(max_examples=8)
 @given(turns=st.lists(st.integers(0, 4), min_size=20, max_size=60))
-def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name: str, turns: list[int]) -> None:
+def test_asks_of_several_states_in_turns_choose_as_each_alone(name: str, turns: list[int]) -> None:
     strategy, states, _ = game(name)
     courses = [Course(strategy, state) for state in states[-5:]]
     for turn in turns:

@@ -71,7 +71,7 @@ def test_pull_is_uniform_before_any_reward() -> None:
         assert len(set(arms_of(greedy.ask(state, (), 200)))) == 20 - len(state.set_aside)
 
 
-def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
+def test_finished_and_pending_pulls_advance_the_sequence_alike() -> None:
     uniform = replace(CURIOUS, exploration=1.0)
     state = uniform.init(ARMS, np.random.default_rng(0))
     learned = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))

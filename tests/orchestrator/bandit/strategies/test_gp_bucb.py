@@ -119,7 +119,7 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
     assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
 
 
-def test_limit_cuts_a_batch_and_says_so() -> None:
+def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
     *_, (state, full) = play(NOISY, 12)
     cut = NOISY.ask(state, (), 2)
     assert isinstance(cut, Choose)

@@ -20,7 +20,7 @@ def test_arms_are_uniform_over_those_not_set_aside() -> None:
     assert abs(counts[np.setdiff1d(np.arange(10), [3, 7])] - 500).max() < 110
 
 
-def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
+def test_finished_and_pending_pulls_advance_the_sequence_alike() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
     after = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))

@@ -92,7 +92,7 @@ def test_path_with_a_space_is_one_word_of_the_command_that_is_shown(folder: Path
     assert f"to start it: sbatch '{folder}/my folder/a.sbatch'" in text
 
 
-def test_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
+def test_ray_job_is_printed_with_a_prompt_for_the_token(folder: Path) -> None:
     text = bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs")
     assert "RAY_AUTH_MODE=token ray job submit --address http://127.0.0.1:8265" in text
     assert "--set runs=/shared/runs --run sine --or-resume" in text
@@ -107,6 +107,6 @@ def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_prin
     assert secret["stringData"]["auth_token"] not in text
 
 
-def test_name_that_is_none_is_refused(folder: Path) -> None:
+def test_invalid_name_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="run"):
         bbkb("slurm", "campaign.yaml", "--run", "../elsewhere")

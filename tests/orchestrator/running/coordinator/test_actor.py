@@ -162,7 +162,7 @@ def is_there(run: Run) -> bool:
     return {"namespace": NAMESPACE, "name": f"bbkb {run.name}"} in named
 
 
-def test_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., Run]) -> None:
+def test_session_runs_to_its_end_and_its_actor_disappears(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
     session = start(run)
     assert session.result() == ("finished", "budget spent")

@@ -251,7 +251,7 @@ def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: py
 
 @pytest.mark.parametrize(("said", "used"), [("", str(4 * cluster._cores())), ("1", "1")])
 @pytest.mark.usefixtures("without_connection")
-def test_processes_start_beside_each_other_unless_the_user_says_how_many(
+def test_processes_start_concurrently_unless_the_user_limits_them(
     said: str, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "RAY_worker_maximum_startup_concurrency"

@@ -56,7 +56,7 @@ def test_fraction_of_several_graphics_processors_is_refused(tmp_path: Path) -> N
     assert "must be a whole number above 1" in refusal(tmp_path, "validate", gpus=1.5)
 
 
-def test_ray_train_that_lacks_what_is_replaced_is_refused_before_the_start(
+def test_ray_train_without_the_replaced_parts_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refusal(tmp_path, "validate", ray_train=True) == ""
