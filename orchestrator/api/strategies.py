@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.checks import check_class
+from orchestrator.bandit.strategies.presets import Calibrated
 from orchestrator.settings.strategies import dump_strategy, strategy_name
 
 
@@ -18,6 +19,8 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
     Raises:
         ValueError: if `choice` is not a strategy, or is a class that other processes cannot import.
     """
+    if isinstance(choice, Calibrated):
+        choice = choice()
     if isinstance(choice, Mapping):
         return choice
     if isinstance(choice, str):
