@@ -19,7 +19,7 @@ SHOWN_BY = {
     ),
     "Ask and tell can be saved and continues exactly": (
         "orchestrator/ask_tell/test_candidates.py",
-        "test_what_is_saved_continues_exactly",
+        "test_saved_optimizer_continues_exactly",
     ),
     "A Python function is tuned in one call": (
         "orchestrator/api/test_campaign.py",
