@@ -1,9 +1,9 @@
-"""Credentials in the URL of a database: looked up when a connection is made, hidden when the URL is
-written or shown.
+"""Credentials in the URL of a database: resolved when a connection is made, hidden when the URL is
+written or displayed.
 
-A password can be in the places of libpq (PGPASSWORD, the password file `~/.pgpass` or
+A password can be stored where libpq reads it (PGPASSWORD, the password file `~/.pgpass` or
 PGPASSFILE, a service file), in an environment variable that the URL names as `${VAR}`, or in the
-URL itself. The stored URL keeps `${VAR}` unchanged and has `***` in the place of a password;
+URL itself. The stored URL keeps `${VAR}` unchanged and has `***` instead of a password;
 `resolve_url` turns it into the URL that the driver needs.
 """
 
@@ -17,15 +17,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 HIDDEN = "***"
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_WITH_PASSWORD = re.compile(  # also as YAML reads `//user: password@host`, a mapping
+_WITH_PASSWORD = re.compile(  # also for `//user: password@host`, which YAML reads as a mapping
     r"(?P<head>[\w+.-]+://[^:/@?\s'\"]*(?:['\"]?:[ ]['\"]?|:))(?P<rest>[^\s'\"]*)"
 )
 _ONE_URL = re.compile(r"(?P<head>[\w+.-]+://[^:/@?]*:)(?P<rest>.*)", re.DOTALL)
-_SETTING = re.compile(  # of a URL's query, of libpq's `key=value key='value'`, of a `--set`
+_SETTING = re.compile(  # keys in a URL's query, in libpq's `key=value key='value'` and in `--set`
     r"(?P<head>(?:^|[?&;\s'\"])(?P<key>[\w.%-]+)[ ]?=[ ]?)(?P<secret>'[^']*'|\"[^\"]*\"|[^&;\s'\"]*)"
 )
 _SECRET_ENDINGS = ("password", "passwd", "token", "secret", "webhook")
-_SHORTEST_SECRET = 3  # in a message, shorter ones would hide half of its letters
+_SHORTEST_SECRET = 3  # redacting shorter passwords would hide common letters of a message
 
 
 class UnsetVariableError(Exception):
@@ -38,7 +38,7 @@ def redact(text: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a password stands in the URL itself."""
+    """Return whether the URL itself contains a password."""
     return any(secret != HIDDEN for secret in _literal_secrets(url))
 
 
@@ -48,10 +48,10 @@ def has_variables(url: str) -> bool:
 
 
 def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
-    """Return the URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq
-    looks for one.
+    """Return the URL to connect with: `${VAR}` is replaced, and a hidden password is removed so that
+    libpq looks it up.
 
-    Raises UnsetVariableError, and SQLAlchemy's ArgumentError or a ValueError when the text is no
+    Raises UnsetVariableError, and SQLAlchemy's ArgumentError or ValueError if the text is not a
     URL.
     """
     if "://" in url:
@@ -64,8 +64,8 @@ def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL
 
 
 def mistake_in_url(url: str) -> str:
-    """Return the mistake in a URL, without its passwords; empty for a valid one, and if it
-    names variables, which only the process that connects knows."""
+    """Return the mistake in a URL, without its passwords. Empty if the URL is valid, or if it names
+    variables, whose values only the connecting process knows."""
     if "://" not in url or _REFERENCE.search(url):
         return ""
     try:
@@ -76,7 +76,7 @@ def mistake_in_url(url: str) -> str:
 
 
 def without_secrets(message: str, url: str) -> str:
-    """Return a message about `url`, written by a driver, in which no password of it is left."""
+    """Return a driver's message about `url` without the URL's passwords."""
     secrets = set(_literal_secrets(url))
     try:
         parsed = resolve_url(url)
@@ -85,7 +85,7 @@ def without_secrets(message: str, url: str) -> str:
             *(str(parsed.query.get(key, "")) for key in ("password", "sslpassword")),
         }
     except (UnsetVariableError, SQLAlchemyError, ValueError):
-        pass  # nothing else to hide
+        pass  # no other secret to hide
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             message = message.replace(secret, HIDDEN)
@@ -99,7 +99,8 @@ def hide_address(url: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Choose the pattern that finds passwords: only a URL by itself may hold spaces and quotes."""
+    """Choose the pattern that finds passwords. Only a text that is entirely a URL may contain
+    spaces and quotes."""
     return _ONE_URL if _ONE_URL.fullmatch(text) else _WITH_PASSWORD
 
 

@@ -6,7 +6,7 @@
     │   ├── RunError         a run's folder or log: missing, not ours, of another campaign
     │   │   └── HeldError    another process runs the campaign
     │   └── StoreError       the database: unreachable, unwritable, damaged
-    ├── ObjectiveError       exit code 2: an objective, space or data set cannot be built as asked
+    ├── ObjectiveError       exit code 2: an objective, space or data set cannot be built as requested
     └── CampaignError        exit code 1: the campaign itself went wrong
         ├── FencedError      another process has taken over the campaign
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues

@@ -1,8 +1,8 @@
 """Writes files atomically: a draft beside the target is synced and then renamed to it.
 
-The project writes all files by these functions. So after a full disk, a kill or a second writer, a
-file has either its old or its new content. Each draft has a unique name, so two writers never use
-the same one.
+The project writes all files with these functions. After a full disk, a kill or a second writer, a
+file therefore has either its old or its new content. Each draft has a unique name, so two writers
+never use the same one.
 """
 
 import contextlib

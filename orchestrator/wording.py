@@ -15,7 +15,8 @@ _CONTROLS = re.compile(
 )
 _FIRST = -6.2e10  # in the year 5
 _LAST = 253_402_300_799.0  # in the year 9999
-_EPOCH_FROM = 1e9  # larger values are wall-clock times (2001 and later), smaller ones virtual times
+# larger values are wall-clock times (2001 and later), smaller values are virtual times
+_EPOCH_FROM = 1e9
 
 
 def duration(seconds: float) -> str:

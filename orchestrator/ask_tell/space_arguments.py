@@ -52,7 +52,9 @@ def build_goals(objectives: object, constraints: object, direction: str | None, 
     }
     goals = check_sections(sections, strategy)
     if sections["objectives"] and direction not in (None, goals["objectives"][0]["direction"]):
-        raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
+        raise ValueError(
+            f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
+        )
     return CampaignGoals.of({**goals, "objective": {"direction": direction or "maximize"}})
 
 

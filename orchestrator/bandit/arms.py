@@ -39,7 +39,7 @@ class Layout:
         named = np.unique(self.parameters)
         if not np.array_equal(named, np.arange(len(self.extents))):
             raise ValueError(
-                f"parameters must number the features' parameters 0 … {len(self.extents) - 1}, got {named.tolist()}"
+                f"parameters must be the indices 0 … {len(self.extents) - 1}, each at least once, got {named.tolist()}"
             )
         if not (np.isfinite(self.extents) & (self.extents > 0)).all():
             raise ValueError(f"extents must be > 0 and finite, got {self.extents.tolist()}")

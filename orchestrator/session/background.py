@@ -1,7 +1,7 @@
 """Runs the strategy's computations, one at a time, in the caller's thread or in a background
 thread. With a background thread, a refit of minutes leaves the loop free to collect results,
-dispatch trials and stop. The caller's thread is for executors whose clock stands still meanwhile
-(virtual time) or that evaluate in that thread.
+dispatch trials and stop. The caller's thread is used with executors whose clock stands still during
+a computation (virtual time) or that evaluate in this thread.
 """
 
 import threading

@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
@@ -26,9 +25,6 @@ from orchestrator.session.rules import goals_of
 from orchestrator.session.training import check_reports
 from orchestrator.settings.model import Settings
 
-if TYPE_CHECKING:
-    pass  # campaigns without Ray do not import it
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -36,17 +32,17 @@ class Parts:
 
     problem: Problem
     objective: Objective
-    enqueued: tuple[int, ...] = ()  # the arms that the user wants evaluated first
+    enqueued: tuple[int, ...] = ()  # the arms to evaluate first, at the user's request
 
     @property
     def description(self) -> str:
-        """The objective's description of itself and its data; empty when it has none."""
+        """The objective's description of itself and its data; empty if there is none."""
         inner = self.training_objective
         return inner.description if isinstance(inner, HasDescription) else ""
 
     def optimum(self, is_maximized: bool) -> float | None:
-        """Return the best noise-free value; None if the objective does not know it, or there are
-        other goals."""
+        """Return the best noise-free value; None if it is unknown, or if the campaign has several
+        objectives or constraints."""
         return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
 
     @property
@@ -86,11 +82,11 @@ def build(settings: Settings) -> Parts:
 
 
 def build_new(settings: Settings) -> Parts:
-    """Return `build` for a campaign that has not begun. A resume is not checked as strictly, since
-    an older version may have begun it.
+    """Return `build` for a campaign that has not begun. A resume is checked less strictly,
+    because an older version may have begun the campaign.
 
-    Raises UserError also if trials are to be stopped early that report no values, or this machine,
-    which is to run a command, lacks its program.
+    Also raises UserError if early stopping is requested and the trials report no values, or if this
+    machine would run a command and lacks its program.
     """
     parts = build(settings)
     check_program(settings)
@@ -99,7 +95,8 @@ def build_new(settings: Settings) -> Parts:
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:
-    """Return the objective; its evaluations fail without the metrics of goals and constraints."""
+    """Return the objective, whose evaluations now fail if a metric of the objectives or constraints
+    is missing."""
     if not settings.objectives and not settings.constraints:
         return objective
     sections = {"objectives": settings.objectives, "constraints": settings.constraints}
@@ -110,9 +107,9 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
 
 
 def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
-    """Return the existing data of a new campaign, or None; a resume finds them in its log.
+    """Return the existing data of a new campaign, or None. A resume reads them from its log.
 
-    Raises UserError when they cannot be read, or match no candidate at all.
+    Raises UserError if the data cannot be read or match no candidate.
     """
     if settings.existing_data is not None:
         data = settings.existing_data
@@ -125,7 +122,7 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
 
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
-    """Return the arms to be evaluated first. Raises UserError when one is no candidate."""
+    """Return the arms to evaluate first. Raises UserError if a configuration is not a candidate."""
     arms = [find_arm(candidates, configuration) for configuration in settings.first]
     for number, arm in enumerate(arms):
         if arm is None:
@@ -138,7 +135,8 @@ def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...
 
 
 def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
-    """Return the strategy, its uncertainty sampling aiming at this many workers by default."""
+    """Return the strategy, with the number of workers as the default target of its uncertainty
+    sampling."""
     start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
         return with_warm_start(strategy, replace(start, workers=workers))
@@ -146,7 +144,8 @@ def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
 
 
 def _with_existing(strategy: AnyStrategy, settings: Settings) -> AnyStrategy:
-    """Return the strategy, beginning with existing data, if any, instead of own pulls."""
+    """Return the strategy. With existing data, it starts from the data instead of from initial
+    pulls."""
     begins_warm = isinstance(strategy, StartsWarm)
     if settings.existing_data is None or not begins_warm:
         return strategy
@@ -178,7 +177,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     """Return the space from which further candidates are drawn while the campaign runs; None if
     candidates are never appended.
 
-    Raises UserError if they are requested and impossible.
+    Raises UserError if appended candidates are requested but impossible.
     """
     section = settings.candidates
     strategy = settings.strategy

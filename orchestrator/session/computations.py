@@ -75,7 +75,7 @@ class Computation(Protocol[T]):
 
     @property
     def activity(self) -> str:
-        """The campaign's activity meanwhile, for display."""
+        """The activity to display during the computation."""
         ...
 
     def run(self, campaign: CampaignState) -> T:
@@ -145,11 +145,11 @@ def continuation(
 
 @dataclass(frozen=True)
 class Refresh:
-    """The strategy learns results: a new state with the parts that were drawn, and forecasts."""
+    """The strategy learns results: a new state with its randomly drawn parts, and forecasts."""
 
     kind: ClassVar[Computed] = "refreshing"
     search: Search
-    trials: tuple[int, ...]  # whose results are learned
+    trials: tuple[int, ...]  # the trials whose results are learned
     activity: str
     learn: Callable[[CampaignState], StrategyState]
 

@@ -64,7 +64,7 @@ from workers.executor import Executor
 _LOGGER = logging.getLogger("bbkb.session")
 
 CANCELLED = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
-_ATTENTION_SECONDS = 0.2  # the longest wait for outcomes, after which the loop checks for a request to stop
+_ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
 
 
 class StopRequest:
@@ -75,14 +75,14 @@ class StopRequest:
         self._cancel = threading.Event()
 
     def make(self, cancels: bool) -> None:
-        """Request the end; `cancels`: of the running evaluations, too."""
+        """Request the end. `cancels`: whether running evaluations are cancelled, too."""
         self._drain.set()
         if cancels:
             self._cancel.set()
 
     @property
     def drains(self) -> bool:
-        """Whether nothing more is to be dispatched."""
+        """Whether dispatching has stopped."""
         return self._drain.is_set()
 
     def cancels(self) -> bool:
@@ -109,7 +109,7 @@ class Observer:
 
 
 class Driver:
-    """Runs one session. `run` is for one thread; `status` and `stop` are for any."""
+    """Runs one session. `run` belongs to one thread; any thread may call `status` and `stop`."""
 
     def __init__(
         self,
@@ -141,9 +141,8 @@ class Driver:
     def run(self, opened: SessionOpened) -> Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
-        Raises FencedError when another process took the campaign over, StoreError when results
-        cannot be written, CampaignError when the strategy itself breaks; whatever was committed
-        stays.
+        Raises FencedError if another process has taken over the campaign, StoreError if results
+        cannot be written, CampaignError if the strategy fails. Committed events are kept.
         """
         leave_running = True
         try:
@@ -182,8 +181,8 @@ class Driver:
         self._recorder.heard = take
 
     def stop(self, now: bool = False) -> None:
-        """Dispatch nothing more and end when the running evaluations have ended; `now`: cancel them
-        instead of waiting."""
+        """Stop dispatching, and end the session when the running evaluations have ended. `now`:
+        cancel them instead of waiting."""
         self._stop.make(cancels=now)
 
     @property
@@ -250,7 +249,8 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
-        """Record it before: a process that dies in between leaves files to the next session."""
+        """Record the removal first. If the process dies before it removes the files, the next
+        session removes them."""
         self._recorder.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._evaluations.commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)

@@ -1,7 +1,7 @@
 """Earlier runs of the same space, whose best configurations a campaign evaluates first.
 
-The objective may be another one. So no value of an earlier run is learned: only which
-configurations were among the best there (`portfolio`).
+The objective may differ. Therefore values of an earlier run are not learned; only its best
+configurations are used (`portfolio`).
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.spaces import dump_space
 from orchestrator.store.runs import open_run
 
-MOST = 8  # configurations that begin a campaign
-MOST_OF_A_RUN = 200  # results of a run that are compared, the best ones
+MOST = 8  # the number of configurations that are evaluated first
+MOST_OF_A_RUN = 200  # the number of a run's best results that are compared
 SHARE = 4  # the portfolio takes at most a quarter of the budget
-_EXPECTED = (".prior", ".confidence")  # keys in which spaces may differ
+_EXPECTED = (".prior", ".confidence")  # keys that may differ between the spaces
 Configuration = Mapping[str, Scalar]
 
 
@@ -41,16 +41,16 @@ Configuration = Mapping[str, Scalar]
 class EarlierRun:
     """The results of a run."""
 
-    name: str  # of the run
-    configurations: Sequence[Configuration]  # that were evaluated, n of them
-    rewards: Sequence[float]  # (n,), their values, or these times −1 where they are minimised
+    name: str
+    configurations: Sequence[Configuration]  # n evaluated configurations
+    rewards: Sequence[float]  # (n,), their values, negated if they are minimized
 
 
 def with_earlier(settings: Settings) -> Settings:
     """Return the settings with the first configurations of the runs that `earlier` lists, if they
     were not read yet.
 
-    Raises RunError when a run cannot be read, has another space, or no result.
+    Raises RunError if a run cannot be read, has another space, or has no result.
     """
     earlier = settings.earlier
     if earlier is None or earlier.first is not None:
@@ -65,8 +65,9 @@ def with_earlier(settings: Settings) -> Settings:
 
 
 def _read(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal], key: str) -> EarlierRun:
-    """Return the results of a run whose configurations belong to `space`, without those that
-    violated one of the `constraints` there; `key` is its place in the campaign file."""
+    """Return the results of a run whose configurations belong to `space`, without results that
+    violated one of the run's `constraints`. `key` is the run's key in the campaign file, for
+    messages."""
     run = open_run(folder)
     history = fold(run.events())
     _check_space(run.name, read_recorded(history.created.settings).space, space, key)
@@ -98,8 +99,8 @@ def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace,
 
 
 def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
-    """Return whether a result violates a constraint. One on a metric that the run did not record is
-    not known to be violated."""
+    """Return whether a result is known to violate a constraint. A constraint on a metric that the
+    run did not record is ignored."""
     return any(
         constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
         for constraint in constraints
@@ -113,14 +114,14 @@ def _of_space(
     for configuration, reward in results:
         try:
             space.code_of(configuration)
-        except ObjectiveError:  # forbidden here
+        except ObjectiveError:  # forbidden in this space
             continue
         yield configuration, reward
 
 
 def portfolio(space: SearchSpace, runs: Sequence[EarlierRun], most: int = MOST) -> list[Configuration]:
-    """Return at most `most` configurations of the runs, chosen one after the other: the next is the
-    one that most improves the best ranks which the chosen ones have in the runs.
+    """Return at most `most` configurations of the runs, chosen greedily: each choice improves the
+    best rank of the chosen configurations most, over all runs.
 
     The rank of a configuration in a run is that of its mean by a model of the run's values. The
     portfolio ends when each run's best configuration is in it.
@@ -146,7 +147,7 @@ def portfolio(space: SearchSpace, runs: Sequence[EarlierRun], most: int = MOST) 
 
 
 def _means(arms: Arms, told: Sequence[Observation]) -> Floats:
-    """Return the posterior means (A,) of a model that was told these results."""
+    """Return the posterior means (A,) of a model that has learned these results."""
     model = BBKB(**with_preset(BBKB, {}))
     state = model.tell(model.init(arms, np.random.default_rng(0)), told, np.random.default_rng(0))
     return model.posterior(state).mean
@@ -160,8 +161,8 @@ def _worth(means: Floats) -> Floats:
 
 
 def _greedy(worth: Floats, most: int) -> list[int]:
-    """Return columns of `worth` (R, A), each of which most raises the sum of the largest worth in
-    each row, as long as one does."""
+    """Choose columns of `worth` (R, A) greedily. Each column raises the sum of the rows' maxima
+    most; the choice ends when no column raises it."""
     selected: list[int] = []
     reached = np.zeros(len(worth))
     while len(selected) < most:

@@ -25,7 +25,8 @@ class Evaluations:
         self._executor = executor
         self._recorder = recorder
         self._reports = RecordedReports()
-        self.stop_causes: dict[int, StopCause] = {}  # of the running trials that were told to stop
+        # the attempts of running trials that were asked to stop
+        self.stop_causes: dict[int, StopCause] = {}
 
     def begin(self) -> None:
         """Receive intermediate values from now on."""
@@ -49,7 +50,7 @@ class Evaluations:
         )
 
     def receive(self, timeout: float) -> None:
-        """Record the outcomes that arrive within `timeout` seconds; late and doubled ones are
+        """Record the outcomes that arrive within `timeout` seconds. Late and duplicate outcomes are
         ignored."""
         for outcome in self._executor.next_outcomes(timeout):
             if is_expected(self._recorder.campaign, outcome):
@@ -77,12 +78,14 @@ class Evaluations:
     def give_up(self, command: GiveUp) -> None:
         """Record these attempts as timed out, and cancel them.
 
-        The outcomes are recorded here because the workers may never answer. Later ones are ignored.
+        The outcomes are recorded here, because the workers may never answer. Later outcomes of
+        these attempts are ignored.
         """
         now = self._executor.now()
         for trial in command.trials:
             run = self._recorder.campaign.running[trial]
-            self.stop_causes.pop(trial, None)  # of this attempt, not of the next one
+            # so that the outcome belongs to this attempt and not to the next one
+            self.stop_causes.pop(trial, None)
             failure = Failure(
                 trial=trial,
                 attempt=run.attempt,

@@ -1,11 +1,11 @@
-"""Results known before a campaign, read and matched to its candidates: the part of the warm start
-`data` that reads files.
+"""Reads results that are known before a campaign and matches them to its candidates, for the warm
+start `data`.
 
-They come from a table (CSV or Parquet), or from another run: its own evaluations that succeeded. A
-result belongs to a candidate by the number in the column `arm`, or by its parameters, all of which
-must be equal: numbers to 12 digits, so that printed numbers match too. Of candidates with equal
-parameters the first is taken. The parameter `row`, which only numbers a table's rows, may be
-missing. Results that match no candidate are left out and counted.
+The results are in a table (CSV or Parquet), or are the successful evaluations of another run. A
+result is matched to a candidate by the index in the column `arm`, or by its parameters, which must
+all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates have
+equal parameters, the first one is used. The parameter `row`, the index of a table's row, may be
+missing. Results that match no candidate are dropped and counted.
 """
 
 import contextlib
@@ -50,11 +50,11 @@ class _Results:
 
 
 def read(start: DataStart, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """Return the results that `start` names, matched to `candidates`; `direction` is the
-    campaign's, maximize or minimize, and `time` that of the event.
+    """Return the results that `start` names, matched to `candidates`. `direction` is the campaign's
+    direction (maximize or minimize), and `time` the time of the event.
 
-    Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches
-    a candidate.
+    Raises UserError if the results cannot be read, a column is missing or wrong, or no result
+    matches a candidate.
     """
     results = _read_run(start, candidates, direction) if _names_run(start) else _read_table(start, candidates)
     return _take(results, candidates, direction, time)
@@ -63,7 +63,7 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
 def match(data: ExistingData, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
     """Return the results of the section `existing_data`, matched to `candidates`.
 
-    Raises UserError when none of them belongs to a candidate.
+    Raises UserError if no result matches a candidate.
     """
     configurations = _without_fixed(data, candidates.columns)
     parameters = _known_parameters(data.source, configurations, candidates)
@@ -93,10 +93,12 @@ def _known_parameters(
 
 
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
-    """Return the space's configurations among existing data, each once, as candidates."""
+    """Return the distinct configurations of the existing data that belong to the space, as
+    candidates."""
     distinct: dict[bytes, Mapping[str, object]] = {}
     for configuration in () if data is None else _without_fixed(data, space.parameters):
-        with contextlib.suppress(ObjectiveError):  # it is counted among those that match no candidate
+        # counted later, among the results that match no candidate
+        with contextlib.suppress(ObjectiveError):
             distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
     return list(distinct.values())
 
@@ -112,7 +114,7 @@ def _without_fixed(data: ExistingData, parameters: Container[str]) -> list[Mappi
 
 
 def _take(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """Return those results that belong to candidates. Raises UserError when none does."""
+    """Return the results that match candidates. Raises UserError if no result does."""
     arms = _arms(results, candidates)
     left_out = np.flatnonzero(arms < 0)
     if len(left_out) == len(arms):
@@ -138,7 +140,7 @@ def _names_run(start: DataStart) -> bool:
 
 
 def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Results:
-    """Return the other run's own successful evaluations, without its existing data."""
+    """Return the other run's successful evaluations, without its existing data."""
     run = open_run(Path(start.path)) if start.campaign is None else Run(Path(start.campaign), start.path)
     history = fold(run.events())
     source = f"run {run.name}"
@@ -186,7 +188,8 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
 
 
 def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Mapping[str, object]) -> list[str]:
-    """Return the parameters to match by. Raises UserError when a needed one is missing."""
+    """Return the parameters by which results are matched. Raises UserError if a required parameter
+    is missing."""
     names = list(candidates.columns)
     missing = [name for name in names if name not in columns and (name != ROW or len(names) == 1)]
     if missing:
@@ -198,7 +201,8 @@ def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Map
 
 
 def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
-    """Return each result's candidate (n,), −1 for none. Raises UserError on a bad arm."""
+    """Return the candidate of each result (n,), −1 if there is none. Raises UserError for an
+    invalid arm."""
     if list(results.columns) != [ARM] or ARM in candidates.columns:
         return match_rows(candidates.columns, results.columns)
     arms = results.columns[ARM]

@@ -18,8 +18,8 @@ def first_events(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> list[Event]:
-    """Return the first events: the creation of the campaign, the results that were known before it
-    (`existing`), and the choice of the trials that are evaluated first (the arms `enqueued`).
+    """Return the first events: the creation of the campaign, the existing data (`existing`), and
+    the choice of the enqueued trials (the arms `enqueued`).
 
     `objective` is the objective's description of itself.
     """

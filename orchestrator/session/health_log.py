@@ -14,7 +14,7 @@ class HealthLog:
 
     def __init__(self) -> None:
         self._next_check = 0.0
-        self._kinds: set[str] = set()  # of the warnings that hold since they were written
+        self._kinds: set[str] = set()  # the warnings that are written already and still hold
 
     def update(self, campaign: CampaignState, now: float) -> None:
         """Write the warnings that have begun to hold by the time `now`, if a check is due."""

@@ -3,7 +3,8 @@ stalls.
 
 They are sent from a thread of their own. The campaign waits for one only at its end, for a few
 seconds. A notification that cannot be delivered is an error in the log and has no other effect.
-Their number is bounded: each kind once a session, a stall again only after an evaluation has ended.
+Each kind of notification is sent once per session, except that a stall is reported again after
+another evaluation has ended.
 """
 
 import json
@@ -61,7 +62,8 @@ class Notification:
 
 
 class Notifier:
-    """Sends a session's notifications. `take` and `close` never raise; `take` is for any thread."""
+    """Sends a session's notifications. `take` and `close` never raise. Any thread may call
+    `take`."""
 
     def __init__(self, settings: NotifySettings, run: Run, status: Callable[[], Status]) -> None:
         self._settings = settings

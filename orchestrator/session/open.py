@@ -37,7 +37,7 @@ from workers.inline import InlineExecutor
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 if TYPE_CHECKING:
-    from workers.on_ray.allocation import Allocation  # campaigns without Ray do not import it
+    from workers.on_ray.allocation import Allocation
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -67,7 +67,7 @@ class OpenSession:
     driver: Driver
     opened: SessionOpened
     heartbeat: Heartbeat
-    held: ExitStack  # the resources that are released with it
+    held: ExitStack  # the resources that are released at its end
     threads: int | None = None
 
     def run(self) -> Close:
@@ -86,31 +86,34 @@ def open_session(
     allocation: "Allocation | None" = None,
 ) -> OpenSession:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log,
-    prepare workers.
+    and prepare workers.
 
-    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read
-    here. `observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`.
-    `parts`: the result of `build` for these settings, if it is known; `allocation`: workers that
-    have been started for them on Ray.
+    The settings are part of the claim. `campaign.yaml` is written after the claim has succeeded,
+    and is not read here. `observe` gets a snapshot after a turn of the loop, at most one in
+    `show_seconds`. `parts`: the result of `build` for these settings, if it is known; `allocation`:
+    workers that have been started for them on Ray.
 
-    Raises HeldError if another process runs the campaign, RunError if the candidates are not those
-    of the log or trials cannot create their folders, UserError if no worker can ever be had, and
-    StoreError and ObjectiveError as their makers do.
+    Raises HeldError if another process runs the campaign, RunError if the candidates differ from
+    those in the log or the folders of the trials cannot be created, UserError if the executor can never
+    provide a worker, and StoreError and ObjectiveError as the store and the objective do.
     """
     parts = parts or build(settings)
-    with ExitStack() as resources:  # released immediately when a line below raises, else at the end of the session
+    # released immediately if a line below raises, otherwise at the end of the session
+    with ExitStack() as resources:
         resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = resources.enter_context(run.store())
         is_begun = store.holding(run.name).epoch > 0
         settings = with_training(settings, parts.training_objective, is_begun)
-        if settings.workers.trial_folders and run.folder.is_dir():  # it may be on another machine
+        # the previous holder may be on another machine
+        if settings.workers.trial_folders and run.folder.is_dir():
             check_trial_folders(run)
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         reports = remark_on_reports(settings, parts.training_objective)
         for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), reports)):
             _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
-        heartbeat = Heartbeat(writer)  # the following steps may take longer than a lease without a sign of life
+        # the following steps may take longer than a lease lasts without a heartbeat
+        heartbeat = Heartbeat(writer)
         heartbeat.start()
         resources.callback(heartbeat.end)
         if run.folder.is_dir():
@@ -120,8 +123,8 @@ def open_session(
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
         opened = _opening(progress, executor, writer, settings)
-        # in virtual time, and when evaluations run in this thread, there is nothing else to do
-        # meanwhile
+        # in virtual time, and if evaluations run in this thread, the loop has nothing else to do
+        # during a computation
         in_background = settings.workers.executor == "ray"
         driver = Driver(
             problem=problem,
@@ -145,10 +148,11 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
 
 
 def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> Problem:
-    """Return the problem with its candidates here, or divided among Ray actors."""
+    """Return the problem with its candidates in this process, or divided among Ray actors."""
     if settings.computing.shards == 1:
         return problem
-    from orchestrator.candidates.shards import ShardedArms  # campaigns without Ray do not import it
+    # imported here so that campaigns without Ray do not load it
+    from orchestrator.candidates.shards import ShardedArms
 
     features = problem.candidates.features
     sharded = ShardedArms.start(features, settings.computing.shards, settings.computing.threads)
@@ -157,7 +161,7 @@ def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> P
 
 
 def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
-    """Return both states, rebuilt from the log of the same candidates and objective."""
+    """Return both states, rebuilt from a log of the same candidates and objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
     with threadpool_limits(settings.computing.threads, user_api="blas"):
@@ -165,7 +169,8 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
 
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
-    """Return the session's first event, with trials that workers still hold from before."""
+    """Return the session's first event, with the trials that workers still hold from an earlier
+    session."""
     adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
     return SessionOpened(
         time=executor.now(),
@@ -179,8 +184,8 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
-    """Raise RunError when candidates or objective differ from those of the log: the results would
-    belong to another problem."""
+    """Raise RunError if candidates or objective differ from those in the log, because the results
+    would belong to another problem."""
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those of its start: its table or data folder has changed; "

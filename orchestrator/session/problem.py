@@ -39,9 +39,9 @@ MOST_FORECASTS = 50  # the number of stopped trials with a forecast in one event
 class Problem:
     """A campaign's candidates, strategy and seed."""
 
-    name: str  # of the campaign
-    seed: int  # of all random numbers
-    candidates: Candidates  # at the beginning of the campaign
+    name: str  # the campaign's name
+    seed: int  # the seed of all random numbers
+    candidates: Candidates  # the candidates at the beginning of the campaign
     strategy: AnyStrategy
     sharded_arms: PlacedArms | None = None  # the candidates' features, if several processes hold them
     space: SearchSpace | None = None  # the source of new candidates; None if their set is fixed
@@ -50,7 +50,8 @@ class Problem:
     outputs: Path | None = None  # the folder for the output of attempts; None if it is not saved
     is_deterministic: bool = False  # whether no arm is evaluated twice
     goals: Goals = SINGLE  # the numbers of objectives and constraints
-    resources: Resources | None = None  # of each trial, if its parameters determine them
+    # the resources of each trial, if its parameters determine them
+    resources: Resources | None = None
 
     def arms(self) -> Arms:
         """Return the candidates in the strategy's format.

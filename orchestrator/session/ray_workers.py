@@ -1,4 +1,4 @@
-"""The Ray executor's part of the section `workers:`: the placement of evaluations and the first
+"""Converts the section `workers` for the Ray executor: the placement of evaluations, and the first
 workers."""
 
 from objectives.objective import HasPreparation
@@ -11,7 +11,7 @@ from workers.on_ray.places import Placement
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
     """Return the placement of the evaluations of the run `campaign`.
 
-    `resources` are those of each trial, if the trials differ.
+    `resources` are the resources of each trial, if the trials differ.
     """
     workers = settings.workers
     return Placement(

@@ -1,5 +1,5 @@
-"""What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a
-session begins."""
+"""Completes `early_stopping: {rule: model}` when a session begins, from the objective and the
+budget."""
 
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
@@ -12,7 +12,8 @@ from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
     """Return `settings` with decisions on continuing trials, on their last step and on short first
-    trainings. `is_begun`: an earlier session has recorded its decisions in them, which are kept."""
+    trainings. `is_begun`: whether an earlier session has recorded its decisions in `settings`; they
+    are kept."""
     rule = settings.early_stopping
     if not isinstance(rule, ModelStoppingSettings):
         return settings
@@ -31,11 +32,10 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
 
 
 def check_reports(settings: Settings, objective: object) -> None:
-    """Raise UserError when trials are to be stopped early, and the function that is tuned cannot
-    report values, trainings end at another step than `last_step`, or short first trainings do not
-    end before it.
+    """Raise UserError if early stopping is requested and the tuned function cannot report values,
+    trainings do not end at `last_step`, or short first trainings do not end before it.
 
-    Whether another objective reports, such as a command, is only known when it runs.
+    Whether another objective, such as a command, reports values is only known when it runs.
     """
     rule = settings.early_stopping
     if isinstance(rule, ModelStoppingSettings) and isinstance(objective, TrainsInSteps):
@@ -63,8 +63,8 @@ def check_reports(settings: Settings, objective: object) -> None:
 
 
 def remark_on_reports(settings: Settings, objective: object) -> str:
-    """Return what a person should know where trials are stopped early by values that the objective
-    reports and that are not those it returns; empty for nothing."""
+    """Return a remark for the user if trials are stopped early by reported values that differ from
+    the objective's returned value; otherwise an empty text."""
     if not isinstance(settings.early_stopping, ModelStoppingSettings) or not isinstance(objective, TrainsInSteps):
         return ""
     remark = objective.remark_on_reports
@@ -72,7 +72,7 @@ def remark_on_reports(settings: Settings, objective: object) -> str:
 
 
 def _has_checkpoints(objective: object) -> bool:
-    """Return whether the objective is given a folder in which it can keep checkpoints."""
+    """Return whether the objective receives a folder for checkpoints."""
     if isinstance(objective, TrainsInSteps):
         return True
     if isinstance(objective, ShellCommand):
@@ -81,7 +81,8 @@ def _has_checkpoints(objective: object) -> bool:
 
 
 def _last_step(rule: ModelStoppingSettings, objective: object) -> int | None:
-    """Return the step at which trainings end: as given, or as the objective knows; else None."""
+    """Return the step at which trainings end, from the settings or from the objective; None if it
+    is unknown."""
     if rule.last_step is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
         return objective.last_step
     return rule.last_step

@@ -1,9 +1,9 @@
 """Reads YAML text into plain values with the position of each.
 
 PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4`
-is a number while `on`, `12:30` and `2024-01-01` stay text. A key that is given twice is refused.
-Only plain values are allowed: text, numbers, true/false, null, lists and mappings; so every value
-can be written as JSON.
+is a number while `on`, `12:30` and `2024-01-01` stay text. A duplicate key is rejected. Only plain
+values are allowed: text, numbers, true/false, null, lists and mappings; so every value can be
+written as JSON.
 """
 
 import re
@@ -23,14 +23,14 @@ Keys = tuple[str | int, ...]
 # Anchors may be used several times, so a few lines can expand to billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
-MAX_DEPTH = 20  # keys below each other in an override
-# characters in a message
+MAX_DEPTH = 20  # the largest number of nested keys in an override
+# the largest number of characters in a message
 _SHOWN = 60  # of a value
 _OVERRIDE_SHOWN = 200  # of an override
 _BEGINNING_BYTES = 4096
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
-Plain = dict[str, Any]  # the same, new
+Plain = dict[str, Any]  # a copy that may be changed
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Document:
 
     tree: Tree  # its plain values
     places: Mapping[Keys, str]  # the position of each key, such as `campaign.yaml:3`
-    origin: str  # the name of its source
+    origin: str  # the name of the source
 
     def place(self, keys: Keys) -> str:
         """Return the position of `keys`, for the start of a message: that of the nearest written
@@ -98,7 +98,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 
 def check_texts(document: Document) -> None:
-    """Refuse texts that no file name, database or JSON can hold. Raises ConfigError."""
+    """Reject texts that file names, databases or JSON cannot represent. Raises ConfigError."""
     for keys, text in _texts(document.tree, ()):
         if _NO_TEXT.search(text):
             got = one_line(ascii(text), _SHOWN)
@@ -130,7 +130,7 @@ def _text(path: Path) -> str:
                 "table (candidates.table)"
             )
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # a ValueError: the path holds a NUL
+    except (OSError, ValueError) as error:  # a path with a NUL character raises ValueError
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: the campaign file cannot be read: {reason}") from error
     try:
@@ -145,14 +145,14 @@ def _text(path: Path) -> str:
 class _Loader(yaml.SafeLoader):
     """The safe loader with the YAML 1.2 core schema's reading of plain scalars."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own shape
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML declares it
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node as PyYAML does; refuse too many before they take time and memory."""
+        """Compose a node as PyYAML does, and reject documents with too many nodes early."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # keys are nodes too
             mark = self.get_mark()
@@ -183,7 +183,8 @@ _SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "boo
 
 
 def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, str]]:
-    """Return values and places of one YAML document; `place_of(line)`: lines from 1."""
+    """Return the values and their positions of one YAML document. `place_of(line)` describes a
+    line, counted from 1."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -198,7 +199,9 @@ def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, s
             f"{place_of(line)}: not valid YAML: the character U+{error.character:04X} is not allowed"
         ) from error
     except RecursionError as error:
-        raise ConfigError(f"{place_of(1)}: values must not be nested so deeply, or contain themselves") from error
+        raise ConfigError(
+            f"{place_of(1)}: values must be nested at most about 300 levels deep, and must not contain themselves"
+        ) from error
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
@@ -233,7 +236,8 @@ class _Reading:
             raise self.error(node, f"{text} is not a valid {node.tag.rpartition(':')[2]}") from error
 
     def pairs(self, node: yaml.MappingNode, keys: Keys) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield a mapping's keys, noted down, and the nodes of their values."""
+        """Yield the keys of a mapping, whose positions are recorded, and the nodes of their
+        values."""
         lines: dict[str, int] = {}
         for key_node, child in node.value:
             if not isinstance(key_node, yaml.ScalarNode):

@@ -31,9 +31,9 @@ class _StrategyName(BaseModel):
 class RecordedSettings:
     """The settings of one session. `plain` is the whole resolved file."""
 
-    objective: str  # its name, callable or command; empty for a table that is the objective itself
+    objective: str  # the objective's name, callable or command; empty if a table is the objective
     strategy: str
-    space: Mapping[str, Parameter]  # empty when the candidates are a table's rows
+    space: Mapping[str, Parameter]  # empty if the candidates are a table's rows
     budget: BudgetSettings
     workers: WorkerSettings
     plain: Tree
@@ -42,7 +42,7 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for display: without the webhook's address, with which anyone could post."""
+        """`plain` for display, without the webhook's address, which is a secret."""
         notify = self.plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
             return self.plain

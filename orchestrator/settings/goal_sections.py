@@ -106,7 +106,7 @@ def goal_problems(
     constraints: Sequence[ConstraintSettings],
     strategy: object,
 ) -> Iterator[Refusal]:
-    """Yield conflicts among the goals, and a strategy that cannot have them."""
+    """Yield conflicts among the goals, and a mistake if the strategy does not support them."""
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:

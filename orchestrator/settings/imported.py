@@ -5,8 +5,8 @@ Tune.
     existing_data: {ray_tune: ~/ray_results/mnist, metric: accuracy}
     existing_data: {results: [{parameters: {lr: 0.1}, value: 0.93}]}
 
-The first two are read when the file is, and become the third in the resolved file: a resume does
-not need their source.
+The first two are read together with the file, and the resolved file contains them in the third
+form, so a resume does not need the source.
 """
 
 import json
@@ -36,7 +36,7 @@ class ExistingResult:
 
 @dataclass(frozen=True, slots=True)
 class ExistingData:
-    """Results made elsewhere, in the order in which they were made; `source` is for display."""
+    """Results of another tuner, in their original order. `source` is for display."""
 
     source: str
     results: tuple[ExistingResult, ...]
@@ -45,7 +45,7 @@ class ExistingData:
 def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | None:
     """Return the results that the section `existing_data` gives or names, relative to `folder`.
 
-    Raises ValidationError when the section is wrong, its source cannot be read, or has another
+    Raises ValidationError if the section is wrong, or its source cannot be read or has another
     direction.
     """
     if tree is None or isinstance(tree, ExistingData):
@@ -81,8 +81,8 @@ def dump_existing(data: ExistingData | None) -> Plain | None:
 class Earlier:
     """Earlier runs of the same space."""
 
-    runs: tuple[str, ...]  # their folders
-    # configurations of theirs that are evaluated first; None: the runs are not read yet
+    runs: tuple[str, ...]  # the runs' folders
+    # the runs' configurations that are evaluated first; None if the runs are not read yet
     first: tuple[Mapping[str, Scalar], ...] | None = None
 
 
@@ -131,8 +131,8 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     """Return the Optuna storage at a database URL, or in a journal file; relative paths count from
     `folder`.
 
-    Raises UserError when Optuna is not installed, or the storage must exist and does not, or cannot
-    be opened.
+    Raises UserError if Optuna is not installed, or the storage cannot be opened or does not exist
+    although it must.
     """
     try:
         from optuna.storages import JournalStorage, RDBStorage
@@ -156,8 +156,8 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
     """Return the completed trials of an Optuna study; `name` may be None if there is only one.
 
-    Raises UserError when there is no such study, it has several objectives or another direction, or
-    no trial has ended.
+    Raises UserError if the study does not exist, has several objectives or another direction, or
+    has no completed trial.
     """
     storage = open_storage(url, folder, must_exist=True)
     import optuna
@@ -202,11 +202,11 @@ def _read_tune(folder: Path, metric: str | None) -> ExistingData:
 
 
 def _last_report(file: Path) -> Tree | None:
-    """Return the last complete line of JSON; None when the trial reported nothing."""
+    """Return the last complete line of JSON; None if the trial reported nothing."""
     for line in reversed(file.read_text(encoding="utf-8").splitlines()):
         try:
             report = json.loads(line)
-        except ValueError:  # a process died while it wrote
+        except ValueError:  # the process died while it wrote the line
             continue
         if isinstance(report, dict):
             return report

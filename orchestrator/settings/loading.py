@@ -1,4 +1,4 @@
-"""Campaign files and plain values become `Settings`; mistakes are named with file and line."""
+"""Builds `Settings` from campaign files and plain values. Messages name file and line."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +31,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
 
 @contextmanager
 def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Put the place in the campaign file before the message of an error that begins with a dotted
-    key, such as `objective.callable`. Such errors come from checks after the file itself, such as
-    those of the objective's code."""
+    """Prefix an error's message with the place in the campaign file if it begins with a dotted key,
+    such as `objective.callable`. Such errors come from checks after the file itself, such as those
+    of the objective's code."""
     try:
         yield
     except (ObjectiveError, UserError) as error:
@@ -66,8 +66,8 @@ def _settings(document: Document, folder: Path) -> Settings:
 
 
 def _further_problems(tree: Tree, problems: Sequence[Refusal], folder: Path) -> list[Refusal]:
-    """Return the mistakes between the sections that have none of the `problems`, which pydantic
-    does not look for as long as a section has one."""
+    """Return the mistakes between the sections that have none of the `problems`. pydantic does not
+    check them as long as any section has a problem."""
     wrong = {str(key) for problem in problems for key in problem.keys[:1]}
     wrong |= {section for section, others in _READ_WITH.items() if wrong & others}
     valid = {**_ANY, **{key: value for key, value in tree.items() if key not in wrong}}

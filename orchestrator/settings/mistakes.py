@@ -1,9 +1,9 @@
 """The mistakes in a campaign file, in plain words.
 
-pydantic finds the mistakes; here its findings become predicates about a dotted path ("must be > 0,
-got -1"), without class names, links or one line for every member of a union. Our own checks use the
-same messages: `failure` makes the exception that a pydantic validator raises, so that one pass over
-the file finds all mistakes.
+pydantic finds the mistakes. This module turns them into predicates about a dotted path ("must be >
+0, got -1"), without class names, links or one line for every member of a union. The checks of this
+project use the same messages: `failure` creates the exception that a pydantic validator raises, so
+that one pass over the file finds all mistakes.
 """
 
 import json
@@ -48,7 +48,7 @@ _RULES = {
 }
 _NAMED_KEYS = 4  # of a section, in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
-# words of other programs and of everyday language → the keys that have their meaning here
+# words of other programs and of everyday language → the keys with the same meaning
 _MEANT = {
     "timeout": ("timeout_seconds",),
     "max": ("high", "at_most", "maximize"),
@@ -68,7 +68,7 @@ _MEANT = {
     "max_time": ("hours",),
     "duration": ("hours",),
 }
-# words that others write at the top of a file → the key that has their meaning here
+# words that other programs use at the top of a file → the key with the same meaning
 _MEANT_AT_TOP = {
     **dict.fromkeys(
         ("evaluations", "trials", "n_trials", "num_samples", "max_evals"),
@@ -94,9 +94,9 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 class Refusal:
     """A mistake in the settings."""
 
-    keys: Keys  # its place
+    keys: Keys  # the path of the value
     rule: str  # a predicate that follows the place, or a sentence after `: `
-    got: str = ""  # the value that is there, empty if the rule needs none
+    got: str = ""  # the rejected value; empty if the rule needs none
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
@@ -123,7 +123,7 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
 
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
-    """Return the mistakes in `tree` that pydantic found. `model`: which keys exist."""
+    """Return the mistakes in `tree` that pydantic found. `model` defines the existing keys."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(candidates)
 
@@ -178,19 +178,20 @@ def _duration_hint(key: str, value: object) -> str:
 
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
-    """Return `did you mean …?` when a name is similar or has the same meaning, else all names."""
+    """Return `did you mean …?` if a name is similar or has the same meaning; otherwise all
+    names."""
     return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
 
 
 def hint(word: str, choices: Sequence[str]) -> str:
-    """Return `; did you mean …?` when one of `choices` is similar or has the same meaning, else
-    nothing."""
+    """Return `; did you mean …?` if one of `choices` is similar or has the same meaning; otherwise
+    an empty text."""
     meant = meaning(word, choices)
     return did_you_mean(word, choices) if meant is None else f"; did you mean {meant!r}?"
 
 
 def meaning(word: str, choices: Sequence[str]) -> str | None:
-    """Return the one of `choices` that is called `word` elsewhere; None when there is none."""
+    """Return the member of `choices` that other programs call `word`; None if there is none."""
     return next((key for key in _MEANT.get(word, ()) if key in choices), None)
 
 
@@ -213,7 +214,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     ctx = details.get("ctx", {})
     keys, union = _place_in_file(details["loc"], tree, kind)
     if kind == _OURS:
-        # a dataclass's own message may name a path of which only now enough is known
+        # the complete path in a dataclass's message is only known now
         rule = ctx["rule"]
         return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]))
     if kind in ("value_error", "assertion_error"):
@@ -264,7 +265,8 @@ def _either_of(words: Sequence[str]) -> str:
 
 
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
-    """Return the part of `loc` that stands in the file, without names of a union's members."""
+    """Return the part of `loc` that is written in the file, without the names of a union's
+    members."""
     keys: list[str | int] = []
     union: Keys | None = None
     for depth, part in enumerate(loc):
@@ -284,7 +286,7 @@ def _has(tree: object, part: str | int) -> bool:
 
 
 def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """List the keys of the section at `keys`; a number there is a place in a list."""
+    """List the keys of the section at `keys`. A number in `keys` is an index in a list."""
     models = [model] if model else []
     for key in keys:
         if isinstance(key, str):

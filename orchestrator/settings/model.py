@@ -122,7 +122,7 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     return dict(objective.own_space() or {})
 
 
-# Each check gets the sections that its parameters name, and yields the mistakes between them.
+# Each check receives the sections that its parameters name, and yields the mistakes between them.
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     existing_problems,
     earlier_problems,
@@ -139,12 +139,12 @@ _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     shard_problems,
     trainer_problems,
 )
-# The sections that complete the enqueued configurations.
+# The sections from which the enqueued configurations are completed.
 _COMPLETED = frozenset({"space", "forbid", "enqueue"})
 
 
 class Settings(Section):
-    """One campaign, complete and checked. Build it with `load` or `from_mapping`."""
+    """One campaign, complete and checked. Built by `load` or `from_mapping`."""
 
     name: Name = Field(description="Name of the campaign, and the first part of the name of its run's folder.")
     tags: tuple[Tag, ...] = Field(
@@ -250,11 +250,11 @@ class Settings(Section):
         return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
 
     def resolved(self) -> Plain:
-        """Return everything as plain values, all defaults filled in and no password; `from_mapping`
-        makes equal settings of it if there was none."""
+        """Return all settings as plain values, with defaults and without passwords. `from_mapping`
+        restores equal settings if there was no password."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
-            if not tree[key]:  # with one objective the form of older versions is kept
+            if not tree[key]:  # with one objective, the format of older versions is kept
                 del tree[key]
         start = tree["strategy"].get("warm_start")
         if isinstance(start, dict) and isinstance(start.get("path"), str):

@@ -40,7 +40,7 @@ def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | 
 
 
 class ObjectiveSettings(Section):
-    """What is optimised: a named objective, a Python callable or a shell command, exactly one of
+    """The optimized objective: a listed name, a Python callable or a shell command; exactly one of
     them."""
 
     name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
@@ -84,12 +84,12 @@ class ObjectiveSettings(Section):
         return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
     def own_space(self) -> Mapping[str, Parameter] | None:
-        """Return a listed objective's space; None when it brings candidates or is not listed."""
+        """Return a listed objective's space; None if it has its own candidates or is not listed."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
     @property
     def has_candidates(self) -> bool:
-        """Whether the objective brings its own candidates, as a table does."""
+        """Whether the objective has its own candidates, as a table does."""
         return self.sources == ["name"] and self.own_space() is None
 
 
@@ -167,7 +167,7 @@ def candidate_problems(
     """Yield a mistake unless exactly one of objective, space and table gives the candidates."""
     is_table = candidates.table is not None
     if candidates.target is None and len(objective.sources) != 1:
-        return  # it is not known which objective is meant
+        return  # the intended objective is unknown
     if objective.has_candidates:
         given = {("space",): bool(space), ("candidates", "table"): is_table}
         rule = f"must not be given: {objective.name} brings its own candidates"

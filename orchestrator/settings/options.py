@@ -23,7 +23,8 @@ from objectives.pickled import PickledFunction
 from orchestrator.settings.file import Plain, Tree
 from orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
 
-External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
+# objectives that are defined in the campaign file
+External = PythonCallable | ShellCommand | PickledFunction
 AnyObjective = ObjectiveOptions | External
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 
@@ -38,8 +39,8 @@ _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """Return pydantic's view of a dataclass. Raises ValidationError if a file cannot give a value
-    of one of its fields."""
+    """Return pydantic's view of a dataclass. Raises ValidationError if a campaign file cannot
+    express the values of a field."""
     try:
         return TypeAdapter(cls)
     except PydanticSchemaGenerationError as error:
@@ -47,7 +48,7 @@ def adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def _unwritable_fields(cls: type) -> list[Refusal]:
-    """Return a problem for each field whose type no plain value can be turned into."""
+    """Return a problem for each field whose type has no plain values."""
     hints = get_type_hints(cls, include_extras=True)
     problems = []
     for field in dataclasses.fields(cls):
@@ -83,7 +84,7 @@ def build(cls: type, options: Tree) -> Any:
     try:
         instance = whole.validate_python(values)
     except ValidationError as error:
-        # a part that could not be built is missing here, and reported already
+        # a part that could not be built is missing here; its mistake is reported already
         named = set(options) - set(values)
         problems += [
             problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in named}
@@ -181,7 +182,8 @@ def _build_value(annotation: object, value: object) -> object:
 
 
 def as_mapping(options: object, example: str) -> Plain:
-    """Return `options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
+    """Return `options` as a dict. Raises ValidationError, which names `example`, if it is not a
+    mapping."""
     if not isinstance(options, Mapping):
         raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

@@ -15,18 +15,18 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import MOST_TRIALS
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
-# options of strategies that the first versions lacked, with their present defaults
+# options of strategies that the first versions lacked, with their current defaults
 _LATER_OPTIONS = {"coverage": COVERAGE, "verify": VERIFY}
-# settings of `rule: model` that the first session decides unless they are given
+# settings of `rule: model` that the first session determines unless they are given
 _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 
 
 def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     """Return the settings of a resume, completed by the run's settings `old`.
 
-    * Existing data, and the configurations of the same earlier runs, are those that were recorded:
-      their sources may have changed.
-    * `workers.retries` and later options of the strategy are those of the run unless they are
+    * Existing data and the configurations of the same earlier runs are taken from the record,
+      because their sources may have changed.
+    * `workers.retries` and later options of the strategy keep the run's values unless they are
       given, because their defaults have changed.
     * The decisions of the first session about trainings hold.
     * If only a budget of steps was given, the number of evaluations rises with it.
@@ -36,7 +36,7 @@ def with_recorded(old: Mapping[str, object], settings: Settings) -> Settings:
     budget = settings.budget
     before = recorded.budget
     steps = budget.steps or 0
-    if before.steps == before.evaluations == budget.evaluations < steps:  # `steps` alone was given
+    if before.steps == before.evaluations == budget.evaluations < steps:  # only `steps` was given
         budget = budget.model_copy(update={"evaluations": min(steps, MOST_TRIALS)})
     if workers.retries is None:
         workers = workers.model_copy(update={"retries": recorded.workers.retries})
@@ -76,7 +76,7 @@ def _as_begun(old: object, before: Any, strategy: Any) -> Any:
     Args:
         old: the recorded options. An older version did not record those that came later.
         before: the strategy built from `old`.
-        strategy: that of the resume. Its options that are not at their defaults are kept.
+        strategy: the strategy of the resume. Its options that differ from the defaults are kept.
     """
     if not isinstance(old, Mapping) or type(before) is not type(strategy):
         return strategy

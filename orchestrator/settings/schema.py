@@ -74,7 +74,7 @@ def schema() -> Schema:
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
     continued = definitions[ModelStoppingSettings.__name__]["properties"]
-    continued["continues"] = continued["continue"]  # as the campaign.yaml of a run has it
+    continued["continues"] = continued["continue"]  # present in the campaign.yaml of a run
     _select_by_rule(sections["early_stopping"])
     sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
@@ -89,7 +89,7 @@ def _target(reference: Schema) -> str:
 
 
 def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict[type, Schema]) -> None:
-    """Options are those of the objective that is named beside them."""
+    """Allow any options; they belong to the objective that the section names."""
     section["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
     section["properties"]["options"]["type"] = "object"
     section["allOf"] = [
@@ -101,8 +101,8 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
 
 
 def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
-    """Give each option the meaning that its field's annotation has, and each class the first part
-    of its docstring; no other key is allowed."""
+    """Add descriptions: the meaning in a field's annotation to its option, and the first part of
+    the docstring to a class. No other key is allowed."""
     for cls in classes:
         definition = definitions.get(cls.__name__, {})
         definition["additionalProperties"] = False

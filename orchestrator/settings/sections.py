@@ -69,7 +69,8 @@ def _webhook(url: str) -> str:
 
 
 def _name_from_environment() -> str | None:
-    """Read once, here: worker processes and a later resume may have another environment."""
+    """Read the name from the environment once, because worker processes and a later resume may have
+    another environment."""
     folder = os.environ.get("BBKB_DATA")
     return str(Path(folder).expanduser().absolute()) if folder else None
 
@@ -122,10 +123,10 @@ def name_from(text: str) -> str:
 
 
 class StopWhenSettings(Section):
-    """When further evaluations are not worth their cost; with both rules the first one that
-    holds."""
+    """Rules that stop a campaign when further evaluations are not worth their cost. With both
+    rules, the first that holds stops it."""
 
-    model_config = ConfigDict(populate_by_name=True)  # `in` is no name in Python
+    model_config = ConfigDict(populate_by_name=True)  # `in` is a keyword of Python
 
     no_gain_of: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Stop when the best value has not improved by this much; needs `in`."
@@ -192,7 +193,7 @@ class ComputingSettings(Section):
 
 
 class LogSettings(Section):
-    """What is written into `run.log` in the run's folder."""
+    """The format and the level of `run.log` in the run's folder."""
 
     level: Level = Field(
         default="info", description="The least severe level that is written; --log-level overrides it."

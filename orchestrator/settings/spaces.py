@@ -33,14 +33,15 @@ Configuration = Mapping[str, Scalar]
 
 REPEAT = "repeat"
 MOST_REPEATS = 100
-_STREAM = 5  # of the campaign's randomness; `session.problem` has the others
+_STREAM = 5  # a random stream of the campaign; the others are in `session.problem`
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
 def build_space(space: object) -> dict[str, Parameter]:
     """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
-    keys: dict[str, str] = {}  # name of a parameter → its key in the space, which differs if a block is repeated
+    # name of a parameter → its key in the space; they differ in a repeated block
+    keys: dict[str, str] = {}
     problems: list[Refusal] = []
     entries = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
     for name, options in entries.items():
@@ -128,8 +129,8 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
 def completed_enqueue(
     space: SearchSpace, enqueue: Sequence[Configuration], seed: int
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
-    """Return the configurations with the parameters that they leave out drawn by the campaign's
-    seed; and the mistakes in those that are not of the space, or cannot be completed."""
+    """Return the configurations, with omitted parameters drawn from the campaign's seed, and the
+    mistakes in configurations that do not belong to the space or cannot be completed."""
     completed = []
     problems = []
     for number, configuration in enumerate(enqueue):
@@ -177,7 +178,7 @@ def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Ref
 
 
 def _build_parameter(options: object) -> Parameter:
-    if isinstance(options, Parameter):  # from Python
+    if isinstance(options, Parameter):  # values from Python may be infinite or NaN
         return options
     fields = as_mapping(options, _example(options))
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
@@ -186,7 +187,7 @@ def _build_parameter(options: object) -> Parameter:
         raise failure([Refusal((), rule, excerpt(options))])
     levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
-        # JSON, the format of stored settings and parameters, does not have them
+        # JSON, the format of stored settings and parameters, cannot represent them
         raise failure([Refusal((), "must hold finite numbers only", excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
@@ -231,7 +232,7 @@ def _repeats(count: str, options: object) -> int:
 
 
 def _block(space: object, count: str) -> dict[str, Parameter]:
-    """Return the parameters of a block. No condition of theirs may be on `count`."""
+    """Return the parameters of a block. Their conditions must not refer to `count`."""
     try:
         block = build_space(space)
     except ValidationError as error:
@@ -259,7 +260,8 @@ def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count
 
 
 def _renaming(fields: Mapping[str, object]) -> str:
-    """Say which of the keys have another name here: ` (write low instead of min)`."""
+    """Return a hint for keys that have another name in campaign files: ` (write low instead of
+    min)`."""
     wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
     renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
     return f" (write {' and '.join(renamed)})" if renamed else ""

@@ -32,7 +32,7 @@ class MedianSettings(Section):
 class ModelStoppingSettings(Section):
     """Early stopping by the model over configurations and steps."""
 
-    model_config = ConfigDict(populate_by_name=True)  # `continue` is no name in Python
+    model_config = ConfigDict(populate_by_name=True)  # `continue` is a keyword of Python
 
     rule: Literal["model"] = Field(
         description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "

@@ -20,7 +20,7 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
-# methods that are not strategies here, or have another name → the remedy
+# methods that are not available as strategies, or have another name → the remedy
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
     "cmaes": "write {name: optuna, sampler: CmaEsSampler}",
@@ -61,10 +61,11 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
 
 
 def own_strategy(name: str) -> type:
-    """Return the class of a user's own strategy, which `module:Name` names. Campaigns do without the
-    method `posterior`.
+    """Import the class of a user's strategy, which `module:Name` names. The method `posterior` is
+    optional.
 
-    Raises ValueError, whose message follows the name, when it cannot be imported or is no strategy.
+    Raises ValueError, whose message follows the name, if the class cannot be imported or is not a
+    strategy.
     """
     try:
         return check_class(import_reference(name), methods=CAMPAIGN_METHODS)
@@ -79,8 +80,8 @@ def strategy_name(cls: type) -> str:
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:
-    """Raise ValidationError when a strategy that never waits does not say when it learns results: a
-    campaign would ask it for all trials at once."""
+    """Raise ValidationError if a strategy never waits and has no rule for refreshes: a campaign
+    would request all trials from it at once."""
     mode = getattr(strategy, "mode", None)
     growth = refresh_growth(strategy)
     if never_waits(strategy) and (mode != "async" or not growth > 0.0):
@@ -90,7 +91,7 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
 
 def _drop_retired(cls: type, fields: Tree) -> Plain:
     """Return `fields` without retired options, which files of older runs have. Raises
-    ValidationError when one is on."""
+    ValidationError if a retired option is enabled."""
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(

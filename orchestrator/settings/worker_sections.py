@@ -40,7 +40,7 @@ class SimulationSettings(Section):
 
 
 class FromParameter(Section):
-    """A number that a parameter of each trial gives."""
+    """A number that a trial's parameter determines."""
 
     parameter: str = Field(description="Name of the parameter whose value is the number.")
 
@@ -147,13 +147,14 @@ class WorkerSettings(Section):
 
     @property
     def sized_by(self) -> dict[str, str]:
-        """The parameters that give `cpus`, `gpus` or `machines` of a trial, by these words."""
+        """The parameters that determine a trial's `cpus`, `gpus` or `machines`, by these names."""
         sources = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
         return {key: source.parameter for key, source in sources.items() if source is not None}
 
     def share_of(self, parameters: Parameters) -> Share:
-        """Return the resources of a trial with these parameters. If a parameter that gives `cpus`,
-        `gpus` or `machines` does not exist, because of its condition, their own setting holds."""
+        """Return the resources of a trial with these parameters. If a parameter that determines
+        `cpus`, `gpus` or `machines` does not exist because of its condition, the setting itself
+        applies."""
         fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
         values = {key: parameters.get(name) for key, name in self.sized_by.items()}
         amounts = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
@@ -161,7 +162,8 @@ class WorkerSettings(Section):
         return replace(fixed, **amounts, machines=machines)
 
     def largest_share(self, space: Mapping[str, Parameter]) -> Share:
-        """Return the most that a trial takes of each resource, as far as the campaign file says it."""
+        """Return the largest amount of each resource that a trial takes, as far as the campaign
+        file determines it."""
         return self.share_of({name: _largest(space.get(name)) for name in self.sized_by.values()})
 
     @property
@@ -208,7 +210,7 @@ def shard_problems(
 
 
 def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:
-    """Return both ends of a range, or the value of a constant; nothing for listed values."""
+    """Return both ends of a range, or the value of a constant; empty for listed values."""
     if isinstance(parameter, Range):
         return (parameter.low, parameter.high)
     return (parameter.constant,) if isinstance(parameter, Constant) else ()

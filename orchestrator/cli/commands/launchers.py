@@ -180,7 +180,7 @@ def _command(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         complaint = done.stderr.strip() or done.stdout.strip()
-        raise UserError(f"{command[0]} must accept the job, got: {_complaint(complaint)}")
+        raise UserError(f"{command[0]} rejected the job: {_complaint(complaint)}")
     return done.stdout.strip()
 
 

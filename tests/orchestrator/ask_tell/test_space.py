@@ -300,7 +300,7 @@ def test_mistakes_about_several_objectives_are_named() -> None:
     with pytest.raises(ValueError, match="satisfies all constraints"):
         _ = optimizer.best
     optimizer.fail(asked)
-    with pytest.raises(ValueError, match="direction must be left out"):
+    with pytest.raises(ValueError, match="direction must not be given with objectives"):
         Search(space=SPACE, direction="minimize", **GOALS)
     with pytest.raises(ValueError, match="bbkb and uniform"):
         Search(space=SPACE, direction="maximize", strategy="gp_ucb", **GOALS)

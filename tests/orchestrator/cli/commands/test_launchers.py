@@ -51,7 +51,7 @@ def test_launch_shows_the_error_of_the_clusters_command(folder: Path, monkeypatc
     (folder / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n")
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    with pytest.raises(UserError, match="sbatch must accept the job, got: invalid partition"):
+    with pytest.raises(UserError, match="sbatch rejected the job: invalid partition"):
         bbkb("slurm", "campaign.yaml", "--submit")
 
 
@@ -73,7 +73,7 @@ def test_launch_shows_the_last_line_of_a_traceback(folder: Path, monkeypatch: py
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
     (folder / "ray").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    with pytest.raises(UserError, match=r"ray must accept the job, got: ConnectionError: no cluster there$"):
+    with pytest.raises(UserError, match=r"ray rejected the job: ConnectionError: no cluster there$"):
         bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs", "--submit")
 
 
