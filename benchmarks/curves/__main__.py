@@ -19,6 +19,7 @@ from benchmarks.command import run as run_command
 from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
+from benchmarks.curves.own import FOLDER
 from benchmarks.curves.simulate import Record, Setting, search
 from benchmarks.curves.summary import Found, Key, ratios_to_best_peer, tables
 from benchmarks.peers.cache import Cache
@@ -28,7 +29,7 @@ from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
 _WIDTH = 200
-ALL_FAMILIES = ",".join(FAMILIES)
+DEFAULT_FAMILIES = "lcbench,taskset,nb101"
 
 Problems = Annotated[
     str, typer.Option(help=f"Problems such as {PROBLEMS[0]}, or families, some of {','.join(FAMILIES)}.")
@@ -45,6 +46,7 @@ Base = Annotated[str, typer.Option(help="The method that the others are compared
 Processes = Annotated[int, typer.Option(min=1, help="Searches at the same time.")]
 ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print the tables of finished ones.")]
 Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
+Own = Annotated[Path, typer.Option(help="Folder of the curves own-…, which `benchmarks.curves.own` records.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
 
@@ -56,11 +58,12 @@ class Task:
     method: str
     setting: Setting
     source: DataSource
+    own: Path  # the folder of the curves own-…
 
 
 def main(
-    problems: Problems = ALL_FAMILIES,
-    methods: Methods = "random,random-asha,random-short,bbkb-model",
+    problems: Problems = DEFAULT_FAMILIES,
+    methods: Methods = "random,random-asha,random-short,bbkb,bbkb-median,bbkb-model",
     workers: Workers = "8",
     trainings: Trainings = "10,20,40",
     seeds: Seeds = 5,
@@ -70,6 +73,7 @@ def main(
     processes: Processes = 1,
     report: ReportOnly = False,
     out: Out = Path("runs/curves"),
+    own: Own = FOLDER,
     data: Data = None,
 ) -> None:
     """Compare searches of trainings in steps on the same curves, workers, budgets and seeds."""
@@ -85,7 +89,7 @@ def main(
     caches = {name: Cache(out, name, Record) for name in names}
     if not report:
         missing = [
-            Task(problem, name, setting, source)
+            Task(problem, name, setting, source, own)
             for setting, problem, name in product(settings, selected, names)
             if caches[name].get(*_key(problem, setting)) is None
         ]
@@ -112,7 +116,7 @@ def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]
 
 
 def _search(task: Task) -> Record:
-    problem = load_problem(task.problem, task.source)
+    problem = load_problem(task.problem, task.source, task.own)
     if task.method in CAMPAIGNS:
         return run_campaign(problem, task.method, task.setting)
     return search(problem, make_method(task.method, problem, task.setting), task.method, task.setting)

@@ -36,7 +36,9 @@ from orchestrator.store.lease import take
 from workers.executor import TakeReports
 from workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 
-CAMPAIGNS: Mapping[str, Mapping[str, object]] = {
+CAMPAIGNS: Mapping[str, Mapping[str, object]] = {  # the rule; {}: no early stopping
+    "bbkb": {},
+    "bbkb-median": {"rule": "median", "after": 3},
     "bbkb-model": {"rule": "model", "continue": True},
     "bbkb-model-anew": {"rule": "model", "continue": "anew"},
 }
@@ -154,12 +156,13 @@ class TrainingExecutor:
         self.seen.append((self._now, trial, at + 1))
         run.reports.append(Reported(step, value))
         is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, run.reports[-1])])
-        if at + 1 < len(self._steps) and not is_stopped:
+        is_end = at + 1 == len(self.curves[trial])
+        if not is_end and not is_stopped:
             self._follow(attempt)
             return
         del self._running[trial]
         reports = tuple(run.reports)
-        if at + 1 == len(self._steps):
+        if is_end:
             success = Success(trial, attempt.attempt, value, run.started, self._now, "worker")
             self._outcomes.append(replace(success, reports=reports))
             return
@@ -225,7 +228,7 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
     began = time.process_time()
     try:
         with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
-            has_checkpoints = CAMPAIGNS[name]["continue"] is True
+            has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
             executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
             forecasts = _finish(_settings(problem, name, setting, folder), executor)
             seconds = time.process_time() - began
@@ -239,7 +242,9 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
 
 
 def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -> Settings:
-    rule = {**CAMPAIGNS[name], "last_step": sum(problem.costs)}
+    rule = dict(CAMPAIGNS[name])
+    if rule.get("rule") == "model":
+        rule["last_step"] = sum(problem.costs)
     objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"
     return from_mapping(
         {
@@ -249,8 +254,8 @@ def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -
             "strategy": {"name": "bbkb"},
             "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
             "workers": {"executor": "simulated", "count": setting.workers},
-            "early_stopping": rule,
             "runs": folder,
+            **({"early_stopping": rule} if rule else {}),
         },
         origin=name,
     )
@@ -293,23 +298,28 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
 
 
 def _record(problem: CurveProblem, name: str, setting: Setting, executor: TrainingExecutor, seconds: float) -> Record:
-    """The record of the reports within the budget; a campaign lets running trials finish after
-    it."""
+    """The record of the reports within the budget; a campaign lets running trials finish after it.
+
+    Without early stopping nobody looks at a value before the end, and a training costs the whole
+    cost at its end, or less if it ends early.
+    """
     budget, used = setting.trainings * problem.whole_cost, 0
     curves = executor.curves
     last: dict[int, float] = {}
     furthest: dict[int, int] = {}
-    ends: list[float] = []
     changes: list[tuple[float, float, float]] = []
     best = -1
     for now, trial, reports in executor.seen:
-        used += problem.costs[reports - 1]
+        if CAMPAIGNS[name]:
+            used += problem.costs[reports - 1]
+        elif reports == len(curves[trial]):
+            used += problem.cost_of(reports)
+        else:
+            continue
         if used > budget:
             break
         furthest[trial] = max(reports, furthest.get(trial, 0))
         last[trial] = float(curves[trial][furthest[trial] - 1])
-        if reports == len(problem.steps):
-            ends.append(problem.regret(last[trial]))
         best_trial = max(last, key=lambda candidate_trial: (last[candidate_trial], -candidate_trial))
         if best_trial != best:
             best = best_trial
@@ -319,8 +329,7 @@ def _record(problem: CurveProblem, name: str, setting: Setting, executor: Traini
         name,
         setting,
         changes=changes,
-        ends=ends,
-        begun=[problem.regret(float(curve[-1])) for curve in curves.values()],
+        trials=[(curve, furthest.get(trial, 0)) for trial, curve in curves.items()],
         continuations=executor.attempts - len(executor.configurations),
         seconds=seconds,
     )

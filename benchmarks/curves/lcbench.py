@@ -25,6 +25,10 @@ TASKS = (
     *("3945", "7593", "34539", "126025", "126026", "126029", "146212", "167104", "167149", "167152"),
     *("167161", "167168", "167181", "167184", "167185", "167190", "167200"),
 )
+VERDICT_TASKS = (
+    *("167201", "168329", "168330", "168331", "168335", "168868", "168908", "168910", "189354"),
+    *("189862", "189865", "189866", "189873", "189905", "189906", "189908", "189909"),
+)
 SPACE: Mapping[str, Range] = {  # in the order of the surrogate's inputs, after the epoch
     "batch_size": Range(16, 512, log=True, integer=True),
     "learning_rate": Range(1e-4, 0.1, log=True),
@@ -46,7 +50,6 @@ def load(task: str, source: DataSource) -> CurveProblem:
     best, median = surrogate.optimum(task)
     return CurveProblem(
         name=f"lcbench-{task}",
-        family="lcbench",
         space=dict(SPACE),
         arms=None,
         steps=tuple(range(1, EPOCHS + 1)),

@@ -26,22 +26,25 @@ class CurveProblem:
     """Learning curves of one training task."""
 
     name: str  # the problem's name on the command line
-    family: str  # the source of its data; problems of a family are averaged together
     space: Space  # the parameters
     arms: Candidates | None  # the configurations that have a curve; None: all of the space have one
     steps: tuple[int, ...]  # the steps at which a training reports, ascending
     costs: tuple[int, ...]  # the cost of each step after the previous one, in the unit of the budget
     whole_cost: int  # the cost of a training that reports only its last step
-    # the values (R,) of a configuration at `steps`; larger is better
+    # the values of a configuration at `steps`, fewer if its training ends early; larger is better
     curve: Callable[[Configuration], Floats]
     # the seconds (R,) that a configuration takes for each step after the one before
     durations: Callable[[Configuration], Floats]
-    best: float  # the largest value at the last step
-    median: float  # the median of the values at the last step
+    best: float  # the largest last value
+    median: float  # the median of the last values
 
     def regret(self, value: float) -> float:
-        """The regret of a value at the last step, in units of (best − median), at most `WORST`."""
+        """The regret of the last value of a training, in units of (best − median), at most `WORST`."""
         return min((self.best - value) / (self.best - self.median), WORST)
+
+    def cost_of(self, reports: int) -> int:
+        """The cost of a training that ends at its report `reports` and is not looked at before."""
+        return min(self.whole_cost, sum(self.costs[:reports]))
 
     @property
     def last_step(self) -> int:

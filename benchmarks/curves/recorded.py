@@ -3,9 +3,8 @@
 A configuration of the space that was not recorded has the curve of the nearest recorded one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,9 @@ from objectives.parameters import Choice, Ordered, Range, Space
 from objectives.space import SearchSpace
 
 TASKSET = "taskset/taskset.npz"
+TASKSET_OTHER = "taskset/other.npz"
 TASKSET_TASKS = 6
+TASKSET_OTHER_TASKS = 3
 CELL_EPOCHS = (4, 12, 36, 108)
 _HYPERPARAMETERS = (*("learning_rate", "beta1", "beta2", "epsilon", "l1", "l2", "linear_decay", "exponential_decay"),)
 _LINEAR = {"beta1", "beta2"}
@@ -29,8 +30,8 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Recorded configurations: `arms`, `values` (A, R) that are maximised, and `seconds` (A, R) of
-    each step."""
+    """Recorded configurations: `arms`, `values` (A, R) that are maximized and are NaN after the end
+    of a training that ended early, and `seconds` (A, R) of each step."""
 
     space: Space
     arms: Candidates
@@ -54,21 +55,20 @@ class Table:
         return number
 
     def curve(self, configuration: Configuration) -> Floats:
-        curve: Floats = self.values[self.row(configuration)]
+        values = self.values[self.row(configuration)]
+        curve: Floats = values[~np.isnan(values)]
         return curve
 
     def durations(self, configuration: Configuration) -> Floats:
         durations: Floats = self.seconds[self.row(configuration)]
         return durations
 
-    def problem(
-        self, name: str, family: str, steps: tuple[int, ...], costs: tuple[int, ...], whole_cost: int
-    ) -> CurveProblem:
+    def problem(self, name: str, steps: tuple[int, ...], costs: tuple[int, ...], whole_cost: int) -> CurveProblem:
         """The problem with these curves."""
-        final = self.values[:, -1]
+        last = np.count_nonzero(~np.isnan(self.values), axis=1) - 1
+        final = self.values[np.arange(len(self.values)), last]
         return CurveProblem(
             name=name,
-            family=family,
             space=self.space,
             arms=self.arms,
             steps=steps,
@@ -82,14 +82,16 @@ class Table:
 
 
 def load_taskset(number: int, source: DataSource) -> CurveProblem:
-    """The task `number` of TaskSet, counted from 0: 1000 optimiser settings of a text model, 51
-    validation losses.
+    """The task `number` of TaskSet, counted from 0: 1000 optimizer settings of a text model, 51
+    validation losses. The tasks from `TASKSET_TASKS` on are in a file of their own.
 
     A diverged training has the largest loss of the task on record from then on. Metz,
     Maheswaranathan, Sun, Freeman, Poole, Sohl-Dickstein 2020.
     """
-    arrays = _taskset(source)
-    name = sorted(key for key in arrays if key.startswith("valid_loss_"))[number]
+    is_other = number >= TASKSET_TASKS
+    arrays = read_archive(source, TASKSET_OTHER if is_other else TASKSET, dict)
+    names = sorted(key for key in arrays if key.startswith("valid_loss_"))
+    name = names[number - TASKSET_TASKS * is_other]
     losses = arrays[name].astype(np.float64)
     losses[np.isinf(losses)] = np.nan
     worst = np.nanmax(losses)
@@ -102,7 +104,7 @@ def load_taskset(number: int, source: DataSource) -> CurveProblem:
     count = values.shape[1]
     arms = SearchSpace(space).candidates_of(dict(columns))
     table = Table(space, arms, values, np.ones_like(values))
-    return table.problem(f"taskset-{number}", "taskset", tuple(range(1, count + 1)), (1,) * count, count)
+    return table.problem(f"taskset-{number}", tuple(range(1, count + 1)), (1,) * count, count)
 
 
 def load_cells(source: DataSource) -> CurveProblem:
@@ -126,9 +128,4 @@ def load_cells(source: DataSource) -> CurveProblem:
     shares = np.array(CELL_EPOCHS) / CELL_EPOCHS[-1]
     seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
     table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
-    return table.problem("nb101", "nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])
-
-
-@cache
-def _taskset(source: DataSource) -> Mapping[str, Any]:
-    return read_archive(source, TASKSET, dict)
+    return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])

@@ -96,6 +96,10 @@ class Record:
     forecasts: int = 0
     held: int = 0  # how many of these ends were within that forecast's band μ ± 2σ
     begun_regret: float = float("nan")
+    # the least regret of the trainings that reached a quarter of the steps, None if there is none,
+    # and their number
+    quarter_regret: float | None = None
+    quarters: int = 0
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -146,7 +150,7 @@ class Search:
             self.trials.append(_Trial(configuration, problem.curve(configuration), problem.durations(configuration)))
             return len(self.trials) - 1
         trial = self.trials[suggestion.trial]
-        if trial.is_running or trial.reached == len(self.problem.steps):
+        if trial.is_running or trial.reached == len(trial.values):
             raise CampaignError(f"trial {suggestion.trial} is not paused and cannot be continued")
         trial.is_running = True
         self.continuations += 1
@@ -157,10 +161,10 @@ class Search:
         trial = self.trials[number]
         if self.method.watches:
             at = trial.reached
-            cost, seconds = float(self.problem.costs[at]), float(trial.durations[at])
+            cost, seconds = self.problem.costs[at], float(trial.durations[at])
         else:
-            trial.reached = len(self.problem.steps) - 1
-            cost, seconds = float(self.problem.whole_cost), self._whole_seconds(trial)
+            trial.reached = len(trial.values) - 1
+            cost, seconds = self.problem.cost_of(len(trial.values)), self._whole_seconds(trial)
         duration = seconds if self.is_timed else cost / self.problem.whole_cost
         self.order += 1
         heapq.heappush(self.running, (self.now + duration, self.order, number))
@@ -169,15 +173,15 @@ class Search:
         """Return the seconds of a training without reports: those of the last step if each step
         restarts the training, else those of all steps."""
         begins_anew = self.problem.whole_cost < sum(self.problem.costs)
-        return float(trial.durations[-1] if begins_anew else trial.durations.sum())
+        return float(trial.durations[-1] if begins_anew else trial.durations[: len(trial.values)].sum())
 
     def step(self) -> float | None:
         """Take the next report; the value if it is that of a last step, else None."""
         self.now, _, number = heapq.heappop(self.running)
         trial, at = self.trials[number], self.trials[number].reached
         trial.reached = at + 1
-        self.used += self.problem.costs[at] if self.method.watches else self.problem.whole_cost
-        value, is_end = float(trial.values[at]), at + 1 == len(self.problem.steps)
+        self.used += self.problem.costs[at] if self.method.watches else self.problem.cost_of(at + 1)
+        value, is_end = float(trial.values[at]), at + 1 == len(trial.values)
         began, goes_on = time.process_time(), False
         if is_end:
             self.method.end(number, value)
@@ -228,14 +232,12 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
         if not state.running:
             raise CampaignError(f"{name} waits on {problem.name} while nothing is running")
         state.step()
-    ends = [trial for trial in state.trials if trial.reached == len(problem.steps)]
     return make_record(
         problem,
         name,
         setting,
         changes=state.changes,
-        ends=[problem.regret(float(trial.values[-1])) for trial in ends],
-        begun=[problem.regret(float(trial.values[-1])) for trial in state.trials],
+        trials=[(trial.values, trial.reached * (at in state.last)) for at, trial in enumerate(state.trials)],
         continuations=state.continuations,
         seconds=state.seconds,
     )
@@ -247,8 +249,7 @@ def make_record(
     setting: Setting,
     *,
     changes: Sequence[tuple[float, float, float]],
-    ends: Sequence[float],
-    begun: Sequence[float],
+    trials: Sequence[tuple[Floats, int]],
     continuations: int,
     seconds: float,
 ) -> Record:
@@ -259,14 +260,16 @@ def make_record(
         name: the method.
         setting: workers, budget, seed and durations.
         changes: budget used, time and regret at each change of the recommendation.
-        ends: the regrets of the trials that reached the last step.
-        begun: the regrets that all trials would have at the last step.
+        trials: the values of all trials begun, and how many of them were reported.
         continuations: how many times a paused trial was continued.
         seconds: CPU seconds of the method.
 
     """
     budget = setting.trainings * problem.whole_cost
     used, times, regrets = zip(*changes, strict=True)
+    begun = [(problem.regret(float(curve[-1])), reports, reports == len(curve)) for curve, reports in trials]
+    quarter = [regret for regret, reports, is_end in begun if is_end or 4 * reports >= len(problem.steps)]
+    ends = [regret for regret, _, is_end in begun if is_end]
     return Record(
         problem=problem.name,
         method=name,
@@ -278,7 +281,9 @@ def make_record(
         times=times,
         regrets=regrets,
         finished_regret=min(ends, default=None),
-        begun_regret=min(begun, default=float("nan")),
+        begun_regret=min(regret for regret, _, _ in begun),
+        quarter_regret=min(quarter, default=None),
+        quarters=len(quarter),
         starts=len(begun),
         continuations=continuations,
         finished=len(ends),

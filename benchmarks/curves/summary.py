@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.curves.methods.catalogue import LABELS, PEERS
+from benchmarks.curves.methods.catalogue import LABELS, PEERS, RANDOM
 from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, at_marks
-from benchmarks.peers.measures import estimate
 from benchmarks.tables import Cell, Table
 
 MARKS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -28,31 +27,40 @@ def tables(family: str, setting: str, results: Found, base: str) -> Iterator[Tab
     columns = (
         "method",
         *(f"{mark:.0%}" for mark in MARKS),
-        "finished",
-        "begun",
-        "starts",
-        "continued",
-        "trained to end",
-        "CPU s",
+        *("best begun", "best to a quarter", "best to the end"),
+        *("begun", "to a quarter", "to the end", "continued", "CPU s"),
     )
     rows = [_row(method, [records[key] for key in keys]) for method, records in results.items()]
     yield Table(name, f"{family}, {setting}: mean regret after shares of the budget, {searches}", columns, rows)
     if base in results and len(results) > 1:
-        title = f"{family}, {setting}: regret of {LABELS[base]} − that of another method, paired, 90 % intervals"
-        pairs: list[tuple[Cell, ...]] = [
-            (LABELS.get(method, method), *differences(results[base], records, keys))
-            for method, records in results.items()
-            if method != base
-        ]
-        yield Table(f"{name}-paired", title, ("method", *(f"{mark:.0%}" for mark in MARKS)), pairs)
+        title = f"{family}, {setting}: regret of {LABELS[base]} − that of another method, paired, ± standard error"
+        others = {LABELS[method]: records for method, records in results.items() if method != base}
+        best = _best_random(results)
+        if best is not None:
+            others[f"the best random search: {LABELS[best]}"] = results[best]
+        pairs = [(label, *differences(results[base], records)) for label, records in others.items()]
+        columns = ("method", *(f"{mark:.0%}" for mark in MARKS), "searches")
+        yield Table(f"{name}-paired", title, columns, pairs)
 
 
-def differences(
-    our_records: Mapping[Key, Record], their_records: Mapping[Key, Record], keys: Sequence[Key]
-) -> list[str]:
-    """Mean of ours − theirs at each of MARKS, with bootstrap intervals."""
+def _best_random(results: Found) -> str | None:
+    """The random search with the least mean regret at the end, over the searches that all of them
+    finished; None if there is none."""
+    searches = {method: results[method] for method in RANDOM if method in results}
+    keys = common(searches)
+    if not keys:
+        return None
+    return min(searches, key=lambda method: mean_regrets([searches[method][key] for key in keys])[-1])
+
+
+def differences(our_records: Mapping[Key, Record], their_records: Mapping[Key, Record]) -> tuple[Cell, ...]:
+    """Mean of ours − theirs at each of MARKS over the searches of both, ± its standard error, and
+    the number of these searches."""
+    keys = sorted(set(our_records) & set(their_records))
     gaps = np.array([at_marks(our_records[key], MARKS) - at_marks(their_records[key], MARKS) for key in keys])
-    return [str(estimate(gaps[:, place], keys)) for place in range(len(MARKS))]
+    errors = gaps.std(axis=0, ddof=1) / np.sqrt(len(keys)) if len(keys) > 1 else np.full(len(MARKS), np.nan)
+    shown = [f"{mean:+.3f} ± {error:.3f}" for mean, error in zip(gaps.mean(axis=0), errors, strict=True)]
+    return (*shown, len(keys))
 
 
 def ratios_to_best_peer(results: Found, base: str) -> list[float]:
@@ -80,15 +88,14 @@ def mean_regrets(records: Sequence[Record]) -> Floats:
 
 
 def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
-    ends = [record.finished_regret for record in records if record.finished_regret is not None]
     return (
         LABELS.get(method, method),
         *(round(float(record), 3) for record in mean_regrets(records)),
-        round(float(np.mean(ends)), 3) if len(ends) == len(records) else float("nan"),
-        round(float(np.mean([record.begun_regret for record in records])), 3),
-        *(
-            float(np.mean([getattr(record, name) for record in records]))
-            for name in ("starts", "continuations", "finished")
-        ),
-        float(np.mean([record.seconds for record in records])),
+        *(round(_mean(records, name), 3) for name in ("begun_regret", "quarter_regret", "finished_regret")),
+        *(_mean(records, name) for name in ("starts", "quarters", "finished", "continuations", "seconds")),
     )
+
+
+def _mean(records: Sequence[Record], name: str) -> float:
+    """The mean of a number of the records; NaN if one of them lacks it."""
+    return float(np.mean([np.nan if value is None else value for value in (getattr(one, name) for one in records)]))

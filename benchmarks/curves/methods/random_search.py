@@ -63,6 +63,7 @@ class ShortThenBest:
         self._wanted = max(best_kept, math.floor((trainings * problem.whole_cost - best_kept * remaining_cost) / short))
         self._values, self._started = dict[int, float](), 0
         self._waiting: list[int] | None = None
+        self._ended = set[int]()  # trials that ended early
 
     def suggest(self) -> Suggestion | None:
         if self._started < self._wanted:
@@ -71,7 +72,7 @@ class ShortThenBest:
                 self._started += 1
                 return Start(configuration)
             self._wanted = self._started
-        if len(self._values) < self._wanted:
+        if len(self._values) + len(self._ended) < self._wanted:
             return None
         if self._waiting is None:
             self._waiting = sorted(self._values, key=lambda trial: -self._values[trial])
@@ -83,7 +84,8 @@ class ShortThenBest:
         return step != self._until
 
     def end(self, trial: int, value: float) -> None:
-        return None
+        if trial not in self._values:
+            self._ended.add(trial)
 
     def recommend(self) -> None:
         return None

@@ -1,0 +1,215 @@
+"""`python -m benchmarks.curves.own`: record the learning curves of the problems `own-…`.
+
+Each has 200 configurations, the points of a Sobol sequence, trained once for 27 steps on a data set
+that scikit-learn bundles.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from scipy.stats import spearmanr
+from threadpoolctl import threadpool_limits
+
+from benchmarks.command import run as run_command
+from benchmarks.curves import trainings
+from benchmarks.curves.problems import CurveProblem, Floats
+from benchmarks.curves.recorded import Table as Recorded
+from benchmarks.curves.trainings import STEPS, Rows, load_rows
+from benchmarks.tables import Cell, Table, write
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Range, Space
+from objectives.sampling import make_candidates
+from objectives.space import SearchSpace
+from orchestrator.errors import UserError
+
+CONFIGURATIONS = 200
+FOLDER = Path("runs/own_curves")
+TRAITS = ("problem", "step 3", "step 7", "step 13", "diverges", "falls", "is flat", "noise", "ends early")
+
+_XGBOOST: Space = {
+    "eta": Range(0.003, 1.0, log=True),
+    "max_depth": Range(1, 8, integer=True),
+    "subsample": Range(0.2, 1.0),
+    "colsample_bytree": Range(0.2, 1.0),
+    "lambda": Range(0.01, 100.0, log=True),
+}
+_LINEAR: Space = {
+    "alpha": Range(1e-6, 1.0, log=True),
+    "penalty": Choice(("l2", "l1", "elasticnet")),
+    "learning_rate": Choice(("constant", "invscaling", "adaptive")),
+    "eta0": Range(1e-5, 1.0, log=True),
+    "power_t": Range(0.1, 0.9),
+}
+_LINEAR_CLASSIFIER: Space = {**_LINEAR, "loss": Choice(("hinge", "log_loss", "modified_huber", "perceptron"))}
+_PERCEPTRON: Space = {
+    "width": Range(4, 128, log=True, integer=True),
+    "layers": Range(1, 3, integer=True),
+    "activation": Choice(("relu", "tanh", "logistic")),
+    "solver": Choice(("sgd", "adam")),
+    "learning_rate_init": Range(1e-4, 1.0, log=True),
+    "alpha": Range(1e-6, 1.0, log=True),
+    "batch_size": Range(16, 80, log=True, integer=True),
+}
+_RECURRENT: Space = {
+    "width": Range(8, 64, log=True, integer=True),
+    "activation": Choice(("tanh", "relu")),
+    "scale": Range(0.2, 3.0, log=True),
+    "learning_rate": Range(1e-3, 3.0, log=True),
+    "momentum": Range(0.0, 0.98),
+    "batch_size": Range(16, 128, log=True, integer=True),
+}
+_DEEP: Space = {
+    **_PERCEPTRON,
+    "width": Range(8, 64, log=True, integer=True),
+    "layers": Range(3, 6, integer=True),
+    "activation": Choice(("tanh", "logistic")),
+}
+_STEEP: Space = {**_XGBOOST, "eta": Range(0.003, 3.0, log=True)}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A problem to record."""
+
+    space: Space
+    data: str  # a data set of scikit-learn
+    train: Callable[[Rows, Mapping[str, object], int], Iterator[float]]  # with a configuration and a seed
+    is_scaled: bool = True  # whether the features are scaled
+
+
+DEVELOP: Mapping[str, Own] = {
+    "boosting-digits": Own(_XGBOOST, "digits", trainings.boosting),
+    "linear-cancer": Own(_LINEAR_CLASSIFIER, "breast_cancer", trainings.linear_classifier, is_scaled=False),
+    "linear-diabetes": Own(_LINEAR, "diabetes", trainings.linear_regression),
+    "deep-digits": Own(_DEEP, "digits", trainings.perceptron),
+    "perceptron-wine": Own(_PERCEPTRON, "wine", partial(trainings.perceptron, ends_early=True)),
+}
+VERDICT: Mapping[str, Own] = {
+    "boosting-diabetes": Own(_STEEP, "diabetes", partial(trainings.boosting, is_regression=True)),
+    "boosting-cancer": Own(_XGBOOST, "breast_cancer", trainings.boosting),
+    "linear-digits": Own(_LINEAR_CLASSIFIER, "digits", trainings.linear_classifier),
+    "perceptron-digits": Own(_PERCEPTRON, "digits", trainings.perceptron),
+    "recurrent-digits": Own(_RECURRENT, "digits", trainings.recurrent),
+}
+OWN = {**DEVELOP, **VERDICT}
+
+
+def record(name: str, folder: Path, count: int = CONFIGURATIONS) -> Path:
+    """Train `count` configurations of OWN[name], and write their curves into `folder`.
+
+    The file has the values (A, 27), NaN after a training's end and −inf from the step at which it
+    diverged, the CPU seconds (A, 27) of each step, and a column of each parameter.
+    """
+    problem = OWN[name]
+    candidates = make_candidates(problem.space, count, "sobol", 0)
+    rows = load_rows(problem.data, is_scaled=problem.is_scaled)
+    values = np.full((len(candidates), STEPS), np.nan)
+    seconds = np.zeros(values.shape)
+    for arm in range(len(candidates)):
+        began = time.process_time()
+        curve = _curve(problem.train(rows, candidates.parameters(arm), arm))
+        values[arm, : len(curve)] = curve
+        seconds[arm] = (time.process_time() - began) / len(curve)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.npz"
+    columns: dict[str, Any] = {f"p_{one}": candidates.columns[one] for one in problem.space}
+    np.savez(path, values=values, seconds=seconds, **columns)
+    return path
+
+
+def _curve(training: Iterator[float]) -> Floats:
+    """The values of a training; −inf from the first that is not finite."""
+    curve = np.full(STEPS, -np.inf)
+    count = 0
+    with np.errstate(all="ignore"), warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        for value in training:
+            if not np.isfinite(value):
+                return curve
+            curve[count] = value
+            count += 1
+    return curve[:count]
+
+
+def load(name: str, folder: Path) -> CurveProblem:
+    """The recorded problem OWN[name]; a training that diverged keeps the least value on record.
+
+    Raises ObjectiveError if it has not been recorded.
+    """
+    path, space = folder / f"{name}.npz", OWN[name].space
+    if not path.is_file():
+        raise ObjectiveError(
+            f"the learning curves of own-{name} must be in {path}: "
+            f"run python -m benchmarks.curves.own --own {folder}, or name their folder with --own"
+        )
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arms = SearchSpace(space).candidates_of({one: arrays[f"p_{one}"] for one in space})
+    table = Recorded(space, arms, _finite(arrays["values"]), arrays["seconds"])
+    return table.problem(f"own-{name}", tuple(range(1, STEPS + 1)), (1,) * STEPS, STEPS)
+
+
+def _finite(values: Floats) -> Floats:
+    """The values with the least finite one after a divergence."""
+    return np.where(np.isneginf(values), values[np.isfinite(values)].min(), values)
+
+
+def traits(name: str, values: Floats) -> tuple[Cell, ...]:
+    """The row of `TRAITS` of recorded values (A, 27).
+
+    The rank correlations are those of the values after 3, 7 and 13 steps with the last ones. A
+    curve falls if its last value is lower than its best one by a tenth of best − median, and is
+    flat if less than a tenth of its rise, which exceeds that tenth, comes in the first 7 steps. The
+    noise is the mean change between two of the last 13 steps, in units of best − median, of the
+    better half.
+    """
+    finite = _finite(values)
+    full = np.array([row[np.maximum.accumulate(np.where(np.isnan(row), 0, np.arange(STEPS)))] for row in finite])
+    last = full[:, -1]
+    unit = last.max() - np.median(last)
+    rise = full.max(axis=1) - full[:, 0]
+    is_flat = (rise > 0.1 * unit) & (full[:, :7].max(axis=1) - full[:, 0] < 0.1 * rise)
+    better = finite[last >= np.median(last)]
+    return (
+        name,
+        *(round(float(spearmanr(full[:, step - 1], last).statistic), 2) for step in (3, 7, 13)),
+        float(np.mean(np.isneginf(values).any(axis=1))),
+        float(np.mean(full.max(axis=1) - last > 0.1 * unit)),
+        float(np.mean(is_flat)),
+        round(float(np.nanmean(np.abs(np.diff(better[:, -13:], axis=1)))) / unit, 3),
+        float(np.mean(np.isnan(values[:, -1]))),
+    )
+
+
+def main(
+    names: Annotated[str, typer.Argument(help=f"Some of {','.join(OWN)}.")] = ",".join(OWN),
+    own: Annotated[Path, typer.Option(help="Folder for the curves.")] = FOLDER,
+    processes: Annotated[int, typer.Option(min=1, help="Problems at the same time.")] = 1,
+) -> None:
+    """Record the problems that are not yet in the folder, and print their traits."""
+    for name in names.split(","):
+        if name not in OWN:
+            raise UserError(f"the names must be some of {','.join(OWN)}, got {name!r}")
+    missing = [name for name in names.split(",") if not (own / f"{name}.npz").is_file()]
+    with ProcessPoolExecutor(processes) as pool:
+        for path in pool.map(record, missing, [own] * len(missing)):
+            typer.echo(f"recorded {path}")
+    rows = [traits(name, np.load(own / f"{name}.npz")["values"]) for name in names.split(",")]
+    write([Table("traits", "recorded curves: rank correlations, and shares", TRAITS, rows)], own, Console(width=140))
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+if __name__ == "__main__":
+    run_command(app, "benchmarks.curves.own")
