@@ -156,18 +156,22 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
     def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
         """Let the optimizer learn the results of trials that have ended since the last time."""
-        values = {each.number: _reward(study.direction, each) for each in ended}
-        pruned = [each.number for each in ended if each.state == TrialState.PRUNED]
-        failed = [number for number, value in values.items() if value is None and number not in pruned]
-        complete = [number for number in values if number not in pruned and number not in failed]
-        for number in pruned:
-            optimizer.stop(self._open[number] or {})
+        complete: list[tuple[Configuration, float]] = []
+        failed: list[Configuration] = []
+        for trial in ended:
+            self._reported.pop(trial.number, None)
+            configuration = self._open[trial.number] or {}
+            value = _reward(study.direction, trial)
+            if trial.state == TrialState.PRUNED:
+                optimizer.stop(configuration)
+            elif value is None:
+                failed.append(configuration)
+            else:
+                complete.append((configuration, value))
         if complete:
-            optimizer.tell([self._open[number] or {} for number in complete], [values[number] for number in complete])
+            optimizer.tell([configuration for configuration, _ in complete], [value for _, value in complete])
         if failed:
-            optimizer.fail([self._open[number] or {} for number in failed])
-        for number in values:
-            self._reported.pop(number, None)
+            optimizer.fail(failed)
 
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
         """Let the optimizer learn the trial's reports since the last time."""
