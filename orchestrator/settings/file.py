@@ -65,6 +65,27 @@ def read(path: Path) -> Document:
     return Document(tree, places, origin)
 
 
+def find_text(path: Path, key: str) -> str | None:
+    """Return the text of a top-level key; None if it has none, or the file has aliases or is not
+    valid YAML.
+
+    Only the parser of libyaml runs, which takes a tenth of the time of `read`. Raises ConfigError
+    if the file cannot be read.
+    """
+    depth = 0
+    texts: list[str | None] = []  # the top-level keys and values in turn
+    try:
+        for event in yaml.parse(_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.AliasEvent):
+                return None
+            if depth == 1 and isinstance(event, yaml.NodeEvent):
+                texts.append(event.value if isinstance(event, yaml.ScalarEvent) else None)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+    except (yaml.YAMLError, UnicodeError):
+        return None
+    return dict(zip(texts[::2], texts[1::2], strict=False)).get(key)
+
+
 def has_content(path: Path) -> bool:
     """Return whether the file exists and has more than white space or zero bytes, which are the
     content of a file that was being written during a power failure. Raises OSError."""

@@ -229,7 +229,9 @@ def _open(folder: Path, runs_it: bool) -> Run:
     file = folder / "campaign.yaml"
     log = folder / _LOG
     if campaign_file.has_content(file):
-        store = campaign_file.read(file).tree.get("store")
+        store: object = campaign_file.find_text(file, "store")
+        if store != "sqlite":  # a database, or a damaged file, whose error names the line
+            store = campaign_file.read(file).tree.get("store")
         if not isinstance(store, str):
             raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
     elif log.is_file():

@@ -19,8 +19,8 @@ from orchestrator.cli.arguments import RunFolder, find_run
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import RunError, UserError
-from orchestrator.history.comparing import best_text, side_by_side, trials_text
-from orchestrator.history.fold import History
+from orchestrator.history.comparing import side_by_side
+from orchestrator.history.overview import Overview, read_overview
 from orchestrator.history.reading import read_history
 from orchestrator.store import limited, snapshots
 from orchestrator.store.limited import looks_like_run, reason_of
@@ -102,8 +102,8 @@ def list_(
     """List the runs in a folder: start, progress, best value and tags."""
     tags = set(tag or ())
     console = SafeConsole()
-    histories, unreadable = _read_runs(folder)
-    listed = [(path, history) for path, history in histories if tags <= set(history.tags)]
+    overviews, unreadable = _read_runs(folder)
+    listed = [(path, found) for path, found in overviews if tags <= set(found.tags)]
     for name, reason in unreadable.items():
         say(SafeConsole(stderr=True), f"{name} is unreadable: {reason}")
     if not listed and not unreadable:
@@ -113,10 +113,10 @@ def list_(
     table = Table(box=None, pad_edge=False)
     for name in ("run", "began (UTC)", "state", "trials", "best", "tags"):
         table.add_column(name, no_wrap=name not in ("run", "best", "tags"), overflow="fold")
-    for path, history in listed:
-        cells = (moment(history.created.time)[:_TO_THE_MINUTE], str(history.state), trials_text(history.status()))
-        best_cell = best_text(history) if len(history.goals.objectives) == 1 else f"front of {len(history.front)}"
-        table.add_row(Text(one_line(path.name, _LONGEST_NAME)), *cells, best_cell, Text(" ".join(history.tags)))
+    for path, found in listed:
+        began = moment(found.began)[:_TO_THE_MINUTE]
+        shown_name = Text(one_line(path.name, _LONGEST_NAME))
+        table.add_row(shown_name, began, found.state, found.trials, found.best, Text(" ".join(found.tags)))
     for name in unreadable:
         table.add_row(Text(name), "", "unreadable")
     console.print(table)
@@ -179,23 +179,23 @@ def _front_text(state: CampaignState, format_: BestFormat) -> str:
     return yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip()
 
 
-def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]]:
+def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str]]:
     """Return the runs below `folder`, the oldest first, and name → error of unreadable ones."""
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of runs, and is not there")
-    histories = []
+    overviews = []
     unreadable = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir() and looks_like_run(path):
             try:
-                histories.append((path, _read_limited(path)))
+                overviews.append((path, _read_limited(path)))
             except Exception as error:  # one unreadable folder must not hide the others
                 unreadable[path.name] = reason_of(error)
-    return sorted(histories, key=lambda entry: entry[1].created.time), unreadable
+    return sorted(overviews, key=lambda entry: entry[1].began), unreadable
 
 
-def _read_limited(folder: Path) -> History:
-    """Return the history of a run. A time limit by its length protects against hostile runs."""
+def _read_limited(folder: Path) -> Overview:
+    """Return the overview of a run. A time limit by its length protects against hostile runs."""
 
     def length_of(run: Run) -> int:
         with run.store() as store:
@@ -204,4 +204,4 @@ def _read_limited(folder: Path) -> History:
     run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
     length = limited.call(lambda: length_of(run), OPEN_SECONDS)
     seconds = min(OPEN_SECONDS + _SECONDS_PER_EVENT * length, _MOST_SECONDS)
-    return limited.call(lambda: read_history(run), seconds)
+    return limited.call(lambda: read_overview(run), seconds)

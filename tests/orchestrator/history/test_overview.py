@@ -1,0 +1,36 @@
+"""The overview of a run agrees with its history."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.history.comparing import best_text, trials_text
+from orchestrator.history.overview import read_overview
+from orchestrator.history.reading import read_history
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.notes import new_note
+from orchestrator.store.runs import Run
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+@pytest.mark.parametrize("log", [SyntheticLog(), SyntheticLog(is_closed=False), SyntheticLog(failure_share=1.0)])
+def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> None:
+    run = Run(tmp_path, f"sqlite:///{tmp_path / 'campaign.sqlite'}", "demo")
+    first, *later = log.events()
+    with run.store() as store:
+        store.create(run.name, [first])
+        store.claim(run.name, "test").append(later)
+        store.add_note(run.name, new_note(tags=["seen"]))
+    history = read_history(run)
+    overview = read_overview(run)
+    assert overview.began == history.created.time
+    assert overview.state is history.state
+    assert overview.trials == trials_text(history.status())
+    assert overview.best == best_text(history)
+    assert overview.tags == history.tags == ("seen",)
+
+
+def test_overview_of_a_run_without_a_session_is_not_started(tmp_path: Path) -> None:
+    run = Run(tmp_path, f"sqlite:///{tmp_path / 'campaign.sqlite'}", "demo")
+    EventStore(run.store_url).create(run.name, SyntheticLog().events()[:1])
+    assert read_overview(run).state == "not started"
