@@ -1,4 +1,4 @@
-"""Published tables of recorded trainings as objectives: an evaluation looks up the recorded result.
+"""Published tables of recorded trainings as objectives: an evaluation reads the recorded result.
 
 | name | configurations | value |
 | --- | --- | --- |
@@ -7,7 +7,7 @@
 | `fcnet` | 62 208 settings of a two-layer network (Klein and Hutter 2019) | validation MSE, 100 epochs: minimize |
 | `hpobench_mlp` | 30 000 settings of a perceptron (Eggensperger et al. 2021) | balanced accuracy, 243 epochs |
 
-The files lie in the data folder, `data.folder` or BBKB_DATA; none is downloaded.
+The files must be in the data folder, `data.folder` or BBKB_DATA. Nothing is downloaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Choice, Ordered, Space
 from objectives.tabular import Table, recorded_evaluation
 
-Arrays = Mapping[str, NDArray[Any]]  # of a NumPy archive, by name
+Arrays = Mapping[str, NDArray[Any]]  # the arrays of a NumPy archive, by name
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -92,9 +92,9 @@ class RecordedGrid:
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return one of the repeats, drawn by `seed`; metric `noise_free` (their mean).
+        """Return one of the repeats, drawn with `seed`, with their mean as the metric `noise_free`.
 
-        Raises ValueError when a parameter is missing or has a value that was not recorded.
+        Raises ValueError if a parameter is missing or has a value that was not recorded.
         """
         row = 0
         for name, levels in levels_of(self.space).items():
@@ -104,13 +104,14 @@ class RecordedGrid:
         return recorded_evaluation(self.target[row], np.random.default_rng(seed))
 
     def optimum(self, maximize: bool) -> float:
-        """Return the largest (smallest) mean over repeats in the table."""
+        """Return the largest (or smallest) mean over repeats in the table."""
         means = np.nanmean(self.target, axis=1)
         return float(means.max() if maximize else means.min())
 
 
 class _GridOptions:
-    """The common options of recorded grids; the table is in `folder` of the data folder."""
+    """The common options of recorded grids. The table is in the subfolder `folder` of the data
+    folder."""
 
     folder: ClassVar[str]
     space: ClassVar[Space]
@@ -160,8 +161,8 @@ class HpobenchMlp(_GridOptions):
 
 @dataclass(frozen=True, slots=True)
 class NasBench101:
-    """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello
-    et al. 2020, appendix D.2). One training a cell was recorded.
+    """The recorded cells with six vertices whose inner vertices have one of `operations`
+    (Calandriello et al. 2020, appendix D.2). One training of each cell was recorded.
     """
 
     operations: Annotated[
@@ -170,7 +171,7 @@ class NasBench101:
     encoding: Annotated[Encoding, Doc("The kind of features of a cell.")] = Encoding.ADJACENCY
 
     def default_space(self) -> Space | None:
-        """Return None: the table brings its own candidates."""
+        """Return None, because the table has its own candidates."""
         return None
 
     def load(self, source: DataSource) -> Table:
@@ -219,10 +220,9 @@ def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
 
 
 def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
-    """Return `make` of the arrays in the NumPy archive `name` of the data folder.
+    """Call `make` with the arrays in the NumPy archive `name` of the data folder.
 
-    Raises ObjectiveError if the file does not exist, or if `make` cannot read it as the table it
-    should be.
+    Raises ObjectiveError if the file does not exist, or if `make` rejects its content.
     """
     path: Path | None = source.file(name)
     if path is None:
@@ -232,7 +232,8 @@ def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> 
         )
     try:
         check_archive(path)
-        with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
+        # opened here, because numpy leaves a damaged file open
+        with path.open("rb") as file, np.load(file) as arrays:
             return make(arrays)
     except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} cannot be read as the table it should be: {error!r}; replace it") from error

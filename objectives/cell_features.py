@@ -2,12 +2,12 @@
 isomorphism.
 
 * `adjacency` (Ying et al. 2019; Calandriello et al. 2020, appendix D.2): the bits of the adjacency
-  matrix's upper triangle and the operation of each inner vertex. It depends on how the inner
-  vertices are numbered.
-* `edge_types`: how often each kind of edge occurs (from which operation to which), how often each
-  operation, number of edges, longest and shortest path, logarithm of the number of paths, most 3×3
-  convolutions on a path. It does not depend on the numbers, but some different cells have the same
-  features.
+  matrix's upper triangle and the operation of each inner vertex. It depends on the order of the
+  inner vertices.
+* `edge_types`: the counts of each kind of edge (by the operations at its ends) and of each
+  operation, the number of edges, the longest and the shortest path, the logarithm of the number of
+  paths, and the largest number of 3×3 convolutions on a path. It does not depend on the order of
+  the vertices, but some different cells have equal features.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ from objectives.cells import CONVOLUTION, MOST_EDGES, CellSet
 
 Floats = NDArray[np.float64]
 
-_NONE = -1e3  # length of the longest path to a vertex that no path reaches
+_NONE = -1e3  # the length of the longest path to an unreachable vertex
 
 
 class Encoding(StrEnum):
@@ -30,13 +30,13 @@ class Encoding(StrEnum):
 
 
 def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np.intp]]:
-    """Return features (n, d), and for each of them the number of its parameter."""
+    """Return features (n, d), and the index of the parameter of each feature."""
     return _adjacency(cells) if Encoding(encoding) is Encoding.ADJACENCY else _edge_types(cells)
 
 
 def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
-    """Return edges and operations, each half scaled so that no cell's norm is above 1, as the paper
-    has it; of two operations a single bit says which."""
+    """Return edges and operations, with both halves scaled as in the paper, so that no cell's norm
+    exceeds 1. Two operations are encoded by a single bit."""
     upper = np.triu_indices(cells.vertices, 1)
     choices = len(cells.names)
     inner = cells.operations.shape[1]

@@ -1,11 +1,10 @@
-"""NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs whose inner vertices
-have an operation.
+"""NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs with an operation at
+each inner vertex.
 
 A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one the output; every
-vertex lies on a path from input to output; edges go from lower to higher numbers. Two cells that
-differ in the numbers of their inner vertices only are the same cell, and one of them is listed:
-that gives 1, 6, 84, 2441, 62 010 and 359 082 cells with 2 to 7 vertices, 423 624 in all, as
-published.
+vertex lies on a path from input to output; edges go from lower to higher indices. Two cells that
+differ only in the order of their inner vertices are the same cell, and one of them is listed. There
+are 1, 6, 84, 2441, 62 010 and 359 082 cells with 2 to 7 vertices, 423 624 in total, as published.
 """
 
 import itertools
@@ -30,7 +29,7 @@ class Cell:
     """One cell: `edges` (u, v) with u < v in ascending order, and the operation of each inner
     vertex.
 
-    Raises ValueError when it is not in the space.
+    Raises ValueError if the cell is not in the space.
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -66,7 +65,8 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the cell that `str` wrote: `0-1 0-2 1-2 maxpool3x3`. Raises ValueError."""
+        """Return the cell of a text in the format of `str`, such as `0-1 0-2 1-2 maxpool3x3`.
+        Raises ValueError."""
         words = text.split()
         pairs = [word.split("-") for word in words if word[:1].isdigit()]
         if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
@@ -77,11 +77,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellSet:
-    """n cells with equally many vertices V."""
+    """n cells with the same number of vertices V."""
 
     adjacency: NDArray[np.bool_]  # (n, V, V) bool, strictly upper triangular
-    operations: NDArray[np.intp]  # (n, V − 2), numbers of `names`
-    names: tuple[str, ...] = OPERATIONS  # of the operations
+    operations: NDArray[np.intp]  # (n, V − 2), indices in `names`
+    names: tuple[str, ...] = OPERATIONS  # the names of the operations
 
     def __len__(self) -> int:
         return len(self.adjacency)
@@ -92,12 +92,13 @@ class CellSet:
         return int(self.adjacency.shape[1])
 
     def cell(self, number: int) -> Cell:
-        """Return the cell `number`, from 0."""
+        """Return the cell at the index `number`."""
         edges = tuple((int(u), int(v)) for u, v in np.argwhere(self.adjacency[number]))
         return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
 
     def canonical(self) -> "CellSet":
-        """Return the same cells with the inner vertices' numbers under which each is listed."""
+        """Return the same cells, with the inner vertices in the order in which each cell is
+        listed."""
         permutations = _permutations(self.vertices)
         codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
         colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
@@ -124,7 +125,8 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
     colourings = np.array(products, dtype=np.intp).reshape(len(products), inner)
     least = np.tile(np.arange(len(colourings)), (len(graphs), 1))
     code = _code(graphs)
-    for order in permutations:  # a colouring is listed when no symmetry of its graph gives a smaller one
+    # an assignment of operations is listed if no symmetry of its graph gives a smaller one
+    for order in permutations:
         is_symmetry = _code(_relabel(graphs, order)) == code
         least[is_symmetry] = np.minimum(least[is_symmetry], _colour_code(colourings[:, _inner(order)], len(names)))
     graph, colouring = np.nonzero(least == np.arange(len(colourings)))
@@ -133,14 +135,15 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
 
 @cache
 def _graphs(vertices: int) -> NDArray[np.bool_]:
-    """Return one graph (n, V, V) of each class equal up to inner numbers, smallest code first."""
+    """Return one graph (n, V, V) of each class of graphs that are equal up to the order of the
+    inner vertices, by ascending code."""
     upper = np.triu_indices(vertices, 1)
     codes = np.arange(2 ** len(upper[0]), dtype=np.int64)
     bits = (codes[:, None] >> np.arange(len(upper[0]))[::-1]) & 1 == 1
     bits = bits[bits.sum(axis=1) <= MOST_EDGES]
     adjacency = np.zeros((len(bits), vertices, vertices), dtype=bool)
     adjacency[:, upper[0], upper[1]] = bits
-    # edges lead to higher numbers, so a vertex with an edge in and an edge out is on a path from
+    # edges lead to higher indices, so a vertex with incoming and outgoing edges is on a path from
     # input to output
     goes_on = np.all(np.any(adjacency[:, :-1], axis=2), axis=1)
     adjacency = adjacency[goes_on & np.all(np.any(adjacency[:, :, 1:], axis=1), axis=1)]
@@ -154,7 +157,7 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
 
 @cache
 def _permutations(vertices: int) -> tuple[tuple[int, ...], ...]:
-    """Return orders of the vertices in which input and output keep their places."""
+    """Return the orders of the vertices that keep input and output in place."""
     inner = itertools.permutations(range(1, vertices - 1))
     return tuple((0, *order, vertices - 1) for order in inner)
 
@@ -168,7 +171,8 @@ def _inner(order: tuple[int, ...]) -> list[int]:
 
 
 def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the upper triangle's bits as one number (n,); `_NO_CODE` if an edge goes down."""
+    """Return the upper triangle's bits as one number (n,); `_NO_CODE` if an edge leads to a lower
+    index."""
     upper = np.triu_indices(adjacency.shape[1], 1)
     lower = np.tril_indices(adjacency.shape[1])
     weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]

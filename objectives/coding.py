@@ -7,8 +7,8 @@ exist in the configuration:
   feature;
 * any other kind: the index of the value among the parameter's values, from 0.
 
-Features are the input of the kernel, in [0, 1], so that one prior of lengthscales suits every
-parameter:
+Features are the input of the kernel. They are in [0, 1], so that one prior of lengthscales suits
+every parameter:
 
 * `Range` is one feature, the position on its scale, also for integers and steps;
 * `Ordered` is one feature, equally spaced in [0, 1];
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 Codes = NDArray[np.float64]
 
 _ONE_HOT = 1.0 / math.sqrt(2.0)
-_SAME = 1e-9  # relative difference up to which a given number equals one of the parameter's values
+# the largest relative difference at which a number is considered equal to one of the parameter's
+# values
+_SAME = 1e-9
 
 
 def count(parameter: Parameter) -> float:
@@ -63,7 +65,8 @@ def width(parameter: Parameter) -> int:
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
-    """Return codes (A,) at `positions` (A,) in [0, 1]: equal shares for all values, or weights."""
+    """Return codes (A,) at `positions` (A,) in [0, 1], in which each value has an equal share, or a
+    share by its weight."""
     if isinstance(parameter, Range):
         return _range_codes(parameter, positions)
     number = len(parameter.levels)
@@ -100,17 +103,17 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
         return _array(parameter.levels)[codes.astype(np.intp)]
     if parameter.stride is None:
         numbers = np.asarray(_scaler(parameter).to_value(codes), np.float64)
-        # the bounds as they are written: the scaler's logarithms give 0.10000000000000002 for 0.1
+        # exactly the given bounds: the scaler's logarithms would give 0.10000000000000002 for 0.1
         return np.select([codes <= 0.0, codes >= 1.0], [float(parameter.low), float(parameter.high)], numbers)
     if parameter.integer:
         return int(parameter.low) + codes.astype(np.int64) * int(parameter.stride)
-    # in decimal as it is written, so that 3 steps of 0.05 are 0.15 and not 0.15000000000000002
+    # with decimal arithmetic, so that 3 steps of 0.05 are 0.15 and not 0.15000000000000002
     digits = max(_digits(parameter.low), _digits(parameter.stride))
     return np.round(parameter.low + codes * parameter.stride, digits)
 
 
 def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
-    """Return codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
+    """Return the codes (A,) of values (A,) that `values` returned, bit for bit."""
     exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
     if None in parameter.levels:
         exists = np.ones(len(column), bool)
@@ -129,14 +132,15 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
 
 
 def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
-    """Return the array (A,) that `values` gave, rebuilt from its elements."""
+    """Rebuild the array (A,) that `values` returned from its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
     return values(parameter, encode(parameter, column))
 
 
 def code_of(parameter: Parameter, value: object) -> float:
-    """Return the code of a user's value. Raises ValueError, a predicate, if it is not allowed."""
+    """Return the code of a user's value. Raises ValueError, whose message is a predicate, if the
+    value is not allowed."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -173,7 +177,8 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
 
 
 def places(parameter: OneFeature, codes: Codes) -> Codes:
-    """Return the positions (A,) in [0, 1] of `codes` (A,) without NaN on the parameter's scale."""
+    """Return the positions (A,) in [0, 1] on the parameter's scale of `codes` (A,), which must not
+    be NaN."""
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
@@ -194,8 +199,8 @@ def nearest(parameter: OneFeature, places: Codes) -> Codes:
 def _range_codes(parameter: Range, positions: Codes) -> Codes:
     if parameter.stride is None:
         return np.array(positions, np.float64)
-    # each value gets half a step on both sides, also the first and last; on a log scale at most
-    # half of the way to 0
+    # each value, including the first and the last, gets half a step on both sides; on a log scale,
+    # at most half of the distance to 0
     half = parameter.stride / 2.0
     low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
     scaler = _unit_scaler(low, parameter.high + half, parameter.log)
@@ -208,16 +213,16 @@ def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
 
 
 def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
-    # imported here: ConfigSpace brings scipy.stats, half of the time that `bbkb status` would take.
-    # The scaler is used without a hyperparameter, because a hyperparameter rounds its bounds to 13
-    # decimals
+    # imported here, because ConfigSpace imports scipy.stats, which would double the time of `bbkb
+    # status`. The scaler is used without a hyperparameter, because a hyperparameter rounds its
+    # bounds to 13 decimals
     from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
     return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)
 
 
 def _digits(number: float) -> int:
-    """Return the number of decimals of `number` as it is written."""
+    """Return the number of decimals in the shortest representation of `number`."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
@@ -228,7 +233,7 @@ def _list_allowed(allowed: Sequence[Scalar]) -> str:
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Return an array of the exact values: numpy would turn (True, 2) into integers."""
+    """Return an array of the exact values; numpy would convert (True, 2) to integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
     array = np.empty(len(allowed), dtype=object)

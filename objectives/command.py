@@ -1,9 +1,9 @@
 """A shell command as an objective, run in its own process group, which ends with the evaluation.
 
-Three things end the whole group, so that no child keeps computing: the command's end, any exception
-in the worker (a time-out, an interrupt), and the worker's death. The last needs no cooperation: the
-group holds the reading end of a pipe whose writing end only the worker has, and a watcher in it
-kills the group when that pipe closes.
+The whole group ends with the command, with any exception in the worker (a time-out, an interrupt)
+and with the worker's death, so that no child keeps computing. The worker's death needs no
+cooperation: the group contains a watcher, which reads from a pipe that only the worker can write
+to, and kills the group when the pipe closes.
 """
 
 import json
@@ -30,15 +30,16 @@ from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 from objectives.shell_text import places
 
-KEPT_BYTES = 65536  # of each output stream, its end
-# of the end of standard error, in a failure's message
+KEPT_BYTES = 65536  # the number of bytes kept from the end of each output stream
+# the limits of the standard error in a failure's message
 KEPT_LINES = 20
 KEPT_CHARACTERS = 4000
-DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outside of the process group keeps open
+# how long to wait for the pipes to close; only a child outside the process group keeps them open
+DRAIN_SECONDS = 5.0
 
-_PROGRAM = re.compile(r"^[\w./+-]+$")  # a first word that the shell takes as it is
+_PROGRAM = re.compile(r"^[\w./+-]+$")  # a first word that the shell does not expand
 # $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher
-# reads the lifeline, which arrives as standard input, and the command never sees either.
+# reads the lifeline, a pipe on its standard input, which the command does not inherit.
 WRAPPER = """
 exec 3<&0 </dev/null
 (trap "" TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
@@ -49,29 +50,30 @@ exec /bin/sh -c "$1"
 
 
 class CommandFailedError(RuntimeError):
-    """A command ended with a non-zero status; the message carries the end of its standard error."""
+    """A command ended with a non-zero status. The message quotes the end of its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, as one word; it is
-    left empty if a conditional parameter does not exist.
+    """A command for `/bin/sh` in which `{name}` is replaced by a parameter's value, as one word. It
+    is empty if a conditional parameter does not exist.
 
     A value reaches the shell in an environment variable and is never a part of the command's text,
-    so nothing in it is run or split. A placeholder inside quotes is refused: the shell would not
-    take it as one word there. `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It
-    gets BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may write) and,
-    if trials have folders, BBKB_FOLDER (the trial's folder). Its value is that file's number or
-    `value`, other entries being metrics; without the file, the last non-empty line of standard
-    output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
+    so nothing in it is run or split. A placeholder inside quotes is rejected, because the shell
+    would not read it as one word. `{name:.3g}` formats as in Python; `{{` and `}}` are literal
+    braces. The environment of the command has BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the
+    path of a JSON file that it may write) and, if trials have folders, BBKB_FOLDER (the trial's
+    folder). The value is the number in the JSON file, or its entry `value`, with its other entries
+    as metrics. Without the file, the value is the last non-empty line of standard output that is
+    not a report. A line `BBKB_REPORT step value` is an intermediate value.
 
-    It runs on each machine of an evaluation that takes several, and the value is that of the first.
-    `{machine}`, `{machines}`, `{address}` and `{port}` stand for its number from 0, the number of
-    machines, and the address and a free port of the first one. MASTER_ADDR, MASTER_PORT, NODE_RANK,
-    RANK and WORLD_SIZE are set for one process on each machine, and BBKB_HOSTFILE is the path of a
-    file with one address on each line.
+    If an evaluation takes several machines, the command runs on each of them, and the first one
+    returns the value. `{machine}`, `{machines}`, `{address}` and `{port}` are replaced by the
+    machine's index (from 0), the number of machines, and the address and a free port of the first
+    machine. MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK and WORLD_SIZE are set for one process on
+    each machine, and BBKB_HOSTFILE is the path of a file with one address on each line.
 
-    Raises ObjectiveError when the text is no valid template.
+    Raises ObjectiveError if the text is not a valid template.
     """
 
     command: Annotated[str, Doc("The text for `/bin/sh`, with `{name}` for a parameter.")]
@@ -100,13 +102,13 @@ class ShellCommand:
     def missing_program(self) -> str:
         """Return the command's first word if this machine has no such program, else an empty text.
 
-        A first word that is only known when the command runs, such as `$PYTHON`, is not checked.
+        A first word that the shell expands, such as `$PYTHON`, is not checked.
         """
         words = self.command.split(maxsplit=1)
         word = words[0] if words else ""
         if not _PROGRAM.match(word):
             return ""
-        try:  # the shell itself knows its keywords and built-in commands
+        try:  # the shell recognizes its keywords and built-in commands
             done = subprocess.run(
                 ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word],
                 cwd=self.working_directory,
@@ -171,7 +173,7 @@ class ShellCommand:
     def _check_places(self, pieces: list[tuple[str, str | None]]) -> None:
         literals = [""]
         names = list[str]()
-        for literal, name in pieces:  # a literal brace divides the text, too
+        for literal, name in pieces:  # a literal brace also divides the text
             literals[-1] += literal
             if name is not None:
                 names.append(name)
@@ -212,12 +214,14 @@ class ShellCommand:
         output = _Tail(process.stdout, reports.take, keep)
         errors = _Tail(process.stderr, keep)
         try:
-            # not reaped yet, so that the group's number still belongs to it when it is killed
+            # the process is not reaped yet, so that the group's ID is still valid when the group is
+            # killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            if reports.is_stopped:  # the shell may end before the program that it ran has cleaned up
+            if reports.is_stopped:  # the shell may end before its program has cleaned up
                 output.wait(STOP_GRACE_SECONDS)
         except BaseException:
-            if machine_of(report) is not None:  # a part of a training on several machines may save its state
+            # lets a part of a training on several machines save its state
+            if machine_of(report) is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 output.wait(END_SECONDS)

@@ -1,17 +1,17 @@
 """Conditions between parameters: when one of them exists, and which combinations are forbidden.
 
 A *clause* maps names of parameters to tests, and holds if all of its tests hold. Several clauses
-hold if any of them does. A test is a tuple of values, one of which the parameter must have, or a
-`Comparison` with a number or with another parameter. A test of a parameter that does not exist in a
-configuration (its own condition does not hold) never holds. Campaign files may write a single value
-for a tuple of one, and one clause for a list of one.
+hold if any of them does. A test is a tuple of allowed values, or a `Comparison` with a number or
+with another parameter. A test of a parameter that does not exist in a configuration (because its
+own condition does not hold) never holds. Campaign files may contain a single value instead of a
+tuple of one, and a single clause instead of a list of one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from typing_extensions import Doc, TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import Doc, TypedDict  # pydantic needs this variant before Python 3.12
 
 Scalar = str | int | float | bool | None
 
@@ -35,7 +35,7 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 
 def clauses_of(written: When) -> tuple[Clause, ...]:
-    """Return clauses in this module's form. Raises ValueError when they are not allowed."""
+    """Return clauses in this module's form. Raises ValueError if they are invalid."""
     several = written if isinstance(written, list | tuple) else (written,)
     clauses = tuple(_clause(clause) for clause in several)
     if not clauses:
@@ -93,7 +93,7 @@ class Operand:
 
     @property
     def other(self) -> str | None:
-        """The parameter in `bound`, if it is one."""
+        """The parameter in `bound`; None if `bound` is a value."""
         return self.bound if isinstance(self.bound, str) else None
 
 
@@ -108,7 +108,7 @@ def operands(clause: Clause) -> Iterator[Operand]:
 
 
 def names_in(clauses: Sequence[Clause]) -> list[str]:
-    """Return the parameters that `clauses` mention, each once, in their order."""
+    """Return the distinct parameters in `clauses`, in order."""
     names = [name for clause in clauses for operand in operands(clause) for name in (operand.name, operand.other)]
     return list(dict.fromkeys(name for name in names if name is not None))
 

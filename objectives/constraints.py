@@ -107,7 +107,8 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """Return the parameters, each after those that its conditions mention, else in their order.
+    """Return the parameters so that each follows the parameters in its conditions, otherwise in the
+    space's order.
 
     Parameters in a cycle are left out. All conditions must name parameters of the space.
     """
@@ -156,7 +157,7 @@ def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, i
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:
-    """Return the values as floats, NaN for NaN."""
+    """Return the values of the codes as floats; NaN stays NaN."""
     exists = ~np.isnan(codes)
     numbers = np.full(len(codes), np.nan)
     numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)

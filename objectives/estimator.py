@@ -1,20 +1,21 @@
 """Cross-validation of any scikit-learn estimator on any table: the objective `sklearn`.
 
-The estimator is a class by its dotted name, scikit-learn's or one that follows its conventions; the
-parameters of the space are those of its constructor. The data are a CSV or Parquet file, or a data
-set that scikit-learn bundles.
+The estimator is a class, given by its dotted name, of scikit-learn or with scikit-learn's
+conventions. The parameters of the space are the parameters of its constructor. The data are a CSV
+or Parquet file, or a data set that scikit-learn bundles.
 
-Columns are prepared inside each fold, so that nothing is learned from the rows that score:
+Columns are prepared inside each fold, so that nothing is learned from the rows that compute the
+score:
 
-* numbers: a missing one becomes the median of its column, a column of 0 and 1 marks rows in which one was
-  missing, and all are scaled to mean 0 and variance 1;
-* text: one column of 0 and 1 for each of the 64 most frequent values, of which a missing cell is
-  one, and one for all others.
+* numbers: a missing number becomes the median of its column, an additional column of 0 and 1 marks
+  rows with missing numbers, and all columns are scaled to mean 0 and variance 1;
+* text: one column of 0 and 1 for each of the 64 most frequent values, and one for all other values.
+  A missing cell counts as a value.
 
-Cells that are empty or hold ?, NA, N/A, NaN, nan or null are missing. The target must not have
-gaps.
+Cells that are empty or contain ?, NA, N/A, NaN, nan or null are missing. The target must not have
+missing cells.
 
-scikit-learn is imported when it is used: it costs a second.
+scikit-learn is imported on first use, because the import takes a second.
 """
 
 import time
@@ -35,16 +36,14 @@ from objectives.table_file import Column, read_columns, read_columns_with_gaps
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 SPLIT_SEED = 0  # the folds are part of the problem, so they never change
-MOST_VALUES = 64  # of a text column that get a column of their own
+MOST_VALUES = 64  # the number of values of a text column that get their own column
 
 
 @dataclass(frozen=True, slots=True)
 class SklearnEstimator:
-    """An estimator of scikit-learn, whose parameters are its hyper-parameters, under
-    cross-validation.
+    """Cross-validation of a scikit-learn estimator, whose hyperparameters are tuned.
 
-    Raises ValueError if names or numbers cannot be right; imports and files are checked by
-    `load`.
+    Raises ValueError for invalid names or numbers. `load` checks imports and files.
     """
 
     estimator: Annotated[str, Doc("The dotted name of the estimator's class, such as sklearn.svm.SVC.")]
@@ -79,25 +78,25 @@ class SklearnEstimator:
         return bool(Path(self.data).suffix)
 
     def with_absolute_paths(self, folder: Path) -> "SklearnEstimator":
-        """Return the same with a relative path of `data` below `folder`."""
+        """Return a copy in which a relative path of `data` is below `folder`."""
         return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
 
     def default_space(self) -> Space:
-        """Return an empty space: the campaign file has the parameters."""
+        """Return an empty space, because the campaign file defines the parameters."""
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the mistakes in parameters of these `names`, by name. Raises ObjectiveError
-        when the estimator cannot be had."""
+        """Return the mistakes in parameters of these `names`, by name. Raises ObjectiveError if the
+        estimator cannot be imported."""
         settable = sorted(_make(self.estimator).get_params())
         rule = f"is not a parameter of {self.estimator}"
         listed = f"; there are {', '.join(settable)}"
         return {name: rule + (did_you_mean(name, settable) or listed) for name in names if name not in settable}
 
     def load(self, source: DataSource) -> "CrossValidation":
-        """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when
-        the table has a mistake (with its line), when `scoring` is unknown and when a class has
-        fewer rows than there are folds."""
+        """Read the table. Raises ObjectiveError if the estimator cannot be imported or
+        instantiated, if the table has a mistake (with its line), if `scoring` is unknown, or if a
+        class has fewer rows than there are folds."""
         from sklearn.base import is_classifier
 
         estimator = _make(self.estimator)
@@ -110,7 +109,7 @@ class SklearnEstimator:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """Rows of features, and for each row the label or number to be predicted."""
+    """Rows of features, with the label or number to predict for each row."""
 
     numbers: NDArray[np.float64]  # (n, p), NaN if missing
     texts: NDArray[np.object_]  # (n, q), None if missing
@@ -118,13 +117,13 @@ class LabelledTable:
 
     @property
     def features(self) -> Column:
-        """Numbers and texts beside each other (n, p + q)."""
+        """The columns of numbers, then those of texts (n, p + q)."""
         return np.hstack([self.numbers.astype(object), self.texts]) if self.texts.shape[1] else self.numbers
 
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """The objective: the estimator's mean score over folds that are the same every time."""
+    """The objective: the estimator's mean score over fixed folds."""
 
     table: LabelledTable
     options: SklearnEstimator
@@ -132,7 +131,7 @@ class CrossValidation:
 
     @property
     def description(self) -> str:
-        """The estimator, the data and their size."""
+        """The name of the estimator, and the data with their size."""
         rows, columns = self.table.features.shape
         return (
             f"{self.options.folds}-fold cross-validation of {self.options.estimator} on {self.options.data}, "
@@ -140,7 +139,7 @@ class CrossValidation:
         )
 
     def check_folds(self) -> None:
-        """Raise ObjectiveError when a fold lacks rows, or a regression has a target of text."""
+        """Raise ObjectiveError if a fold lacks rows, or if the target of a regression is text."""
         target = self.table.target
         folds = self.options.folds
         if not self.is_classifier and target.dtype.kind not in "iufb":
@@ -154,8 +153,9 @@ class CrossValidation:
             raise ObjectiveError(f"objective.options.folds must be at most the {what} of {self.options.data}, {fewest}")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return mean score over the folds; metrics `mean` (the same), `std` over the folds and
-        `fit_seconds` of all fits. The mean of the folds so far is reported after each fold.
+        """Return the mean score over the folds, with the metrics `mean` (the same), `std` (over the
+        folds) and `fit_seconds` (the total of all fits). The mean of the folds so far is reported
+        after each fold.
 
         `seed` becomes the estimator's `random_state`, if it has one that the space does not
         give. Raises the errors of the estimator.
@@ -185,7 +185,7 @@ class CrossValidation:
         return splitter.split(self.table.numbers, self.table.target)
 
     def _pipeline(self, parameters: Parameters, seed: int) -> Any:
-        """Return preparation of the columns and the estimator with `parameters`."""
+        """Return a pipeline of the column preparation and the estimator with `parameters`."""
         from sklearn.pipeline import make_pipeline
 
         estimator = _make(self.options.estimator)
@@ -247,7 +247,7 @@ def _load_bundled(name: str) -> LabelledTable:
 
 
 def _read_file(path: Path, target: str) -> LabelledTable:
-    """Return the columns of a table; the target must not have gaps."""
+    """Return the columns of a table. Its target must not have missing cells."""
 
     def only_target(names: Iterable[str]) -> list[str]:
         accepted = list(names)

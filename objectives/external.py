@@ -1,6 +1,6 @@
-"""The user's own objectives: any importable function, any shell command.
+"""User-defined objectives: any importable function, or any shell command.
 
-Both are specifications in text, which the worker resolves: it must be able to import the module or
+Both are specified as text, which the worker resolves, so it must be able to import the module or
 run the program. `check` resolves them early, for `bbkb validate`.
 """
 
@@ -26,16 +26,16 @@ SUPPLIED = (
     "report",
     "folder",
     "machine",
-)  # arguments besides the parameters, for functions whose signature names them
+)  # further arguments, for functions whose signature names them
 
 
 @dataclass(frozen=True, slots=True)
 class PythonCallable:
-    """A function that is imported in the process that runs it.
+    """A function that is imported by the process that calls it.
 
-    It is called with the parameters as keywords, and with `seed`, `report`, `folder` (the trial's
-    own, a Path) and `machine` (a `Machine`) when its signature names them and no parameter is
-    called so. It returns a number, or a mapping with `value` and further numbers, which become
+    It is called with the parameters as keyword arguments, and with `seed`, `report`, `folder` (the
+    trial's folder, a Path) and `machine` (a `Machine`) if its signature names them and no parameter
+    has the name. It returns a number, or a mapping with `value` and further numbers, which become
     metrics.
     """
 
@@ -43,7 +43,7 @@ class PythonCallable:
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function. Raises its errors, and InvalidValueError without a number."""
+        """Call the function. Raises its errors, and InvalidValueError if it returns no number."""
         return call_with(_import_function(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
@@ -76,11 +76,11 @@ def _import_function(named: PythonCallable) -> Callable[..., object]:
 def call_with(
     function: Callable[..., object], parameters: Parameters, seed: int, report: Report, origin: str
 ) -> Evaluation:
-    """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its
-    signature names.
+    """Call a user's function with `parameters` as keyword arguments, and with the arguments in
+    `SUPPLIED` that its signature names.
 
-    `origin` names the function in messages. Raises the function's errors, and InvalidValueError
-    when it returns no number.
+    `origin` names the function in messages. Raises the function's errors, and InvalidValueError if
+    it returns no number.
     """
     folder = report.folder if isinstance(report, HasFolder) else None
     supplied = {"seed": seed, "report": report, "folder": folder}
@@ -93,10 +93,9 @@ def call_with(
 
 
 def takes_argument(objective: object, name: str) -> bool:
-    """Return whether a function that is an objective names the argument `name`, one of `SUPPLIED`;
-    False for other objectives.
+    """Return whether the objective is a function with the argument `name`, one of `SUPPLIED`.
 
-    Raises ObjectiveError when the function cannot be found.
+    Raises ObjectiveError if the function cannot be found.
     """
     if not isinstance(objective, HasFunction):
         return False
@@ -137,7 +136,7 @@ def check_signature(
 
 
 def _check_returns_at_once(function: Callable[..., object], origin: str) -> None:
-    """Raise ObjectiveError when a call of `function` returns a coroutine or a generator."""
+    """Raise ObjectiveError if `function` is a coroutine or generator function."""
     while isinstance(function, functools.partial):
         function = function.func
     called = function if inspect.isroutine(function) else type(function).__call__
@@ -150,7 +149,7 @@ def _check_returns_at_once(function: Callable[..., object], origin: str) -> None
 
 
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the arguments of `function`; `**anything` when it is in C and does not tell."""
+    """Return the signature of `function`; `**anything` if a C function does not provide it."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):

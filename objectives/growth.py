@@ -1,14 +1,15 @@
-"""New candidates around the best ones: how a pool of arms grows during a search.
+"""Draws new candidates around the best ones, so that a pool of arms grows during a search.
 
-Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the
-best with one parameter drawn again, a quarter cross two of them. A step has the standard deviation
-c · min(ℓ, 1) in units of features, with the parameter's lengthscale ℓ and c log-uniform in
-[`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves every real number and every
-number of many values; of the other parameters it moves one or two (none to two if there are such
-numbers too), an ordered one by at least one value, a choice to any other.
+Half of the new configurations are Gaussian steps from one of the best, a quarter copy one of the
+best and redraw one parameter, and a quarter cross two of them. A step has the standard deviation c
+· min(ℓ, 1) in units of features, with the parameter's lengthscale ℓ and c log-uniform in
+[`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. A step moves all real parameters and all
+integers with many values. It moves one or two of the other parameters (none to two if there are
+real ones or integers with many values): an ordered one by at least one value, a choice to any other
+value.
 
-Parameters that the parent does not have are drawn, because their conditions may hold now. Forbidden
-configurations, and those that are candidates already, are dropped.
+Parameters that do not exist in the parent are drawn, because their conditions may hold in the
+child. Forbidden configurations and existing candidates are dropped.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ from objectives.space import SearchSpace, first_occurrences
 
 SMALLEST_STEP = 0.01
 LARGEST_STEP = 0.5
-FINE = 32  # values from which on numbers are moved like real ones
+FINE = 32  # integers with at least this many values are moved like real numbers
 
-_ROUNDS = 8  # at most, when forbidden configurations are drawn again
+_ROUNDS = 8  # the largest number of rounds in which forbidden configurations are redrawn
 
 
 def grow(
@@ -38,15 +39,15 @@ def grow(
     count: int,
     rng: np.random.Generator,
 ) -> Candidates | None:
-    """Return at most `count` new arms of `space`; None when every configuration drawn is a
-    candidate already, or forbidden.
+    """Return at most `count` new arms of `space`; None if every drawn configuration is forbidden or
+    a candidate already.
 
     Args:
         space: the space that the candidates were drawn from.
         candidates: all arms so far (A, d).
         around: the best arms, at least one.
         lengthscales: one for each parameter that has features (p,), in units of its features.
-        count: configurations to draw.
+        count: the number of configurations to draw.
         rng: drives all draws.
     """
     columns = {name: column[list(around)] for name, column in candidates.columns.items()}
@@ -60,7 +61,7 @@ def grow(
 
 
 def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Candidates:
-    """Return `candidates`, and those of `appended` after them."""
+    """Return `candidates` followed by the candidates of `appended`."""
     columns = {
         name: np.concatenate(_comparable(candidates.columns[name], appended.columns[name])) for name in space.parameters
     }
@@ -73,14 +74,15 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both as objects when one is: numbers joined with None become other objects."""
+    """Return both as object arrays if one of them is, because numbers that are joined with None
+    become other objects."""
     if first.dtype == object or second.dtype == object:
         return first.astype(object), second.astype(object)
     return first, second
 
 
 def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
-    """Return min(ℓ, 1) of every parameter (P,), 1 for those without features."""
+    """Return min(ℓ, 1) of every parameter (P,); 1 for parameters without features."""
     values = iter(lengthscales)
     return np.array(
         [min(next(values), 1.0) if coding.width(parameter) else 1.0 for parameter in space.parameters.values()]
@@ -117,7 +119,8 @@ class _Children:
         return np.concatenate(parts)
 
     def _choose(self, count: int) -> tuple[Codes, Mask]:
-        """Return parents (count, P) with drawn values for missing codes, and a mask of the others."""
+        """Return parents (count, P) with drawn values for missing codes, and the mask of the codes
+        that were not missing."""
         codes = self._parents[self._rng.integers(len(self._parents), size=count)]
         has: Mask = ~np.isnan(codes)
         return np.where(has, codes, self._fresh(count)), has

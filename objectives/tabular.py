@@ -1,8 +1,8 @@
-"""Objectives that are tables: an evaluation looks up the row of an arm.
+"""Tables as objectives: an evaluation reads the value in an arm's row.
 
 Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every
-row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print
-how features are scaled; they are standardised here. A user's own table becomes candidates, or, with
+row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not state
+how features are scaled; they are standardized here. A user's own table becomes candidates, or, with
 a target column, an objective.
 """
 
@@ -24,7 +24,7 @@ from objectives.parameters import Space
 from objectives.reference import did_you_mean
 from objectives.table_file import encode, read_columns
 
-ROW = "row"  # the parameter that says which row of the table an arm is
+ROW = "row"  # the parameter with the index of an arm's row
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Table:
 
     Attributes:
         features: (A, d), the arms.
-        columns: (A,) each, the arms' values for display.
-        target: (A,), or (A, repeats) for repeated evaluations (NaN for missing ones), one of which
-            the seed selects.
-        noise_std: the standard deviation of Gaussian noise, which is drawn from the seed.
+        columns: the arms' values for display, (A,) each.
+        target: (A,); or (A, repeats) for repeated evaluations, one of which is selected by the seed
+            (NaN if missing).
+        noise_std: the standard deviation of the Gaussian noise, which is drawn with the seed.
         seconds: (A,), the recorded duration of each evaluation.
-        description: of the table, for display.
+        description: the table's description, for display.
         parameter_of: the index of each feature's parameter.
         remark: a note on how the table was read, for display.
 
-    Raises ObjectiveError when shapes differ, a row has no finite target or a column is called
-    `row`; ValueError when `noise_std` is negative.
+    Raises ObjectiveError if shapes differ, a row has no finite target or a column is called `row`;
+    ValueError if `noise_std` is negative.
     """
 
     features: NDArray[np.float64]
@@ -74,15 +74,16 @@ class Table:
         object.__setattr__(self, "target", target)
 
     def candidates(self) -> Candidates:
-        """Return the table's rows in order; `row` tells them apart, the rest is for people."""
+        """Return the table's rows in order. `row` identifies them; the other columns are for
+        display."""
         columns = {ROW: np.arange(len(self.features)), **self.columns}
         return Candidates(self.features, columns, self.parameter_of, remark=self.remark)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return the target of row `parameters["row"]`, noise added; metrics `noise_free` (mean
-        over repeats), `seconds`.
+        """Return the target of row `parameters["row"]` plus noise, with the metrics `noise_free`
+        (mean over repeats) and `seconds`.
 
-        Raises ValueError when there is no such row.
+        Raises ValueError if the row does not exist.
         """
         row = parameters.get(ROW)
         if not isinstance(row, int) or not 0 <= row < len(self.target):
@@ -95,13 +96,14 @@ class Table:
         return Evaluation(recorded.value + self.noise_std * float(rng.standard_normal()), metrics)
 
     def optimum(self, maximize: bool) -> float:
-        """Return the largest (smallest) mean over repeats in the table."""
+        """Return the largest (or smallest) mean over repeats in the table."""
         means = np.nanmean(self.target, axis=1)
         return float(means.max() if maximize else means.min())
 
 
 def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:
-    """Return one of the `repeats` (n,) that are not NaN; the metric `noise_free` is their mean."""
+    """Return one of the `repeats` (n,) that are not NaN, with their mean as the metric
+    `noise_free`."""
     recorded = repeats[~np.isnan(repeats)]
     return Evaluation(float(rng.choice(recorded)), {"noise_free": float(recorded.mean())})
 
@@ -116,21 +118,21 @@ class _RegressionData(ABC):
         _check_noise(self.noise_std)
 
     def load(self, source: DataSource) -> Table:
-        """Return the table; raises ObjectiveError when the data cannot be had."""
+        """Return the table. Raises ObjectiveError if the data are not available."""
         return _standardise(self._read(source), self.noise_std)
 
     @abstractmethod
     def _read(self, source: DataSource) -> Regression:
-        """Return the data set; raises ObjectiveError when it cannot be had."""
+        """Return the data set. Raises ObjectiveError if it is not available."""
 
     def default_space(self) -> Space | None:
-        """Return None: the table brings its own candidates."""
+        """Return None, because the table has its own candidates."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Abalone(_RegressionData):
-    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem."""
+    """The age of 4177 abalones, in rings, from eight measurements (UCI), as a bandit problem."""
 
     def _read(self, source: DataSource) -> Regression:
         return load_abalone(source)
@@ -145,8 +147,8 @@ class Cadata(_RegressionData):
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
-    """Return every row of a user's table as an arm whose parameters are all its columns; of equal
-    rows the first, unless `duplicates` are kept. Raises ObjectiveError."""
+    """Return the rows of a user's table as arms, with the columns as parameters. Only the first of
+    equal rows is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
     columns = read_columns(path)
     remark = ""
     if duplicates == "merge":
@@ -166,9 +168,9 @@ def table_objective(
     """Return a user's table whose column `target` is the value; `seconds` may name the column of
     recorded durations.
 
-    All other columns are features. Rows with equal ones are one arm, each evaluation of which draws
-    one of their values, and whose duration is their mean, unless `duplicates` are kept. Raises
-    ObjectiveError when a named column is missing or is not numeric.
+    All other columns are features. Rows with equal features are one arm, unless `duplicates` are
+    kept: each evaluation of the arm draws one of the rows' values, and its duration is the rows'
+    mean. Raises ObjectiveError if a named column is missing or is not numeric.
     """
     columns = read_columns(path)
     values = _numeric(path, columns, "target", target)

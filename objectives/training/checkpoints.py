@@ -1,4 +1,5 @@
-"""The checkpoint of a training: its newest state in the trial's folder, written after each epoch."""
+"""The checkpoint of a training: its latest state in the trial's folder, written after each
+epoch."""
 
 import warnings
 from collections.abc import Callable
@@ -13,20 +14,21 @@ State = TypeVar("State")
 
 
 class Checkpoints:
-    """The checkpoints of one training. Without a folder of the trial none is written or found."""
+    """The checkpoints of one training. If the trial has no folder, none is written or read."""
 
     def __init__(self, report: Report, suffix: str) -> None:
-        """Find the newest one.
+        """Find the latest checkpoint.
 
         Args:
-            report: of the evaluation, which knows the trial's folder.
-            suffix: with which the files' names end.
+            report: the evaluation's `report`, which knows the trial's folder.
+            suffix: the ending of the files' names.
         """
         has_folder = isinstance(report, HasFolder) and report.folder is not None
         self._trial = Trial(report) if has_folder else None
         self._suffix = suffix
         if self._trial is not None:
-            # the training runs in this process only; ranks in its environment come from the worker's launcher
+            # the training runs only in this process; any ranks in its environment belong to the
+            # worker's launcher
             self._trial.is_first = gives_value(report)
 
     def restore(self, read: Callable[[Path], State]) -> State | None:
@@ -50,7 +52,7 @@ class Checkpoints:
             return None
 
     def save(self, write: Callable[[str], object], epoch: int) -> None:
-        """Let `write` save the state after `epoch`, counted from 1, at a path, and remove the
-        checkpoint before."""
+        """Call `write` with a path to save the state after `epoch` (counted from 1), then remove
+        the previous checkpoint."""
         if self._trial is not None:
             self._trial.save(write, epoch, self._suffix)

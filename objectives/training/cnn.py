@@ -1,20 +1,20 @@
 """A small convolutional network on handwritten digits: the tuning problem of Salgia et al. 2021,
 appendix D.3.
 
-Two convolutions with 10 and 20 filters, each followed by batch normalisation, ReLU and 2×2 max
-pooling with stride 2, then a dense layer of `hidden` units, ReLU and a dense layer with one unit a
-class. It is trained by SGD with momentum on 10 000 of MNIST's training images; the reward is the
-accuracy on its 10 000 test images. Five parameters are tuned, 8 × 4 × 4 × 31 × 6 = 23 808 settings
-in all.
+Two convolutions with 10 and 20 filters, each followed by batch normalization, ReLU and 2×2 max
+pooling with stride 2, then a dense layer of `hidden` units, ReLU and a dense layer with one unit
+per class. It is trained by SGD with momentum on 10 000 of MNIST's training images; the reward is
+the accuracy on its 10 000 test images. Five parameters are tuned, with 8 × 4 × 4 × 31 × 6 = 23 808
+configurations in total.
 
-The accuracy on separate validation rows is reported after each epoch. A search
-that learns from reported values should maximise that accuracy, too (`returns: validation`), and not
-choose by the test images.
+The accuracy on separate validation rows is reported after each epoch. A search that learns from
+reported values should also maximize the validation accuracy (`returns: validation`) instead of
+selecting by the test images.
 
-These choices are not in the paper: momentum 0.9, a constant learning rate, PyTorch's
-default initial weights and batch normalisation, and padding of half the kernel, so that a
-convolution keeps the size of the image. Every kernel then suits every image, also 9×9 on the 4×4
-that is left of scikit-learn's 8×8 digits after the first pooling.
+The paper does not specify the following choices: momentum 0.9, a constant learning rate, PyTorch's
+default initial weights and batch normalization, and a padding of half the kernel, which preserves
+the size of the image. With this padding every kernel fits every image, even 9×9 kernels on
+scikit-learn's 8×8 digits, which have 4×4 pixels after the first pooling.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -50,8 +50,8 @@ TRAIN_SIZES = {"mnist": 10_000, "digits": 1000}
 class ConvolutionalNetwork:
     """A convolutional network on images of digits.
 
-    A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over
-    are the test rows. Nothing is downloaded. Raises ValueError on an option out of range.
+    There are `train_size` / 5 additional validation rows. The remaining rows of scikit-learn's
+    digits are the test rows. Nothing is downloaded. Raises ValueError on an option out of range.
     """
 
     epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
@@ -74,7 +74,7 @@ class ConvolutionalNetwork:
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if self.train_size is not None and (self.train_size < 50 or self.train_size % 50):
-            # ten classes, and a fifth of the rows of each class is for validation
+            # there are ten classes, with a fifth of `train_size` in addition for validation
             raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
@@ -84,7 +84,8 @@ class ConvolutionalNetwork:
             raise ValueError(f"returns must be test or validation, got {self.returns}")
 
     def default_space(self) -> Space:
-        """Return the paper's 23 808 settings; features evenly in [0, 1], powers by exponent."""
+        """Return the paper's 23 808 configurations. Features are spread evenly over [0, 1], for
+        powers by their exponents."""
         return {
             "batch_size": Ordered(tuple(2**power for power in range(3, 11))),
             "first_kernel": Ordered((3, 5, 7, 9)),
@@ -94,8 +95,8 @@ class ConvolutionalNetwork:
         }
 
     def load(self, source: DataSource) -> "ConvolutionalTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had, when
-        `train_size` does not fit and when PyTorch is missing, so that a campaign says so before its
+        """Read and split the images. Raises ObjectiveError if they are not available, if
+        `train_size` is too large or if PyTorch is missing, so that a campaign fails before its
         first evaluation.
         """
         require_torch("mnist_cnn")
@@ -143,14 +144,15 @@ class ConvolutionalParameters:
                 raise ValueError(f"{name} must be an integer >= 1, got {value}")
         for name in ("first_kernel", "second_kernel"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1 or value % 2 == 0:  # an even one has no middle to pad around
+            # an even kernel has no center
+            if not isinstance(value, int) or value < 1 or value % 2 == 0:
                 raise ValueError(f"{name} must be an odd integer >= 1, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalTraining:
-    """The objective: trains on `train` and returns the accuracy on `test`, as the paper rewards, or
-    on `validation`."""
+    """The objective: trains on `train` and returns the accuracy on `test`, as in the paper, or on
+    `validation`."""
 
     train: Rows
     validation: Rows
@@ -165,7 +167,7 @@ class ConvolutionalTraining:
 
     @property
     def remark_on_reports(self) -> str:
-        """The further metrics besides the validation accuracy, which is reported; may be empty."""
+        """A remark on metrics that are not reported; empty if the reported accuracy is returned."""
         if self.options.returns == "validation":
             return ""
         return (
@@ -174,14 +176,14 @@ class ConvolutionalTraining:
         )
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Test accuracy in [0, 1] after the last epoch; metrics `validation_accuracy` and
-        `training_loss`, the last epoch's mean. With `returns: validation` the value is the
-        validation accuracy, and `test_accuracy` a further metric. The validation accuracy after
-        each epoch is reported. A training that diverges returns NaN. It continues from a checkpoint
-        in the trial's folder, if there is one.
+        """Return the test accuracy in [0, 1] after the last epoch, with the metrics
+        `validation_accuracy` and `training_loss` (the last epoch's mean). With `returns:
+        validation`, the value is the validation accuracy, and `test_accuracy` is a metric. The
+        validation accuracy after each epoch is reported. A training that diverges returns NaN. A
+        training continues from a checkpoint in the trial's folder, if there is one.
 
-        Parameters left out take the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ −
-        1, draws weights and shuffles. Raises ValueError on a wrong parameter, ObjectiveError when
+        Omitted parameters have the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ −
+        1, draws weights and shuffles. Raises ValueError for an invalid parameter, ObjectiveError if
         PyTorch is missing.
         """
         hyper = _parameters(parameters)
@@ -219,7 +221,7 @@ def _parameters(parameters: Parameters) -> ConvolutionalParameters:
 
 
 def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":
-    """Return the untrained network: images (n, 1, side, side) to scores (n, classes)."""
+    """Return the untrained network, which maps images (n, 1, side, side) to scores (n, classes)."""
     from torch import channels_last, nn
 
     layers: list[nn.Module] = []
@@ -230,7 +232,7 @@ def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "S
             nn.Conv2d(channels, filters, kernel, padding=kernel // 2),
             nn.BatchNorm2d(filters),
             nn.MaxPool2d(2),
-            nn.ReLU(),  # after the pooling: equal values, computed for a quarter of the pixels
+            nn.ReLU(),  # ReLU after the pooling gives equal values for a quarter of the computation
         ]
     flat = FILTERS[-1] * (side // 2 // 2) ** 2
     network = nn.Sequential(

@@ -1,5 +1,4 @@
-"""Handwritten digits split into rows to train on, rows to validate and rows left over, and their
-tensors."""
+"""Splits handwritten digits into rows for training, rows for validation and remaining rows."""
 
 from pathlib import Path
 
@@ -16,10 +15,10 @@ SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 def split_rows(
     images: LabelledImages, train_size: int, validation_size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows to train on, to validate and those left over; the first two have every class
-    equally often.
+    """Return training rows, validation rows and the remaining rows. The classes are balanced in the
+    first two.
 
-    Raises ObjectiveError when a class has too few rows, or none is left over.
+    Raises ObjectiveError if a class has too few rows, or no row remains.
     """
     rng = np.random.default_rng(SPLIT_SEED)
     classes = int(images.labels.max()) + 1
@@ -45,7 +44,8 @@ def rows_of(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
 
 
 def mnist_test_rows(path: Path) -> Rows:
-    """Return MNIST's 10000 test images in the original order. Raises ObjectiveError without any."""
+    """Return MNIST's 10000 test images in the original order. Raises ObjectiveError if they are not
+    available."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             images = arrays["x_test"]

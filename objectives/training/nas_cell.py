@@ -1,10 +1,10 @@
-"""Architecture search with real training: a network of stacked cells out of NAS-Bench-101's space,
-on digits.
+"""Architecture search with real training: a network of stacked cells from NAS-Bench-101's space, on
+digits.
 
-An arm is a cell (Ying et al. 2019); `objectives.training.cell_network` says how a network is made
-of it. It is trained for a few epochs by Adam, whose learning rate falls to 0 along half a cosine,
-and the reward is the accuracy on rows that it was not trained on. The candidates are all cells with
-as many vertices and with the operations that the options name: by default the 12 416 cells of
+An arm is a cell (Ying et al. 2019), from which `objectives.training.cell_network` builds a network.
+The network is trained for a few epochs with Adam, whose learning rate falls to 0 along half a
+cosine, and the reward is the accuracy on validation rows. The candidates are all cells with the
+number of vertices and the operations that the options name: by default the 12 416 cells of
 Calandriello et al. 2020, appendix D.2.
 
 PyTorch is an extra and is imported when an evaluation needs it.
@@ -29,7 +29,7 @@ from objectives.training.torch_training import Training, require_torch, seed_tor
 if TYPE_CHECKING:
     from torch.nn import Sequential
 
-CELL = "cell"  # the parameter that says which cell an arm is
+CELL = "cell"  # the parameter with an arm's cell
 MOST_CELLS = 100_000
 
 _DRAW_SEED = 0  # the candidates are part of the problem, so they never change
@@ -37,11 +37,11 @@ _DRAW_SEED = 0  # the candidates are part of the problem, so they never change
 
 @dataclass(frozen=True, slots=True)
 class CellNetwork:
-    """Networks made of cells, trained on images of digits.
+    """Networks of stacked cells, trained on images of digits.
 
-    Candidates are all cells with so many `vertices` whose inner ones have one of `operations`; of
-    more than 100 000 (7 vertices with three operations: 359 082) 100 000 are drawn at random.
-    Nothing is downloaded.
+    The candidates are all cells with `vertices` vertices whose inner vertices have one of
+    `operations`. At most 100 000 of them are drawn at random (7 vertices with three operations have
+    359 082 cells). Nothing is downloaded.
 
     Raises ValueError on an option out of range.
     """
@@ -70,22 +70,22 @@ class CellNetwork:
         for name in ("epochs", "batch_size", "channels", "cells", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not 1 <= self.stacks <= 3:  # each halves the image, and a digit has 8 × 8 pixels
+        if not 1 <= self.stacks <= 3:  # each stack halves the image, and a digit has 8 × 8 pixels
             raise ValueError(f"stacks must lie in 1 to 3, got {self.stacks}")
         for name in ("train_size", "validation_size"):
             size = getattr(self, name)
-            if size is not None and (size < 10 or size % 10):  # ten classes
+            if size is not None and (size < 10 or size % 10):  # there are ten classes
                 raise ValueError(f"{name} must be a positive multiple of 10, got {size}")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate must be finite and > 0, got {self.learning_rate}")
 
     def default_space(self) -> Space | None:
-        """Return None: the cells are its own candidates."""
+        """Return None, because the cells are the candidates."""
         return None
 
     def load(self, source: DataSource) -> "CellTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had, when sizes do
-        not fit and when PyTorch is missing, so that a campaign says so before its first evaluation.
+        """Read and split the images. Raises ObjectiveError if they are not available, if sizes do
+        not fit or if PyTorch is missing, so that a campaign fails before its first evaluation.
         """
         require_torch("nas_cell")
         is_mnist = self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz") is not None)
@@ -114,7 +114,8 @@ def _check_operations(operations: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CellTraining:
-    """The objective: trains a cell's network on `train`, returns accuracy on `validation`."""
+    """The objective: trains a cell's network on `train` and returns the accuracy on
+    `validation`."""
 
     train: Rows
     validation: Rows
@@ -128,11 +129,11 @@ class CellTraining:
 
     @property
     def remark_on_reports(self) -> str:
-        """Empty: the last accuracy that is reported is returned."""
+        """Empty, because the last reported accuracy is the returned one."""
         return ""
 
     def candidates(self) -> Candidates:
-        """Return the cells. `cell` says which one it is; the other columns are for people."""
+        """Return the cells. `cell` identifies them; the other columns are for display."""
         cells = _draw(cells_of(self.options.vertices, self.options.operations))
         features, parameter_of = encode_cells(cells, self.options.encoding)
         columns = {
@@ -143,16 +144,16 @@ class CellTraining:
         return Candidates(features, columns, parameter_of)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return validation accuracy in [0, 1] after the last epoch; the accuracy after each epoch
-        is reported.
+        """Return the validation accuracy in [0, 1] after the last epoch. The accuracy after each
+        epoch is reported.
 
-        Metrics: `accuracy` (the same), `parameters` (trained numbers of the network),
-        `training_loss` (mean of the last epoch) and `seconds` (processor time of the training). A
-        training that diverges returns NaN. It continues from a checkpoint in the trial's folder,
-        if there is one.
+        Metrics: `accuracy` (the same), `parameters` (number of trained weights), `training_loss`
+        (mean of the last epoch) and `seconds` (processor time of the training). A training that
+        diverges returns NaN. A training continues from a checkpoint in the trial's folder, if there
+        is one.
 
-        `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no
-        cell, ObjectiveError when PyTorch is missing.
+        `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError if `cell` is not a
+        cell, ObjectiveError if PyTorch is missing.
         """
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")
@@ -194,7 +195,7 @@ class CellTraining:
 
 
 def _draw(cells: CellSet) -> CellSet:
-    """Return all of them, or so many that a campaign can hold them."""
+    """Return all cells, or a random subset if there are too many for a campaign."""
     if len(cells) <= MOST_CELLS:
         return cells
     numbers = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))

@@ -29,7 +29,7 @@ from objectives.parameters import Range, Space
 from objectives.training.checkpoints import Checkpoints
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
-BLOCK = 4096  # rows turned into float32 at a time when the whole set is measured
+BLOCK = 4096  # the number of rows that are converted to float32 at a time to measure a whole set
 
 Floats = NDArray[np.float32]
 
@@ -57,7 +57,7 @@ class SoftmaxRegression:
             raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction}")
 
     def default_space(self) -> Space:
-        """Return the four parameters of the papers, whose ranges they do not print."""
+        """Return the four parameters of the papers, which do not state the ranges."""
         return {
             "learning_rate": Range(1e-4, 1.0, log=True),
             "batch_size": Range(16, 512, log=True, integer=True),
@@ -66,9 +66,10 @@ class SoftmaxRegression:
         }
 
     def load(self, source: DataSource) -> "SoftmaxTraining":
-        """Read and split the images. Raises ObjectiveError when they cannot be had or `train_size`
-        does not fit."""
-        # costs a second to import, which workers that get the split images are spared
+        """Read and split the images. Raises ObjectiveError if they are not available or
+        `train_size` is too large."""
+        # imported here, because the import takes a second that workers with the split images do not
+        # need
         from sklearn.model_selection import train_test_split
 
         images, note = self._images(source)
@@ -105,8 +106,8 @@ class SoftmaxRegression:
 class Rows:
     """Images as rows."""
 
-    pixels: NDArray[np.uint8]  # (n, d) uint8, to be multiplied by `scale`
-    labels: NDArray[np.intp]  # (n,), their classes
+    pixels: NDArray[np.uint8]  # (n, d) uint8, values to multiply by `scale`
+    labels: NDArray[np.intp]  # (n,), the rows' classes
     scale: float  # the value of one step of a pixel
 
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
@@ -165,17 +166,17 @@ class SoftmaxTraining:
 
     @property
     def remark_on_reports(self) -> str:
-        """Empty: the last accuracy that is reported is returned."""
+        """Empty, because the last reported accuracy is the returned one."""
         return ""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and
-        `training_loss`, without the penalty. Accuracies after each epoch are reported. A training
-        that diverges returns NaN at once. It continues from a checkpoint in the trial's folder,
-        if there is one.
+        """Return the validation accuracy in [0, 1] after the last epoch, with the metrics
+        `validation_loss` and `training_loss`, without the penalty. The accuracy after each epoch is
+        reported. A training that diverges returns NaN at once. A training continues from a
+        checkpoint in the trial's folder, if there is one.
 
-        Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong
-        one.
+        Omitted parameters have the defaults of `SoftmaxParameters`. Raises ValueError for an
+        invalid parameter.
         """
         hyper = _parameters(parameters)
         checkpoints = Checkpoints(report, ".npz")
@@ -185,7 +186,8 @@ class SoftmaxTraining:
             weights = Weights(np.zeros(shape, np.float32), np.zeros(self.classes, np.float32))
             training = _Training(weights, np.random.default_rng(seed))
         else:
-            report(training.accuracy, step=training.epoch)  # its report may have been lost
+            # the report of this epoch may have been lost
+            report(training.accuracy, step=training.epoch)
         with np.errstate(all="ignore"):  # a diverging training overflows; its NaN shows it
             while training.epoch < self.epochs:
                 weights = train_epoch(training.weights, self.train, hyper, training.rng)
@@ -222,7 +224,7 @@ class _Training:
 
 
 def _load(path: Path) -> _Training:
-    """Read a checkpoint. Raises when it is damaged."""
+    """Read a checkpoint. Raises an error if it is damaged."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         rng = np.random.default_rng()
         rng.bit_generator.state = json.loads(str(arrays["rng"]))
@@ -239,7 +241,8 @@ def _parameters(parameters: Parameters) -> SoftmaxParameters:
 
 
 def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.random.Generator) -> Weights:
-    """Return weights after one pass of mini-batch SGD over `rows` in an order drawn from `rng`."""
+    """Return the weights after one pass of mini-batch SGD over `rows` in an order drawn from
+    `rng`."""
     matrix = weights.matrix.copy()
     intercepts = weights.intercepts.copy()
     rate = np.float32(hyper.learning_rate)
@@ -261,13 +264,13 @@ def _batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
         yield order[start : start + size]
 
 
-_Array = NDArray[Any]  # of either width, as the training has it
+_Array = NDArray[Any]  # float32 or float64, as in the training
 
 
 def loss_and_gradient(
     weights: Weights, inputs: _Array, labels: NDArray[np.intp], l2: float
 ) -> tuple[float, _Array, _Array]:
-    """Return the penalised mean loss over `inputs` (n, d), and gradients (d, k) and (k,)."""
+    """Return the penalized mean loss over `inputs` (n, d), and its gradients (d, k) and (k,)."""
     count = len(labels)
     log_probabilities = _log_softmax(inputs @ weights.matrix + weights.intercepts)
     loss = -float(log_probabilities[np.arange(count), labels].mean())
@@ -279,7 +282,7 @@ def loss_and_gradient(
 
 
 def measure(weights: Weights, rows: Rows) -> tuple[float, float]:
-    """Return accuracy in [0, 1] and mean loss without penalty or dropout over all rows."""
+    """Return the accuracy in [0, 1] and the mean loss over all rows, without penalty or dropout."""
     right = 0
     loss = 0.0
     for start in range(0, len(rows.labels), BLOCK):

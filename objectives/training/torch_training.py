@@ -1,5 +1,5 @@
-"""The common parts of the objectives that train with PyTorch: its generator at a seed, tensors, a training
-that continues from a checkpoint, one epoch, the accuracy.
+"""The common parts of the objectives that train with PyTorch: seeding, tensors, a training that
+continues from a checkpoint, one epoch, the accuracy.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 SUFFIX = ".pt"  # of a checkpoint
-BLOCK = 1000  # rows that pass the network at a time when accuracy is measured
+BLOCK = 1000  # the number of rows in a forward pass that measures the accuracy
 
 
 def require_torch(objective: str) -> None:
@@ -41,7 +41,7 @@ def require_torch(objective: str) -> None:
 
 @contextmanager
 def seed_torch(seed: int, threads: int) -> Iterator[None]:
-    """Use PyTorch's generator at `seed` and this number of threads; both are restored."""
+    """Seed PyTorch's generator and set the number of threads. Both are restored on exit."""
     import torch
 
     before = torch.get_num_threads()
@@ -65,17 +65,18 @@ def tensors(rows: Rows) -> tuple["Tensor", "Tensor"]:
 
 @dataclass(slots=True)
 class Training:
-    """A training under way: with the state of PyTorch's generator all that the next epochs depend
-    on.
+    """The state of a training. Together with the state of PyTorch's generator, it determines the
+    next epochs.
 
-    `accuracy` and `loss` are those of the last epoch, NaN before the first; a training whose loss
-    is not finite has diverged. `seconds`: processor time so far.
+    `accuracy` and `loss` are the values of the last epoch, NaN before the first. A training whose
+    loss is not finite has diverged. `seconds`: the processor time so far.
     """
 
     network: "Module"
     optimizer: "Optimizer"
-    schedule: "LRScheduler | None" = None  # of the learning rate; None: it is constant
-    epoch: int = 0  # how many are over
+    # the schedule of the learning rate; None if it is constant
+    schedule: "LRScheduler | None" = None
+    epoch: int = 0  # the number of completed epochs
     accuracy: float = math.nan
     loss: float = math.nan
     seconds: float = 0.0
@@ -95,12 +96,13 @@ class Training:
 
     def load(self, path: Path) -> "Training":
         """Return this training with the state of a checkpoint, and set PyTorch's generator. Nothing
-        in the file is executed. Raises when it is damaged; the training is then of no use.
+        in the file is executed. Raises an error if the file is damaged; the training is then
+        unusable.
         """
         import torch
 
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # PyTorch reads a file without looking at its checksums
+            damaged = archive.testzip()  # PyTorch does not verify a file's checksums
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
         state = torch.load(path, weights_only=True)
@@ -125,16 +127,16 @@ def train(
     """Train to the end of the last epoch, or of the first one whose loss is not finite; report the
     accuracy on `validation` after each other epoch.
 
-    A checkpoint is kept in the trial's folder, if it has one, and the training continues from it;
-    the checkpoint's epoch is then reported once more, because its report may have been lost.
+    A checkpoint is written into the trial's folder, if it has one, and the training continues from
+    it. The checkpoint's epoch is then reported again, because its report may have been lost.
 
     Args:
-        begin: draws the untrained network; it is called again when a checkpoint is damaged.
-        rows: images and labels to train on, as `tensors` returns them.
-        validation: the same, to measure the accuracy.
-        batch_size: rows of one step of the optimizer, >= 1.
-        epochs: passes over `rows` in all, >= 1.
-        report: of the evaluation.
+        begin: draws the untrained network; called again if a checkpoint is damaged.
+        rows: the images and labels for training, as `tensors` returns them.
+        validation: the images and labels that measure the accuracy.
+        batch_size: the number of rows in one step of the optimizer, >= 1.
+        epochs: the total number of passes over `rows`, >= 1.
+        report: the evaluation's `report`.
     """
     import torch
 
@@ -163,8 +165,8 @@ def train(
 def train_epoch(
     network: "Module", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int, schedule: Any = None
 ) -> float:
-    """Return one pass of mini-batch SGD in a shuffled order; the mean loss on the way. `schedule`
-    of the learning rate, if there is one, continues with every batch."""
+    """Train for one pass of mini-batch SGD in a shuffled order, and return the mean loss.
+    `schedule`, the learning rate's schedule if there is one, advances with every batch."""
     import torch
 
     images, labels = rows
@@ -182,7 +184,7 @@ def train_epoch(
 
 
 def measure_accuracy(network: "Module", rows: tuple["Tensor", "Tensor"]) -> float:
-    """Share of the rows whose class has the highest score, in [0, 1]."""
+    """Return the share of the rows whose class has the highest score, in [0, 1]."""
     import torch
 
     network.eval()
