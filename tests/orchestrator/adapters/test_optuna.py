@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
 from objectives.parameters import Choice, Range
@@ -35,6 +35,11 @@ def optimizer(study: optuna.Study) -> Optimizer:
     assert held_optimizer is not None
     result: Optimizer = held_optimizer
     return result
+
+
+def space(study: optuna.Study) -> dict[str, BaseDistribution]:
+    shared: dict[str, BaseDistribution] = study.sampler._space
+    return shared
 
 
 def curves(study: optuna.Study) -> tuple[TrialCurve, ...]:
@@ -93,16 +98,17 @@ def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
     study.add_trials([create_trial(params={"x": 0.25, "kind": None}, distributions=SPACE, value=0.1)] * 2)
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
     study.ask(SPACE)
-    done, space = optimizer(study).trials, study.sampler._space
-    assert [to_optuna(space, trial.parameters) for trial in done] == [{"x": 0.25, "kind": None}] * 2
-    assert to_optuna(space, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
+    done = optimizer(study).trials
+    assert [to_optuna(space(study), trial.parameters) for trial in done] == [{"x": 0.25, "kind": None}] * 2
+    assert to_optuna(space(study), optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
 def test_trial_without_parameters_is_learned_later() -> None:
-    study = study_of()
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, sampler=BBKBSampler())
     study.tell(study.ask(SPACE), 1.0)
     elsewhere = optuna.samplers.RandomSampler()
-    other = optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=elsewhere)
+    other = optuna.load_study(study_name=study.study_name, storage=storage, sampler=elsewhere)
     begun = other.ask()
     study.ask(SPACE)
     begun.suggest_float("x", 0.0, 1.0)
@@ -113,9 +119,10 @@ def test_trial_without_parameters_is_learned_later() -> None:
 
 
 def test_processes_that_choose_at_the_same_time_choose_different_parameters() -> None:
-    study = study_of()
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, sampler=BBKBSampler())
     study.tell(study.ask(SPACE), 1.0)
-    other = optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=BBKBSampler())
+    other = optuna.load_study(study_name=study.study_name, storage=storage, sampler=BBKBSampler())
     first, second = study.ask(), other.ask()
     assert second.relative_params != first.relative_params  # the first one's are not stored when the second one asks
 
@@ -125,9 +132,9 @@ def test_enqueued_trial_is_learned_with_its_own_values() -> None:
     study.optimize(objective, n_trials=4)
     study.enqueue_trial({"x": 0.125})
     study.optimize(objective, n_trials=2)
-    enqueued, space = study.trials[4].params, study.sampler._space
+    enqueued = study.trials[4].params
     assert enqueued["x"] == 0.125
-    assert [to_optuna(space, trial.parameters) for trial in optimizer(study).trials][4] == enqueued
+    assert to_optuna(space(study), optimizer(study).trials[4].parameters) == enqueued
 
 
 def test_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +194,7 @@ def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
 
     study = study_of()
     study.optimize(evaluate_branches, n_trials=12)
-    assert set(study.sampler._space) == {"x"}
+    assert set(space(study)) == {"x"}
 
 
 def test_study_with_several_objectives_is_refused() -> None:
@@ -201,8 +208,7 @@ def test_pickled_sampler_continues_as_the_original() -> None:
     study.optimize(objective, n_trials=15)
     copy = pickle.loads(pickle.dumps(study.sampler))
     suggested = study.ask(SPACE).params
-    copy._take_in(study, study.trials[-1], SPACE)
-    assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
+    assert copy.sample_relative(study, study.trials[-1], SPACE) == suggested
 
 
 def test_sampler_continues_from_the_fields_of_earlier_versions() -> None:
@@ -215,8 +221,7 @@ def test_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     old = BBKBSampler.__new__(BBKBSampler)
     old.__setstate__(state)
     suggested = study.ask(SPACE).params
-    optimizer_of_old = old._take_in(study, study.trials[-1], SPACE)
-    assert to_optuna(old._space, optimizer_of_old.ask(1)[0]) == suggested
+    assert old.sample_relative(study, study.trials[-1], SPACE) == suggested
 
 
 def test_sampler_learns_trials_of_all_hyperband_brackets() -> None:
