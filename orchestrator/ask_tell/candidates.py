@@ -22,6 +22,7 @@ from orchestrator.ask_tell.checks import (
 from orchestrator.ask_tell.locking import exclusive
 from orchestrator.ask_tell.logs import dump_log, repeat_calls, repeat_log
 from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.old_names import find_old_names
 from orchestrator.ask_tell.older import accepts_options, warn
 from orchestrator.ask_tell.saving import FORMAT, Entry, Kind, build_arms, dump_arms, dump_named
 from orchestrator.ask_tell.search import Search
@@ -30,6 +31,8 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import never_waits
 from orchestrator.campaign.rules import Rules
 from orchestrator.version import __version__
+
+find_old_names()  # a pickle imports this module before it refers to a strategy
 
 _PICKLED_BY = "pickled by"  # key of the version in a pickle
 _WITH_CALLS = "0.2.0"  # the version whose pickles have a log of calls

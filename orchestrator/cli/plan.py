@@ -112,7 +112,7 @@ def _missing_program(settings: Settings) -> str:
 def _learns_late(settings: Settings) -> bool:
     """Return whether a user's strategy in async mode has no rule for a refresh."""
     strategy = settings.strategy
-    is_async = type(strategy) not in STRATEGIES.values() and getattr(strategy, "mode", None) == "async"
+    is_async = STRATEGIES.name_of(type(strategy)) is None and getattr(strategy, "mode", None) == "async"
     return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
 
 

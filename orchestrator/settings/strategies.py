@@ -55,7 +55,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
-    if cls not in STRATEGIES.values():
+    if STRATEGIES.name_of(cls) is None:
         _check_refreshes(strategy)
     return strategy
 
@@ -75,8 +75,7 @@ def own_strategy(name: str) -> type:
 
 def strategy_name(cls: type) -> str:
     """Return how a campaign file names a strategy's class: its listed name, else `module:Name`."""
-    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
-    return next(listed, f"{cls.__module__}:{cls.__qualname__}")
+    return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:

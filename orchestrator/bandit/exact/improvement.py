@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
+from scipy.special import erfcx, ndtr
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
@@ -71,3 +72,24 @@ class Improvement(ExactStrategy[ExactState]):
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm, unless one is pending: the warm start's, then the argmax."""
         return next_pull(state, pending, limit, self.scores, self.width_at(state), self.verify)
+
+
+def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
+    """Return log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs
+    (n,): (n,) (eq. 2.6).
+
+    The logarithm has the same argmax and stays finite where the improvement itself is below the
+    smallest float.
+    """
+    deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
+    z = (mean - target) / deviation
+    middle = np.clip(z, -1e3, -1.0)
+    far = np.minimum(z, -1e3)
+    log_density = -0.5 * np.square(z) - 0.5 * math.log(2.0 * math.pi)
+    # φ(z) + zΦ(z) = φ(z) (1 + z Φ(z)/φ(z)), whose second factor tends to z⁻² − 3z⁻⁴
+    factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * erfcx(-middle / math.sqrt(2.0)))
+    tail = np.log1p(-3.0 / np.square(far)) - 2.0 * np.log(-far)
+    near = np.maximum(z, -1.0)
+    plain = np.log(np.exp(-0.5 * np.square(near)) / math.sqrt(2.0 * math.pi) + near * ndtr(near))
+    logarithm = np.where(z > -1.0, plain, log_density + np.where(z > -1e3, factor, tail))
+    return np.asarray(np.log(deviation) + logarithm)

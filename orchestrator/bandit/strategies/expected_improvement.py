@@ -4,8 +4,7 @@
 from dataclasses import dataclass
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.compressed import log_improvement
-from orchestrator.bandit.exact.improvement import Improvement
+from orchestrator.bandit.exact.improvement import Improvement, log_improvement
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.exact.compressed import Compressed
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.papers.compressed import Compressed
+from orchestrator.bandit.papers.compressed_ei import CompressedEI
+from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
+from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.posterior import SparseModel
@@ -21,9 +24,6 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.compressed_ei import CompressedEI
-from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
-from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy
 from tests.orchestrator.bandit.sequential_runs import value

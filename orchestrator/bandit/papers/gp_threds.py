@@ -31,9 +31,9 @@ from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
+from orchestrator.bandit.papers.boxes import Box, BoxedArms
+from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
-from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.compressed_ucb`: Compressed GP-UCB, "CUB" (Bedi, Peddireddy,
+"""`orchestrator.bandit.papers.compressed_ucb`: Compressed GP-UCB, "CUB" (Bedi, Peddireddy,
 Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.5; see `compressed`).
 """
 
@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 

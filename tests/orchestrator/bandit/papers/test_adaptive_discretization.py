@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.adaptive_discretization`: Adaptive discretisation (Shekhar and
+"""`orchestrator.bandit.papers.adaptive_discretization`: Adaptive discretisation (Shekhar and
 Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
 """
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
-from orchestrator.bandit.regions.boxes import Box
-from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
+from orchestrator.bandit.papers.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
+from orchestrator.bandit.papers.boxes import Box
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import value

@@ -12,7 +12,7 @@ are on the 1/λ scale as everywhere else, with σ² in the part of λ: they hold
 An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional
 entropy H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also
 be made before the evaluation, which is then saved. This module has the common part of the
-acquisitions; each has a file in `strategies`.
+acquisitions; each has a file beside this one.
 
 With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a
 score is 1. Scores, kernel and noise come from *all* results, as for every other strategy; the
@@ -32,7 +32,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from annotated_types import Ge, Gt
-from scipy.special import erfcx, ndtr
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
@@ -315,24 +314,3 @@ class Compressed(ABC):
     def posterior(self, state: CompressedState) -> Posterior:
         """Return the belief over all arms at `state`; upper bounds are NaN without a width."""
         return state.posterior(self.width_at(state, state.step))
-
-
-def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
-    """Return log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs
-    (n,): (n,) (eq. 2.6).
-
-    The logarithm has the same argmax and stays finite where the improvement itself is below the
-    smallest float.
-    """
-    deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
-    z = (mean - target) / deviation
-    middle = np.clip(z, -1e3, -1.0)
-    far = np.minimum(z, -1e3)
-    log_density = -0.5 * np.square(z) - 0.5 * math.log(2.0 * math.pi)
-    # φ(z) + zΦ(z) = φ(z) (1 + z Φ(z)/φ(z)), whose second factor tends to z⁻² − 3z⁻⁴
-    factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * erfcx(-middle / math.sqrt(2.0)))
-    tail = np.log1p(-3.0 / np.square(far)) - 2.0 * np.log(-far)
-    near = np.maximum(z, -1.0)
-    plain = np.log(np.exp(-0.5 * np.square(near)) / math.sqrt(2.0 * math.pi) + near * ndtr(near))
-    logarithm = np.where(z > -1.0, plain, log_density + np.where(z > -1e3, factor, tail))
-    return np.asarray(np.log(deviation) + logarithm)

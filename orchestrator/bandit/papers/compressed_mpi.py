@@ -4,7 +4,8 @@ see `compressed`)."""
 from dataclasses import dataclass
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.compressed import Compressed, CompressedState, log_improvement
+from orchestrator.bandit.exact.improvement import log_improvement
+from orchestrator.bandit.papers.compressed import Compressed, CompressedState
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.igp_ucb`: IGP-UCB: exact upper bounds on a grid that grows
+"""`orchestrator.bandit.papers.igp_ucb`: IGP-UCB: exact upper bounds on a grid that grows
 (Chowdhury and Gopalan 2017, "On kernelized multi-armed bandits", Algorithm 1; settings of
 Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
 """
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule, farthest_first
+from orchestrator.bandit.papers.igp_ucb import IGPUCB, InformationSchedule, farthest_first
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value

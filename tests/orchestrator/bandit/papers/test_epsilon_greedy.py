@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.epsilon_greedy`: ε-greedy on the exact Gaussian process (Sutton
+"""`orchestrator.bandit.papers.epsilon_greedy`: ε-greedy on the exact Gaussian process (Sutton
 and Barto 2018, §2.2, with a posterior mean for the sample means).
 """
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.strategies.epsilon_greedy import EpsilonGreedy
+from orchestrator.bandit.papers.epsilon_greedy import EpsilonGreedy
 from orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.sequential_runs import value

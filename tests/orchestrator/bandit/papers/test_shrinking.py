@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.regions.shrinking`: The state of GP-ThreDS: the epoch, the progress of its
+"""`orchestrator.bandit.papers.shrinking`: The state of GP-ThreDS: the epoch, the progress of its
 search, and the visit whose rewards are its belief.
 """
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from orchestrator.bandit.papers.boxes import Box
+from orchestrator.bandit.papers.gp_threds import GPThreDS
+from orchestrator.bandit.papers.shrinking import Epoch, Visit
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.regions.boxes import Box
-from orchestrator.bandit.regions.shrinking import Epoch, Visit
-from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategy import Observation
 
 ROOT = Box.unit(1)

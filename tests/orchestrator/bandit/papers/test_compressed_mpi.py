@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.compressed_mpi`: Compressed "most probable improvement" (Bedi,
+"""`orchestrator.bandit.papers.compressed_mpi`: Compressed "most probable improvement" (Bedi,
 Peddireddy, Aggarwal, Sadler, Koppel, Section 4; see `compressed`).
 """
 
@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.regions.boxes`: The binary tree of boxes over the candidates, for strategies
+"""`orchestrator.bandit.papers.boxes`: The binary tree of boxes over the candidates, for strategies
 made for a continuous domain.
 """
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.regions.boxes import FINEST, Box, BoxedArms
+from orchestrator.bandit.papers.boxes import FINEST, Box, BoxedArms
 
 EVERY_ARM = np.arange(30)
 

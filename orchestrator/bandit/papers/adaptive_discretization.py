@@ -26,7 +26,7 @@ from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
+from orchestrator.bandit.papers.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.compressed_ei`: Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal,
+"""`orchestrator.bandit.papers.compressed_ei`: Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal,
 Sadler, Koppel, Algorithm 1 with eq. 2.6; see `compressed`).
 """
 
@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.papers.compressed_ei import CompressedEI
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategies.compressed_ei import CompressedEI
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 

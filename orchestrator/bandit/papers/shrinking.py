@@ -1,7 +1,7 @@
 """The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are
 its belief.
 
-Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `strategies.gp_threds`.
+Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `gp_threds`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
+from orchestrator.bandit.papers.boxes import Box, BoxedArms
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.strategy import Observation
 
 Stage = Literal["leaves", "root", "left", "right", "leaf"]

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.exact.compressed`: Compressed Gaussian-process bandits: the exact posterior
+"""`orchestrator.bandit.papers.compressed`: Compressed Gaussian-process bandits: the exact posterior
 over the informative pulls only.
 """
 
@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from orchestrator.bandit.exact.compressed import Compressed, EntropyTest, log_improvement
 from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.exact.improvement import log_improvement
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.papers.compressed import Compressed, EntropyTest
+from orchestrator.bandit.papers.compressed_ei import CompressedEI
+from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
+from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategies.compressed_ei import CompressedEI
-from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
-from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 from tests.orchestrator.bandit.decisions import choice
 

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.regularized_evolution`: Regularised evolution (Real, Aggarwal,
+"""`orchestrator.bandit.papers.regularized_evolution`: Regularised evolution (Real, Aggarwal,
 Huang, Le 2019, "Regularized evolution for image classifier architecture search", Algorithm 1):
 parents win tournaments in the population; the oldest member is removed, whatever its reward.
 """
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.strategies.regularized_evolution import RegularizedEvolution
+from orchestrator.bandit.papers.regularized_evolution import RegularizedEvolution
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import choice

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.gp_threds`: GP-ThreDS: thresholded domain shrinking (Salgia,
+"""`orchestrator.bandit.papers.gp_threds`: GP-ThreDS: thresholded domain shrinking (Salgia,
 Vakili, Zhao 2021, Algorithms 1 to 6).
 """
 
@@ -13,9 +13,9 @@ import pytest
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.confidence import rkhs_width
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.regions.boxes import Box
-from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
-from orchestrator.bandit.strategies.gp_threds import GPThreDS, Search
+from orchestrator.bandit.papers.boxes import Box
+from orchestrator.bandit.papers.gp_threds import GPThreDS, Search
+from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 

@@ -9,8 +9,8 @@ import numpy as np
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.compressed import Compressed, CompressedState
 from orchestrator.bandit.options import FailureProbability, Width
+from orchestrator.bandit.papers.compressed import Compressed, CompressedState
 
 
 @dataclass(frozen=True)

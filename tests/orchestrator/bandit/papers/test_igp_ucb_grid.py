@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.strategies.igp_ucb.farthest_first`: an order of the arms whose every prefix
+"""`orchestrator.bandit.papers.igp_ucb.farthest_first`: an order of the arms whose every prefix
 covers them well."""
 
 import numpy as np
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from orchestrator.bandit.strategies.igp_ucb import farthest_first
+from orchestrator.bandit.papers.igp_ucb import farthest_first
 
 
 @given(seed=st.integers(0, 10**6))
