@@ -1,4 +1,4 @@
-"""What the docstring of a public class or function leaves out."""
+"""Find parameters that the docstring of a public class or function omits."""
 
 import inspect
 from collections.abc import Callable

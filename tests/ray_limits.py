@@ -1,4 +1,4 @@
-"""What Ray cannot do, where a test needs it."""
+"""Limits of Ray that matter to tests."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The public module: what it exports, and the two ways to start the command."""
+"""The public module: its exports, and the two ways to start the command."""
 
 import builtins
 import inspect

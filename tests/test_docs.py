@@ -40,7 +40,7 @@ BASE = {
 }
 
 
-LIBRARIES = {  # that need not be installed, and what code that imports them needs
+LIBRARIES = {  # optional libraries, and the requirements of code that imports them
     "keras": ("keras", "torch"),
     "lightgbm": ("lightgbm",),
     "lightning": ("lightning", "torch"),

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def wait_until(holds: Callable[[], T], what: str = "it did not happen", seconds: float = 240.0) -> T:
-    """Wait until `holds` returns something true, and return that; fails with `what` after `seconds`."""
+    """Wait until `holds` returns a true value, and return it; fails with `what` after `seconds`."""
     give_up = time.monotonic() + seconds
     while not (answer := holds()):
         assert time.monotonic() < give_up, what

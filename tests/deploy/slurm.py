@@ -82,7 +82,7 @@ class Slurm:
         return subprocess.run(["pgrep", "-f", folder], capture_output=True, check=False).returncode == 0
 
     def wait(self, job: str, seconds: float = 400.0) -> None:
-        """Wait until the job is over. Raises TimeoutError, after printing what it said."""
+        """Wait until the job has ended. Raises TimeoutError, after printing its output."""
         self._wait(lambda: self.state(job) in _OVER, f"end of job {job}", seconds)
 
     def wait_for(self, job: str, holds: Callable[[], object], what: str, seconds: float = 400.0) -> None:
@@ -142,7 +142,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
 
 
 def bbkb(*arguments: str) -> str:
-    """What the command prints, run outside the cluster. Raises CalledProcessError."""
+    """Return the output of the command, run outside the cluster. Raises CalledProcessError."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "orchestrator", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

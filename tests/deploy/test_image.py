@@ -81,7 +81,7 @@ def _base(folder: Path) -> Path:
 
 
 def output_inside(container: tuple[Buildah, str], script: str) -> str:
-    """What a shell in the container prints."""
+    """Return the output of a shell in the container."""
     buildah, name = container
     return buildah("run", "--isolation=chroot", name, "--", "bash", "-c", script)
 
@@ -113,7 +113,7 @@ def test_package_of_the_image_has_an_exact_version_within_the_projects_ranges() 
 
 
 def _own_requirements() -> list[Requirement]:
-    """What the project itself asks for."""
+    """Return the requirements of the project itself."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     return [Requirement(text) for text in (*project["dependencies"], *extras["postgresql"], *extras["parquet"])]

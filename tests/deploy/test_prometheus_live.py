@@ -77,7 +77,7 @@ def _prometheus(folder: Path) -> Iterator[str]:
 
 
 def _query(address: str, path: str, **query: str) -> Any:
-    """What Prometheus answers; nothing while it starts."""
+    """Return Prometheus' answer; nothing while it starts."""
     try:
         with urllib.request.urlopen(f"http://{address}/api/v1/{path}?{urllib.parse.urlencode(query)}") as answer:
             return json.load(answer)["data"]

@@ -92,7 +92,7 @@ class Cluster:
         return self.run("ray.scripts.scripts", "job", *command, "--address", self.dashboard)
 
     def status_of(self, job: str) -> dict[str, Any]:
-        """What the dashboard says of a job."""
+        """Return the dashboard's record of a job."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with urllib.request.urlopen(
             urllib.request.Request(f"{self.dashboard}/api/jobs/{job}", headers=headers)
@@ -156,7 +156,7 @@ def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluste
     cluster.run("orchestrator", "verify", "runs/first")
     assert count_successes(cluster) == EVALUATIONS
     executions = collections.Counter((cluster.folder / "executions").read_text().split())
-    assert executions.total() == EVALUATIONS  # what ran when the first job was stopped ran to its end, once
+    assert executions.total() == EVALUATIONS  # evaluations in flight at the stop ran to their end, once
     assert cluster.status_of(second)["metadata"]["job_name"] == "first"
     assert "runs/first" in cluster.job("logs", second)
     _check_token_is_nowhere(cluster)

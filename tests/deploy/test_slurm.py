@@ -94,7 +94,7 @@ def set_seconds(folder: Path, seconds: float) -> None:
 
 
 def nodes(folder: Path) -> set[str]:
-    """Where evaluations have ended so far."""
+    """Return the nodes on which evaluations have ended so far."""
     file = folder / "executions"
     return {line.split()[1] for line in file.read_text().splitlines()} if file.exists() else set()
 
@@ -128,7 +128,7 @@ def check_complete(run: Path, repeated: int) -> None:
 
 
 def check_ports(listening_sockets: list[tuple[str, int, str]], job: str, address: str) -> None:
-    """On the first node what listens is in the table of docs/security.md."""
+    """All ports open on the first node are in the table of docs/security.md."""
     first = 20000 + int(job) % 1000 * 10
     inside = {(where, port) for where in ("127.0.0.1", address) for port in (first + 2, first + 3)}
     outside = {first, first + 4, 44217, 44227, *range(10002, 20000)}

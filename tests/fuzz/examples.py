@@ -14,7 +14,7 @@ few_or_many = pytest.mark.parametrize(
     "examples", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 )
 
-# what YAML and JSON can hold
+# values of YAML and JSON
 scalars = (
     st.none()
     | st.booleans()

@@ -50,7 +50,7 @@ FRAGMENTS = [
 
 
 def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where a value of the tree stands, by its keys."""
+    """Return the path of a value in the tree, as keys."""
     entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [so_far, *(path for key, value in entries for path in paths(value, (*so_far, key)))]
 
@@ -62,7 +62,7 @@ def broken_files(draw: st.DrawFn) -> str:
     match draw(st.integers(0, 9)):
         case 0:
             return draw(st.text(max_size=200))
-        case 1:  # what only a person or an attacker writes
+        case 1:  # text that only a person or an attacker writes
             return draw(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
     tree = copy.deepcopy(FILE)
     for path in draw(st.lists(st.sampled_from(paths(FILE)[1:]), min_size=1, max_size=3)):
@@ -98,6 +98,6 @@ def test_campaign_file_is_read_or_refused_with_a_reason(tmp_path: Path, examples
 
 
 def save_and_load(file: Path, resolved: dict[str, Any]) -> dict[str, Any]:
-    """What was read, written and read once more: a resume does that."""
+    """Write the settings and read them again, as a resume does."""
     file.write_text(yaml.safe_dump(resolved, allow_unicode=True), encoding="utf-8")
     return load(file).resolved()

@@ -22,7 +22,7 @@ from workers.messages import Attempt, Limits, Success
 
 
 class Hostile:
-    """Fails whatever is asked of it."""
+    """Fails at every operation."""
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError(name)
@@ -48,7 +48,7 @@ class Endless(dict[Any, Any]):
 
 
 class Raised(BaseException):
-    """What an objective raises; its message is any text."""
+    """An exception of an objective; its message is any text."""
 
 
 ODDITIES: list[Any] = [

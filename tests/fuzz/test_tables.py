@@ -1,4 +1,4 @@
-"""Whatever a table holds, it is candidates or an error that names the file, never a traceback."""
+"""Any table becomes candidates or an error that names the file, never a traceback."""
 
 import csv
 import io

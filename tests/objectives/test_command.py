@@ -41,7 +41,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for what must happen soon; the test's own time limit ends it when it never does."""
+    """Wait for a condition; the test's own time limit ends the wait if it never holds."""
     while not condition():
         time.sleep(0.01)
 

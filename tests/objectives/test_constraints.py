@@ -89,7 +89,7 @@ def test_configuration_is_accepted_exactly_if_configspace_accepts_it(configurati
 
 
 def draw_candidates(space: SearchSpace, seed: int) -> Candidates | None:
-    """Candidates; None where nearly everything is forbidden, or one value is left."""
+    """Return candidates; None if nearly everything is forbidden, or one value is left."""
     try:
         return make_candidates(space, 64, "random", seed)
     except ObjectiveError:

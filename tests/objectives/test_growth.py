@@ -18,7 +18,7 @@ from tests.objectives.random_spaces import discrete, is_valid, spaces
 
 
 def grow_some(*arguments: Any) -> Candidates:
-    """What `grow` gives, where there is something."""
+    """Return the result of `grow`, which must not be None."""
     grown = grow(*arguments)
     assert grown is not None
     return grown

@@ -1,4 +1,4 @@
-"""Tests of objectives/machines.py, and of what functions and commands get of it."""
+"""Tests of objectives/machines.py, and of its use by functions and commands."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -27,7 +27,7 @@ HEADERS = {
 # what an objective needs besides the installation; its own tests cover the message when it is
 # missing
 EXTRAS = {"mnist_cnn": "torch", "nas_cell": "torch"}
-# where the defaults take long, or there are none
+# objectives whose defaults take long or do not exist
 OPTIONS = {
     "mnist_cnn": {"epochs": 1, "train_size": 200},
     "sklearn": {"estimator": "sklearn.svm.SVC", "data": "iris"},
@@ -75,7 +75,7 @@ def candidates(options: ObjectiveOptions, objective: Objective) -> Candidates:
 
 
 def some_arms(candidates: Candidates) -> range:
-    """Arms to be evaluated: all of a small table, the first ones where an evaluation trains."""
+    """Return arms to evaluate: all of a small table, the first ones if an evaluation trains."""
     return range(min(len(candidates), 40 if len(candidates) <= 40 else 4))
 
 

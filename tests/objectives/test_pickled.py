@@ -110,7 +110,7 @@ def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
 
 @pytest.mark.filterwarnings("ignore:.*takes 0 MB")
 def test_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No run names it yet when another program removes what is old."""
+    """No run names the file yet when another program removes old files."""
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
     again = functools.partial(max, 0.0)
     path = Path(draft_function(again, tmp_path / "functions").write().path)

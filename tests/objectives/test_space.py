@@ -104,7 +104,7 @@ def test_range_maps_its_value_on_its_own_scale(parameter: Range) -> None:
     values = candidates.columns["x"].astype(float)
     scale = np.log if parameter.log else lambda x: x
     low, high = scale(parameter.low), scale(parameter.high)
-    # the subtraction loses what low and width differ by in size
+    # the subtraction loses as many digits as low and width differ in size
     np.testing.assert_allclose(candidates.features[:, 0], (scale(values) - low) / (high - low), atol=1e-6)
 
 

@@ -205,7 +205,7 @@ def test_replayed_log_gives_the_live_state_and_the_same_decisions(tmp_path: Path
 
 
 def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
-    """Every worker but the straggler's continues, where a batch would wait for it."""
+    """All workers but the straggler's continue; in a batch they would wait for it."""
 
     class OneStraggler(DurationModel):
         def draw(self, rng: np.random.Generator) -> float:

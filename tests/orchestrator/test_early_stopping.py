@@ -151,7 +151,7 @@ def test_objective_may_clean_up_when_stopped(tmp_path: Path) -> None:
             return report_curve(x, report)
         except EvaluationStopped:
             (tmp_path / f"{x}.cleaned").touch()
-            return 1e9  # what it returns afterwards is not used
+            return 1e9  # a value returned after the stop is not used
 
     result = tune(
         clean_up,

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/errors.py: what a notebook shows of a user's mistake."""
+"""Tests of orchestrator/errors.py: the display of a user's mistake in a notebook."""
 
 import pytest
 

@@ -30,7 +30,7 @@ from orchestrator.store.verify import verify
 from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
-# root may write to what is read-only: so it gives that right up
+# root may write to read-only files, so it gives up that right
 PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"] * (os.geteuid() == 0)
 
 STORES = """

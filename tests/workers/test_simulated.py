@@ -50,7 +50,7 @@ def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) 
 def test_schedule_equals_that_of_a_queue_before_slots(seconds: list[int], slots: int) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
     outcomes = outcomes_by_trial(executor, attempts_of(seconds))
-    free = [0.0] * slots  # oracle: each trial in turn begins where a worker is free first
+    free = [0.0] * slots  # oracle: each trial in turn begins on the worker that is free first
     for i, duration in enumerate(seconds):
         started = min(free)
         free[free.index(started)] = started + duration

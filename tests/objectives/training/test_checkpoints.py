@@ -86,7 +86,7 @@ def pause(evaluate: Callable[[Report], Evaluation], folder: Path, step: int) -> 
 
 
 def content(path: Path) -> Any:
-    """What a checkpoint holds, without the time that the training took."""
+    """Return the content of a checkpoint without the duration of the training."""
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return {name: array.tobytes() for name, array in arrays.items()}

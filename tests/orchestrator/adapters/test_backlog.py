@@ -1,4 +1,4 @@
-"""Tests of orchestrator/adapters/backlog.py: what is read of a pickled one."""
+"""Tests of orchestrator/adapters/backlog.py: a pickled backlog."""
 
 from collections import deque
 

@@ -131,7 +131,7 @@ def train(optimizer: Any, rounds: int, limit: int = 1) -> Plain:
 
 
 def rows_course(strategy: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return what makes an optimizer of rows, given a function that makes one of its arguments."""
+    """Return a factory of row optimizers, given one that takes their arguments."""
     existing = {"existing": options.pop("existing")} if "existing" in options else {}
     chosen = named_strategy(strategy, options, bool(existing))
     return lambda build: build("rows", ROWS, strategy=chosen, seed=2, **existing)

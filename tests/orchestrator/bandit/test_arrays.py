@@ -45,7 +45,7 @@ def test_read_only_view_of_an_array_that_can_change_is_copied() -> None:
     copy = read_only(view, np.float64)
     array[0] = 1.0
     assert copy.tolist() == [0.0, 0.0, 0.0]
-    assert read_only(copy[1:], np.float64).base is copy  # a view of what cannot change need not be copied
+    assert read_only(copy[1:], np.float64).base is copy  # no copy of a read-only array
     buffer = np.frombuffer(bytes(16), np.float64)
     assert read_only(buffer, np.float64) is buffer
     assert read_only(np.frombuffer(bytearray(16), np.float64), np.float64).base is None

@@ -18,7 +18,7 @@ ITEMS = st.lists(st.integers(), max_size=4)
 
 
 class Lines(RuleBasedStateMachine):
-    """A queue never changes, whatever queues are derived from it; tuples are the oracle."""
+    """A queue does not change when others are derived from it; tuples are the oracle."""
 
     def __init__(self) -> None:
         super().__init__()

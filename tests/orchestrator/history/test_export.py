@@ -1,4 +1,4 @@
-"""The export: what is read back is what the campaign knew."""
+"""The export: the data read back equal the campaign's history."""
 
 import csv
 import io
@@ -216,7 +216,7 @@ def test_export_writes_existing_data_only_on_request(format: Format, tmp_path: P
     path.write_bytes(export(history, format, table="existing"))
     if format == "json":
         assert json.loads(path.read_text()) == [{"arm": 4, "reward": 0.5}, {"arm": 2, "reward": 0.1}]
-    else:  # what is written can be read as existing data again
+    else:  # the written file can be read again as existing data
         read = {name: column.tolist() for name, column in read_columns(path).items()}
         assert read == {"arm": [4, 2], "reward": [0.5, 0.1]}
     assert export(without, "csv", table="existing") == b"arm,reward\r\n"

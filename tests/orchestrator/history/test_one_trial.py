@@ -1,4 +1,4 @@
-"""Tests of what is known of one trial, as plain values and as `bbkb status --trial` prints it."""
+"""Tests of the record of one trial, as plain values and as printed by `bbkb status --trial`."""
 
 import json
 from pathlib import Path

@@ -170,7 +170,7 @@ def _places(node: Any) -> Iterator[list[str]]:
 
 
 def _at(tree: Any, place: Sequence[str]) -> tuple[Any, str]:
-    """What holds the last key of the way, and that key."""
+    """Return the container of the path's last key, and that key."""
     *way, last = place
     for key in way:
         tree = tree[int(key) if isinstance(tree, list) else key]

@@ -32,7 +32,7 @@ def script(allocation: JobResources, run: str = "first", **workers: Any) -> Scri
 
 
 def general_script() -> str:
-    """Return what deploy/slurm/bbkb.sbatch must be: the script for any campaign."""
+    """Return the expected deploy/slurm/bbkb.sbatch: the script for any campaign."""
     cpus = '"${SLURM_CPUS_PER_TASK:-1}"'
     return _render(
         JobResources(nodes=3, cpus=2),

@@ -1,4 +1,4 @@
-"""Parallel coordinates: the kind of every axis, and where values lie on it."""
+"""Parallel coordinates: the kind of every axis, and the positions of values on it."""
 
 import math
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def test_parameter_axis_has_the_bounds_of_the_space() -> None:
 
 
 def test_parameter_axis_has_a_step_for_each_level_of_a_custom_parameter() -> None:
-    powers = SimpleNamespace(levels=(4, 8, 16, 32))  # what a kind of parameter that is added later has
+    powers = SimpleNamespace(levels=(4, 8, 16, 32))  # a kind of parameter that is added later
     axis = parameter_axis("width", [32, 8], cast(Any, powers))
     assert axis.is_stepped
     assert axis.positions == [3.0, 1.0]

@@ -52,7 +52,7 @@ def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None
 
 
 def _resolve_colors(node: object) -> None:
-    """What the page's script does: CSS variables become colours."""
+    """Replace CSS variables by colors, as the page's script does."""
     if isinstance(node, list):
         for item in node:
             _resolve_colors(item)
@@ -126,7 +126,7 @@ def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) ->
     assert low <= min(feasible) <= max(feasible) <= high
     assert high - low <= 1.1 * 2 * (high - min(feasible))
     assert f"{len(history.succeeded) - len(feasible)} outlying values lie outside" in figure.caption
-    assert visible_values(history) == (low, high)  # what the live page shows
+    assert visible_values(history) == (low, high)  # the range on the live page
     assert best_caption(history, (low, high)) == figure.caption
     assert "a cross one that breaks a constraint" in figure.caption
 

@@ -148,7 +148,7 @@ def test_killed_run_is_free_at_once_and_attach_says_how_to_resume(
 
 
 class Lines:
-    """A view that keeps what it is shown."""
+    """Records the lines of a view."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

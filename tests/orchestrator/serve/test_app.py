@@ -1,4 +1,4 @@
-"""The server: who is admitted, what is sent, where a reader continues, and what a button does."""
+"""The server: access, responses, continued streams of events, and buttons."""
 
 import contextlib
 import http.client

@@ -40,7 +40,7 @@ def status_of(address: str) -> int:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side has closed it; skips what was sent before."""
+    """Return whether the other side has closed the connection; skips data sent before."""
     try:
         while connection.recv(4096):
             pass

@@ -22,7 +22,7 @@ from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 @dataclass(frozen=True)
 class Parabola:
-    """Best at x = 0.3; fails where the test wants it."""
+    """Best at x = 0.3; fails below `breaks_below`."""
 
     breaks_below: float = -1.0
 

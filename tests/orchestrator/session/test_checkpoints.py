@@ -1,4 +1,4 @@
-"""Checkpoints of campaigns: whose are removed, and what is said of trials that begin again."""
+"""Checkpoints of campaigns: which are removed, and warnings about trials that restart."""
 
 import json
 import math

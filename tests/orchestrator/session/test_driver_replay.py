@@ -106,7 +106,7 @@ def test_campaign_killed_before_it_learned_existing_data_learns_them_on_resume(t
     executor = campaign.simulated_executor()
     with pytest.raises(Killed):
         campaign.driver(executor, kill).run(campaign.session_event(executor))
-    assert not fold(campaign.events()).refreshes  # what it learned was not committed yet
+    assert not fold(campaign.events()).refreshes  # the refresh was not committed yet
     assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     (tmp_path / "undisturbed").mkdir()
     undisturbed = campaign_with_existing(tmp_path / "undisturbed", "bbkb")

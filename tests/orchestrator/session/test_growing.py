@@ -156,7 +156,7 @@ def test_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
 
 
 def choices_and_growths(events: list[Event]) -> list[object]:
-    """What was chosen and appended, in order."""
+    """Return the chosen and appended candidates, in order."""
     return [
         [pick.parameters for pick in event.picks] if isinstance(event, BatchChosen) else (event.columns, event.retired)
         for event in events

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/session/outcome_events.py: what the log gets of an outcome."""
+"""Tests of orchestrator/session/outcome_events.py: the events of an outcome."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Campaigns whose values are noisy: what is recommended is in the log, and every view shows it."""
+"""Campaigns with noisy values: the log and every view have the recommendation."""
 
 import io
 import json

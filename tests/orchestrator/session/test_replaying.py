@@ -1,4 +1,4 @@
-"""Replay of a log: its state at any point, its decisions, and what another machine would decide."""
+"""Replay of a log: its state at any event, its decisions, and those of another machine."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/file.py: what is read, its line, and what is refused."""
+"""Tests of orchestrator/settings/file.py: accepted files, line numbers and refused files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/goal_sections.py: what `objectives` and `constraints` may say."""
+"""Tests of orchestrator/settings/goal_sections.py: the sections `objectives` and `constraints`."""
 
 import json
 from collections.abc import Mapping

@@ -173,6 +173,6 @@ def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, An
     assert from_mapping(json.loads(json.dumps(resolved))) == loaded
     assert from_mapping(yaml.safe_load(write(resolved))) == loaded
     assert isinstance(loaded, Settings)
-    # several objectives, and constraints, are written where there are any
+    # several objectives and constraints are written only if given
     assert set(Settings.model_fields) - set(resolved) <= {"objectives", "constraints"}
     assert set(resolved) <= set(Settings.model_fields)

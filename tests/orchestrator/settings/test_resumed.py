@@ -1,4 +1,4 @@
-"""The settings of a resume: which recorded ones hold where the new ones leave them open."""
+"""The settings of a resume: recorded ones hold unless the new ones give them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL: which of them are waited for, and what their messages say."""
+"""Errors of PostgreSQL: which of them are retried, and their messages."""
 
 import psycopg.errors
 import pytest

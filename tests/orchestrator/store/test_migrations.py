@@ -1,4 +1,4 @@
-"""What an older version wrote is read and continued; what a newer one wrote is refused."""
+"""Logs of older versions are read and continued; those of newer ones are refused."""
 
 import contextlib
 import shutil

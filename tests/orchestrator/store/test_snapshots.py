@@ -1,4 +1,4 @@
-"""A snapshot is a copy of what the log says: the same state, or none."""
+"""A snapshot holds the state of its log, or it is not used."""
 
 import functools
 import math

@@ -26,7 +26,7 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[tuple[int, list[bytes]]]:
-    """A port, and what connections to it have sent."""
+    """A port, and the data sent by connections to it."""
     received: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 

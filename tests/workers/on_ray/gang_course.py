@@ -306,7 +306,7 @@ def trained_until_killed(folder: str) -> dict[str, Any]:
 
 
 def trained_on_lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
-    """The node of one of the trainer's workers is killed, where the function does not run."""
+    """Kill the node of a trainer's worker that does not run the function."""
 
     def remove(executor: RayExecutor) -> None:
         wait_for_pids(folder, "lost_trainer")

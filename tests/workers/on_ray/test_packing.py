@@ -79,7 +79,7 @@ def assignments(nodes: list[Node], amounts: list[float]) -> Iterator[list[tuple[
 
 
 def has_room(assignment: list[tuple[Node, list[float]]]) -> bool:
-    """Tell whether each node holds what it got, by bounds that any packing keeps."""
+    """Return whether each node can hold its attempts, by bounds that any packing keeps."""
     return all(
         len(amounts) <= node["CPU"]
         and sum(amounts) <= node["GPU"] + 1e-9

@@ -156,7 +156,7 @@ def test_wider_bounds_end_the_skipping_for_ucb() -> None:
     strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
     states, picks, learned = run(strategy, 60)
     assert states[-1].skipped > 0
-    assert states[-1].model_order == len(learned)  # what is evaluated is informative
+    assert states[-1].model_order == len(learned)  # evaluated pairs are informative
     for state, after, pick in zip(states[4:], states[5:], picks[4:], strict=False):
         assert pick.width == strategy.width_at(state, after.step - 1)
 

@@ -84,7 +84,7 @@ def test_queues_return_the_lowest_index_of_the_largest_present_score(
 def test_arm_with_bound_minus_infinity_is_never_returned(
     queue: type[LazyQueue | EagerQueue], is_looked_at: bool
 ) -> None:
-    scored = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
+    scored = Falling(np.array([1.0, 99.0, 0.5]))  # its score does not matter
     if is_looked_at:
         scored.enter(np.array([1]))
     line = queue(RemainingInArray(np.array([1.0, -np.inf, 0.5])), scored, np.array([1]))

@@ -159,7 +159,7 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
 
 
 def test_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:
-    # no dictionary, no embedding: pulls leave the variances where they are
+    # no dictionary, no embedding: pulls do not change the variances
     model = make_problem(2).model
     updated = batch_with_all_arms(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))
     for arm in [0, 1, 0]:

@@ -27,7 +27,7 @@ def observation(arm: int, fails: Fails, goals: Goals = SINGLE) -> Observation:
 
 
 def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> tuple[list[int], Any]:
-    """What was pulled, four at a time, and the state after it."""
+    """Return the arms pulled, four at a time, and the state after them."""
     strategy = BBKB(**with_preset(BBKB, options))
     state = strategy.init(Arms.of(POINTS, repeats=False).with_goals(goals), np.random.default_rng(1))
     pulled: list[int] = []

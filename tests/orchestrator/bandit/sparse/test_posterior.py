@@ -35,7 +35,7 @@ def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
     fitted = model.fit(problem.pulls, problem.pulls.arms)
     mean, variance = exact_posterior(model.kernel, array(model.arms), problem.pulls, model.regularization)
     points = array(model.arms)[fitted.basis]
-    # duplicates cost nothing; what is nearly singular without being dropped costs digits of K_𝒮
+    # duplicates cost nothing; nearly singular rows that are not dropped cost digits of K_𝒮
     # itself
     is_easy = gap == 0.0 and np.linalg.cond(model.kernel.cross(points, points)) < 1e8
     tolerance = 1e-8 if is_easy else 1e-5
@@ -137,7 +137,7 @@ def test_near_singular_dictionaries_stay_finite_and_close_to_exact(kernel: AnyKe
     assert np.isfinite(fitted.mean).all()
     assert (fitted.variance >= 0).all()
     _, variance = exact_posterior(kernel, arms, pulls, regularization)
-    # the prior is κ²/λ, so 1e-12 of it is what a rounding error costs
+    # the prior is κ²/λ, so a rounding error costs 1e-12 of it
     np.testing.assert_allclose(fitted.variance, variance, atol=1e-12 * 10 / regularization + 1e-8)
 
 
@@ -171,7 +171,7 @@ def test_moments_are_those_of_the_sweep_but_for_rounding(kernel: AnyKernel, regu
     pulls = Pulls.none(300).add(pulled, np.sin(arms[pulled, 0]))
     fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
     mean, variance, _ = fitted.moments(np.arange(300))
-    # what `screening` allows for
+    # the error that `screening` allows for
     np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
     assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
 

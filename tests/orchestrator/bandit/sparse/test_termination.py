@@ -120,7 +120,7 @@ def posterior_of_many_pulls(seed: int, lengthscale: float) -> SparsePosterior:
 
 @dataclass
 class Sweeps:
-    """What `local_sums` was asked for: whole sweeps, and how many arms in each partial one."""
+    """Calls of `local_sums`: the number of whole sweeps, and the arms in each partial one."""
 
     whole: int = 0
     partial: tuple[int, ...] = ()

@@ -143,7 +143,7 @@ def test_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int)
     old, _ = two_posteriors(seed, "redrawn")
     model = old.model
     bounds = screen_arms(model.screen, old, 1.0)
-    # what near-singular dictionaries lose of a variance is up to 1e-6 of the prior's
+    # near-singular dictionaries lose up to 1e-6 of the prior's variance
     allowed = 1e-6 + 1e-3 * np.sqrt(model.diagonal.max() / model.regularization)
     assert (values_of_all_arms(bounds, len(array(model.arms))) <= exact_upper(old, 1.0) + allowed).all()
 
@@ -198,7 +198,7 @@ def test_sweep_follows_if_nothing_is_certified(sweeps: list[int]) -> None:
     bounds = screen_arms(screen, far, 1.0)
     assert len(sweeps) == 2
     np.testing.assert_allclose(values_of_all_arms(bounds, 40), exact_upper(far, 1.0), rtol=1e-3)
-    # from the prior-like one on, what is learnt only lowers the variances
+    # after the prior-like posterior, results only lower the variances
     screen_arms(screen, old, 1.0)
     assert len(sweeps) == 2
     assert certified_factor(screen) == LADDER[0]

@@ -1,4 +1,4 @@
-"""Repeated evaluations of the best arms, where values are noisy and arms may repeat."""
+"""Repeated evaluations of the best arms if values are noisy and arms may repeat."""
 
 from collections import Counter
 from typing import Any

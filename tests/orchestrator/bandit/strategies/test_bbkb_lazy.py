@@ -227,7 +227,7 @@ def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(terminat
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("lazy_", [True, False])
 def test_single_picks_with_pending_ones_equal_the_batch(termination: Termination, lazy_: bool) -> None:
-    """What is kept between two asks at a state changes nothing, and neither does its absence."""
+    """Caches between two asks at a state change no pick, and neither does their absence."""
     strategy = replace(SMOOTH, termination=termination, ratio_threshold=3.0)
     strategy = strategy if lazy_ else eager(strategy)
     for state, decision in play(strategy, AWKWARD, rounds=6):

@@ -1,4 +1,4 @@
-"""The hyper-parameters of BBKB: their ranges, and what they are read from."""
+"""The hyper-parameters of BBKB: their ranges and their sources."""
 
 from typing import Any
 

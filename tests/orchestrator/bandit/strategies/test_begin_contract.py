@@ -1,4 +1,4 @@
-"""What every strategy with a warm start must keep when it begins with existing data instead."""
+"""The contract of every strategy with a warm start that begins with existing data instead."""
 
 import json
 from collections.abc import Sequence

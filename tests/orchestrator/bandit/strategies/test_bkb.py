@@ -72,7 +72,7 @@ def test_pick_is_the_argmax_of_its_upper_bound() -> None:
 
 
 def test_width_estimates_the_effective_dimension_within_a_factor_of_three() -> None:
-    strategy = replace(NOISY, oversampling=500.0)  # near what the theory asks for
+    strategy = replace(NOISY, oversampling=500.0)  # near the value of the theory
     state, _ = list(play(strategy, 60))[-1]
     exact = effective_dimension(strategy.kernel, ARMS, state.pulls, 0.01)
     bias = (1 + math.sqrt(2)) * 0.1 * 0.3

@@ -1,4 +1,4 @@
-"""What the calibrated model promises, for every strategy that takes it."""
+"""The contract of the calibrated model, for every strategy that uses it."""
 
 import json
 from collections import Counter
@@ -177,7 +177,7 @@ def test_scores_kernel_and_noise_do_not_depend_on_the_strategy(name: str) -> Non
 
 @cache
 def fitted_by(name: str) -> tuple[object, ...]:
-    """What is fitted to the same results."""
+    """Return the model fitted to the same results."""
     strategy, arms = build(name), np.random.default_rng(5).integers(len(FEATURES), size=40).tolist()
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
     for part in (arms[:20], arms[20:]):

@@ -1,4 +1,4 @@
-"""What every strategy in the table must keep, whatever it computes."""
+"""The contract of every strategy in the table."""
 
 import json
 from collections.abc import Sequence

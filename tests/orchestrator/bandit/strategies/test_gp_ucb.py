@@ -46,7 +46,7 @@ def test_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None:
 
 def test_gp_ucb_picks_as_bbkb_with_a_full_dictionary_and_batches_of_one() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
-    # BBKB's practical width has log 1/δ where GP-UCB's has 2 log 1/δ
+    # BBKB's practical width has log 1/δ, GP-UCB's has 2 log 1/δ
     sparse = BBKB(**options, delta=NOISY.delta**2, ratio_threshold=1.0)
     model = SparseModel(RBF(0.4), ARMS, 0.01)
     for state, pick in list(play(NOISY, 60))[1:]:

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/cli/commands/init.py: what it writes runs as it stands."""
+"""Tests of orchestrator/cli/commands/init.py: the written files run unchanged."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`bbkb launch …` as a person types it: what is written, what is said, and where the token is."""
+"""`bbkb launch …` as a person types it: its files, its messages, and the place of the token."""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bbkb(*arguments: str) -> str:
-    """What the command prints, in one line a line. Raises what it raises."""
+    """Return the command's output, without wrapped lines. Raises the command's errors."""
     done = CliRunner().invoke(app, ["launch", *arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return " ".join(done.output.split())

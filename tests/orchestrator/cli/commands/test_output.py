@@ -1,4 +1,4 @@
-"""Tests of orchestrator/cli/commands/output.py: what trials printed."""
+"""Tests of orchestrator/cli/commands/output.py: the output of trials."""
 
 from pathlib import Path
 

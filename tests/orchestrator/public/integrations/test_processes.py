@@ -67,7 +67,7 @@ OF_XGBOOST = """
 
 
 def run(tmp_path: Path, script: str, command: Sequence[str], *arguments: str) -> str:
-    """Run `script` by `command` with a folder for checkpoints; what it prints."""
+    """Run `script` with `command` and a folder for checkpoints; return its output."""
     lines = script.splitlines()
     file = tmp_path / "script.py"
     file.write_text("\n".join(line.removeprefix("    ") for line in lines))

@@ -292,7 +292,7 @@ def test_campaign_continues_when_its_driver_is_killed(
 
 
 def check_token_is_nowhere(folder: Path) -> None:
-    """Not in the store, the log, or what was printed; and in no command line of this machine."""
+    """The secret is in neither store, log, output, nor any command line of this machine."""
     token = os.environ["RAY_AUTH_TOKEN"].encode()
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {"campaign.sqlite", "run.log", "said"} <= {path.name for path in files}

@@ -83,7 +83,7 @@ disconnect(cluster)
 
 
 def run(script: str, *arguments: str, **environment: str) -> list[str]:
-    """The lines `script` prints. Whatever else shows, on either stream, is a failure."""
+    """Return the lines that `script` prints. Any other output on either stream is a failure."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     result = subprocess.run(
         [sys.executable, "-c", script, *arguments],
