@@ -78,7 +78,26 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
         ("utilisation", f"{now.workers.utilization:.0%} of the workers' time in {elapsed}"),
         ("duration", waited),
         ("idle", idle_text(now.workers.idle_seconds)),
+        ("hint", _inline_hint(history, waited_seconds)),
     ]
+
+
+def _inline_hint(history: History, waited_seconds: float | None) -> str:
+    """Return a hint if this process alone would have been faster than the workers on Ray.
+
+    It is empty if evaluations need resources that only Ray provides, and after a resume.
+    """
+    workers = history.settings.workers
+    needs_ray = workers.gpus > 0 or workers.gpus_from or workers.machines > 1 or workers.machines_from
+    if workers.executor != "ray" or needs_ray or len(history.sessions) != 1 or waited_seconds is None:
+        return ""
+    evaluated = sum(row.seconds or 0.0 for row in history.trials)
+    if not 0.0 < evaluated < waited_seconds:
+        return ""
+    return (
+        f"all evaluations together took {duration(evaluated)}, less than this command with Ray; "
+        "`workers: {executor: inline}` evaluates one after the other in this process"
+    )
 
 
 def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:

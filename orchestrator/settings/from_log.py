@@ -16,7 +16,7 @@ from orchestrator.credentials import hide_address
 from orchestrator.settings.file import Document, Tree
 from orchestrator.settings.mistakes import config_error, describe, failure
 from orchestrator.settings.options import OBJECTIVE_KEYS
-from orchestrator.settings.sections import BudgetSettings
+from orchestrator.settings.sections import BudgetSettings, without_implied
 from orchestrator.settings.spaces import build_space
 from orchestrator.settings.worker_sections import WorkerSettings
 
@@ -42,11 +42,13 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for display, without the webhook's address, which is a secret."""
-        notify = self.plain.get("notify")
+        """`plain` for display, without the webhook's address, which is a secret, and without a number
+        of evaluations that only follows from the number of steps."""
+        plain = without_implied(self.plain)
+        notify = plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
-            return self.plain
-        return {**self.plain, "notify": {**notify, "webhook": hide_address(notify["webhook"])}}
+            return plain
+        return {**plain, "notify": {**notify, "webhook": hide_address(notify["webhook"])}}
 
 
 def read_recorded(tree: Tree) -> RecordedSettings:

@@ -177,8 +177,22 @@ class BudgetSettings(Section):
         """Return the section with as many evaluations as steps if only `steps` is given: more
         trials cannot begin, because each counts as one step at least."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
-            return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
+            return {**tree, "evaluations": _most_trials(tree["steps"])}
         return tree
+
+
+def without_implied(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain settings without `budget.evaluations` if `budget.steps` implies it."""
+    budget = tree.get("budget")
+    steps = budget.get("steps") if isinstance(budget, Mapping) else None
+    if not isinstance(steps, int) or budget.get("evaluations") != _most_trials(steps):
+        return dict(tree)
+    return {**tree, "budget": {key: budget[key] for key in budget if key != "evaluations"}}
+
+
+def _most_trials(steps: int) -> int:
+    """Return the largest number of trials in a budget of steps."""
+    return min(max(1, steps), MOST_TRIALS)
 
 
 class ComputingSettings(Section):

@@ -254,10 +254,12 @@ def _remember(store: str) -> None:
 
 def write_settings(run: Run, settings: "Settings") -> None:
     """Write the resolved campaign file atomically. Raises RunError."""
+    from orchestrator.settings.sections import without_implied  # readers of a run do not import it
+
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
     )
-    _write(run.settings_file, text + campaign_file.write(settings.resolved()))
+    _write(run.settings_file, text + campaign_file.write(without_implied(settings.resolved())))
 
 
 def _write(path: Path, text: str) -> None:

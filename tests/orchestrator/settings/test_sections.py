@@ -1,11 +1,11 @@
-"""Tests of orchestrator/settings/sections.py: names of campaigns."""
+"""Tests of orchestrator/settings/sections.py: names of campaigns, and budgets."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from orchestrator.settings.sections import Name, name_from
+from orchestrator.settings.sections import Name, name_from, without_implied
 
 NAMES: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -31,3 +31,10 @@ def test_name_from_any_text_is_allowed_and_allowed_names_are_unchanged(text: str
 )
 def test_letters_that_are_not_allowed_become_a_hyphen(text: str, name: str) -> None:
     assert name_from(text) == name
+
+
+def test_without_implied_removes_evaluations_that_follow_from_steps() -> None:
+    tree = {"name": "demo", "budget": {"steps": 800, "evaluations": 800, "hours": 2.0}}
+    assert without_implied(tree) == {"name": "demo", "budget": {"steps": 800, "hours": 2.0}}
+    for budget in ({"steps": 800, "evaluations": 50}, {"steps": None, "evaluations": 50}, {}):
+        assert without_implied({"budget": budget}) == {"budget": budget}

@@ -1,0 +1,35 @@
+"""The summary after a session."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.summary import summarize
+from orchestrator.display.console import SafeConsole
+from orchestrator.history.fold import History
+from orchestrator.store.runs import Run
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+def summary_of(history: History, waited_seconds: float) -> str:
+    console = SafeConsole(file=io.StringIO(), width=200)
+    run = Run(Path("runs/demo"), "sqlite://", "demo")
+    summarize(console, run, history, "finished", "budget spent", waited_seconds)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]  # of a StringIO
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_summary_names_inline_if_ray_takes_longer_than_all_evaluations(factor: float) -> None:
+    history = SyntheticLog(sessions=1).history()
+    evaluated = sum(row.seconds or 0.0 for row in history.trials)
+    text = summary_of(history, factor * evaluated)
+    assert ("workers: {executor: inline}" in text) is (factor > 1)
+
+
+def test_summary_does_not_name_inline_if_evaluations_need_ray() -> None:
+    history = SyntheticLog(sessions=1).history()
+    workers = history.settings.workers.model_copy(update={"gpus": 1.0})
+    history.settings = replace(history.settings, workers=workers)
+    assert "inline" not in summary_of(history, 1e9)
