@@ -183,8 +183,8 @@ class BudgetSettings(Section):
 
 def without_implied(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain settings without `budget.evaluations` if `budget.steps` implies it."""
-    budget = tree.get("budget")
-    steps = budget.get("steps") if isinstance(budget, Mapping) else None
+    budget = tree.get("budget") or {}
+    steps = budget.get("steps")
     if not isinstance(steps, int) or budget.get("evaluations") != _most_trials(steps):
         return dict(tree)
     return {**tree, "budget": {key: budget[key] for key in budget if key != "evaluations"}}

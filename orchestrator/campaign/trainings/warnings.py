@@ -63,7 +63,9 @@ def _other_last_step(observed: Observed) -> str:
     if whole.count >= _LEAST_FINISHED and whole.largest_step < last_step:
         return (
             f"{plural(whole.count, 'trial')} finished at step {whole.largest_step} or before, and "
-            f"early_stopping.last_step is {last_step}: {remedy}, and report steps from 1 on"
+            f"early_stopping.last_step is {last_step}: {remedy}, and report steps from 1 on. If the "
+            "training library ends trainings itself, leave that out (early_stopping_rounds of XGBoost "
+            "and LightGBM, the callbacks early_stopping or EarlyStopping)"
         )
     return ""
 
