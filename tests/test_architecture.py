@@ -1,5 +1,5 @@
-"""The map of docs/ARCHITECTURE.md and the import rules cover every module; every room says what
-belongs in it."""
+"""The map of docs/ARCHITECTURE.md and the import rules cover every module; every room documents its
+scope."""
 
 import ast
 import re

@@ -122,8 +122,8 @@ def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, sh
 
 
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of
-    classes the public methods too."""
+    """The exports of `bbkb`, the strategies, the protocols of objectives, functions that start a
+    campaign; of classes the public methods too."""
     exported = [
         getattr(bbkb, name) for name in bbkb.__all__ if not is_error(getattr(bbkb, name)) and name not in MODULES
     ]

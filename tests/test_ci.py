@@ -1,5 +1,4 @@
-"""`.ci/run`: which failed tests run again, and what its last lines say. Its programs, `make` too,
-are stand-ins."""
+"""`.ci/run`: the repeated tests and its last lines. Its programs, `make` too, are stand-ins."""
 
 import subprocess
 import sys

@@ -29,8 +29,7 @@ class Slurm:
         self.addresses = machines.addresses
 
     def run(self, *command: str, cwd: Path | None = None, **environment: str) -> str:
-        """What a command prints. Raises CalledProcessError, after printing what it complained
-        of."""
+        """Return the output of a command. Raises CalledProcessError, after printing its errors."""
         done = subprocess.run(
             [*self._machines.inside("bridge"), *command],
             env={**self._environment, **environment},
@@ -86,8 +85,8 @@ class Slurm:
         self._wait(lambda: self.state(job) in _OVER, f"end of job {job}", seconds)
 
     def wait_for(self, job: str, holds: Callable[[], object], what: str, seconds: float = 400.0) -> None:
-        """Wait until it holds. Raises TimeoutError, or AssertionError where the job ended by
-        itself, after printing what jobs said."""
+        """Wait until the condition holds. Raises TimeoutError, or AssertionError if the job ended
+        by itself, after printing the output of jobs."""
 
         def holds_or_fails() -> object:
             if holds():

@@ -43,8 +43,8 @@ class Buildah:
         self._storage = ["--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
 
     def __call__(self, *arguments: str) -> str:
-        """What the command prints. Raises CalledProcessError, after printing what it complained
-        of."""
+        """Return the output of the command. Raises CalledProcessError, after printing its
+        errors."""
         command = ["buildah", *self._storage, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -1,5 +1,4 @@
-"""Whatever a campaign file holds, it is either settings or an error with a rule and a place, never
-a traceback."""
+"""Any campaign file gives settings or an error with a rule and a place, never a traceback."""
 
 import copy
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Whatever an objective returns or raises, its attempt has an outcome, and the outcome can be
-stored and read again."""
+"""Any returned or raised value of an objective gives an outcome that can be stored and read
+again."""
 
 import math
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
-"""What several tests of objectives need: the real data when they are there, and a report that
-remembers."""
+"""Fixtures of several tests of objectives: real data if available, and a report that remembers."""
 
 import os
 from pathlib import Path

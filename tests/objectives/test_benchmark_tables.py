@@ -1,5 +1,4 @@
-"""Published tables: each configuration has the values of its own row, wherever that stands in the
-file."""
+"""Published tables: each configuration has the values of its own row, in any order of the file."""
 
 from pathlib import Path
 from typing import Any

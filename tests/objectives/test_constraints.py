@@ -1,5 +1,5 @@
-"""Conditions and forbidden clauses: ConfigSpace is the oracle of what exists and what is
-allowed."""
+"""Conditions and forbidden clauses, with ConfigSpace as the oracle of existing parameters and
+allowed configurations."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -32,8 +32,8 @@ def write_table(folder: Path, rows: list[str]) -> str:
 
 
 def test_estimator_score_equals_scikit_learns_cross_validation(silent: Report) -> None:
-    """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing
-    is text."""
+    """An oracle: `cross_val_score` with the same preparation, if nothing is missing and nothing is
+    text."""
     evaluation = load_estimator(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
     features, target = load_iris(return_X_y=True)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -62,7 +62,7 @@ def test_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent: 
 
 
 def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Report) -> None:
-    """The text determines the class, or the number where the text is missing: both must reach the
+    """The text determines the class, or the number if the text is missing: both must reach the
     estimator."""
     rows = ["size,colour,empty,kind"]
     for number in range(60):

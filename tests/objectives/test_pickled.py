@@ -1,5 +1,4 @@
-"""Functions that are pickled by value: when two of them count as the same, and what they take
-along."""
+"""Functions that are pickled by value: their equality, and the values that they take along."""
 
 import functools
 import os

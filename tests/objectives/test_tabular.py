@@ -68,8 +68,8 @@ def test_table_that_does_not_fit_together_is_refused(change: dict[str, Any], mes
 def test_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
     monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
 ) -> None:
-    """On the real data where the folder is there, else on a stand-in of the same shape; both named
-    problems."""
+    """Both named problems on the real data if the folder exists, else on a stand-in of the same
+    shape."""
     if source.file("abalone/abalone.csv") is None:
         rng = np.random.default_rng(0)
         names = tuple("abcdefgh")

@@ -1,4 +1,4 @@
-"""What the callbacks share: reports, also as lines of a command, and complete checkpoints in the
+"""The base of the callbacks: reports, also as lines of a command, and complete checkpoints in the
 trial's folder."""
 
 from collections.abc import Callable

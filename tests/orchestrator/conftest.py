@@ -34,8 +34,8 @@ def _run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedP
 
 @contextlib.contextmanager
 def _process_in(folder: Path) -> Iterator[None]:
-    """What a process has of its own, put back afterwards: arguments, input, folder, modules that it
-    imported there."""
+    """Restore the state of the process afterwards: arguments, input, folder, and modules imported
+    there."""
     arguments, stdin, path, modules = sys.argv, sys.stdin, list(sys.path), set(sys.modules)
     try:
         with contextlib.chdir(folder):

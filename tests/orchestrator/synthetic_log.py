@@ -42,7 +42,7 @@ OPTIMUM = 0.95
 
 @dataclass(frozen=True)
 class SyntheticLog:
-    """What the log should look like; `events()` makes it, `history()` folds it. The same fields
+    """Parameters of a synthetic log; `events()` makes it, `history()` folds it. The same fields
     give the same log."""
 
     trials: int = 80

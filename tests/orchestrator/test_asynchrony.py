@@ -1,5 +1,5 @@
-"""Asynchronous campaigns: what the proof needs holds at every pick, and no worker waits for the
-strategy."""
+"""Asynchronous campaigns: the conditions of the proof hold at every pick, and no worker waits for
+the strategy."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""Campaigns whose trials report while they run: what reaches the log, and what is stopped early, on
-every executor."""
+"""Campaigns whose trials report while they run: recorded reports and early stops, on every
+executor."""
 
 import os
 import shlex

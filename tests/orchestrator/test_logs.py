@@ -1,4 +1,4 @@
-"""The operator's log: one line for each event, whatever its text; nothing is printed unless it is
+"""The operator's log: one line for each event with any text; nothing is printed unless
 requested."""
 
 import errno

@@ -54,8 +54,8 @@ STORES = """
 
 
 def append_in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, bool, str]:
-    """How many events a process could write before the store refused, whether that may pass, and
-    what was said."""
+    """The number of events written before the store refused, whether the fault may pass, and the
+    error's text."""
     done = subprocess.run(
         [*prefix, sys.executable, "-c", textwrap.dedent(STORES) + textwrap.dedent(code), *arguments],
         capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -252,8 +252,8 @@ def test_clock_that_goes_back_is_a_note_and_no_damage(store: EventStore) -> None
 
 
 def count_sound_events(store: EventStore) -> int:
-    """The number of events in a log in which all is where it was written. (These tests' events make
-    no campaign.)"""
+    """The number of events in a log whose events are all at their positions. (These tests' events
+    make no campaign.)"""
     findings = verify(store, "c")
     assert not [problem for problem in findings.problems if "checksum" in problem or "missing" in problem]
     assert findings.checksums == findings.events

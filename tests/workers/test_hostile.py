@@ -1,5 +1,4 @@
-"""Hostile objectives on real Ray: each ends as a failure that says what happened, and good ones
-continue."""
+"""Hostile objectives on real Ray: each ends as a failure with its cause, and good ones continue."""
 
 import ctypes
 import os

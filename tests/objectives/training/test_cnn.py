@@ -28,8 +28,8 @@ GOOD = {"learning_rate": 0.03, "batch_size": 16, "first_kernel": 5, "second_kern
 
 
 def with_torch(test: Callable[..., None]) -> Callable[..., None]:
-    """Where PyTorch can be imported, the test itself. Where not, in its place: loading is refused
-    with the remedy."""
+    """The test itself if PyTorch can be imported. Otherwise loading must be refused with the
+    remedy."""
     if HAS_TORCH:
         return test
 
@@ -187,8 +187,8 @@ def test_kernel_keeps_the_size_of_every_image() -> None:
 
 @with_torch
 def test_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
-    """Weights stay what they were drawn: the mean loss of an untrained network is near that of
-    guessing, log 10."""
+    """Weights stay as drawn: the mean loss of an untrained network is near that of guessing, log
+    10."""
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
     assert evaluation.value < 0.3
     assert abs(evaluation.metrics["training_loss"] - np.log(10)) < 0.3

@@ -1,4 +1,4 @@
-"""BBKB as a search algorithm, with Ray Tune itself where it matters."""
+"""BBKB as a search algorithm of Ray Tune, with Ray Tune itself in a few tests."""
 
 import math
 import pickle

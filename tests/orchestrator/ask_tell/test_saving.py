@@ -1,5 +1,4 @@
-"""Tests of orchestrator/ask_tell/saving.py: what damaged and hostile files do when they are
-loaded."""
+"""Tests of orchestrator/ask_tell/saving.py: damaged and hostile files are refused or harmless."""
 
 import contextlib
 import copy

@@ -1,5 +1,5 @@
-"""The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in
-the folder."""
+"""The `bbkb` command as a person types it: exit codes, messages without tracebacks, files in the
+folder."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/cli/plan.py: a dry run says what a run then does, and leaves nothing
+"""Tests of orchestrator/cli/plan.py: a dry run describes the later run and leaves nothing
 behind."""
 
 import io

@@ -1,5 +1,5 @@
-"""What the terminal shows while a campaign runs: running trials, results, failures, rate; quiet,
-JSON, a clock."""
+"""The display of a running campaign: running trials, results, failures, rate; quiet, JSON, a
+clock."""
 
 import io
 import json

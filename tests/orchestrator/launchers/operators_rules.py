@@ -176,8 +176,8 @@ class _RayJob(_Model):
 
 
 def _references(cluster: Manifest) -> list[tuple[str, str]]:
-    """What a cluster names that must be there; the Secret of a database's variables is the user's
-    own."""
+    """Objects that a cluster refers to must exist; the Secret of a database's variables is the
+    user's."""
     volumes = cluster["headGroupSpec"]["template"]["spec"].get("volumes", [])
     mounts = {entry["name"] for entry in cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
     _require(mounts <= {volume["name"] for volume in volumes}, f"volumes that are not there: {sorted(mounts)}")

@@ -1,5 +1,5 @@
-"""Manifests for KubeRay: the keys the operator knows, its own rules, and what a campaign needs of
-them."""
+"""Manifests for KubeRay: the keys the operator knows, its own rules, and the needs of a
+campaign."""
 
 import copy
 import os

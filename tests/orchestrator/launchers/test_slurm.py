@@ -1,5 +1,5 @@
-"""Slurm scripts: valid for a shell, with the requested settings; the file in deploy is what the
-code writes."""
+"""Slurm scripts: valid for a shell, with the requested settings; the file in deploy matches the
+code."""
 
 import subprocess
 import sys

@@ -1,5 +1,4 @@
-"""The page: complete, safe whatever the campaign's texts contain, and independent of any
-network."""
+"""The page: complete, safe with any text of the campaign, and independent of any network."""
 
 import base64
 import gzip

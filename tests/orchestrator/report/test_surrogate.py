@@ -1,5 +1,5 @@
-"""The model behind the pictures of the landscape: it predicts, ranks parameters, and shows what it
-was given."""
+"""The model behind the pictures of the landscape: it predicts, ranks parameters, and shows its
+data."""
 
 import numpy as np
 import pytest

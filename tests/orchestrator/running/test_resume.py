@@ -1,5 +1,5 @@
-"""Named runs and resumes on the command line: one line that is safe to repeat, and what a resume
-refuses."""
+"""Named runs and resumes on the command line: a command that is safe to repeat, and refused
+resumes."""
 
 import json
 import subprocess

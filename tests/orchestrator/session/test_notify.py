@@ -1,4 +1,4 @@
-"""Notifications: what is sent, campaigns never wait for them, and their failures are only
+"""Notifications: their content; campaigns never wait for them, and their failures are only
 logged."""
 
 import http.server
@@ -41,8 +41,8 @@ def status() -> Status:
 
 
 class Webhook:
-    """A server on this machine that keeps what is posted. `answer`: its HTTP status; `wait`: until
-    it answers."""
+    """A server on this machine that keeps posted messages. `answer`: its HTTP status; `wait`: an
+    event before its answer."""
 
     def __init__(self) -> None:
         self.posted: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""Campaigns with a strategy of the user's own: where its errors are shown, and what is said when it
+"""Campaigns with a strategy of the user's own: the display of its errors, and the message if it
 chooses nothing."""
 
 from collections.abc import Sequence

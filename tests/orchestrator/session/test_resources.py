@@ -1,5 +1,4 @@
-"""Tests of orchestrator/session/resources.py: a parameter says what each trial takes of the
-cluster."""
+"""Tests of orchestrator/session/resources.py: a parameter gives the resources of each trial."""
 
 import threading
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""Tests of orchestrator/settings/schema.py: the schema accepts what loads and refuses what does
-not."""
+"""Tests of orchestrator/settings/schema.py: the schema accepts exactly the files that load."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The contract of the store, on each available database: SQLite, and PostgreSQL where a server is
+"""The contract of the store on each available database: SQLite, and PostgreSQL if a server is
 installed."""
 
 import contextlib

@@ -59,8 +59,8 @@ class Killed(BaseException):
 
 
 def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequence[int] = (5,)) -> list[Event]:
-    """What the driver writes about a campaign that is killed after a number of steps of its loop,
-    and resumed."""
+    """The driver's log of a campaign that is killed after a number of steps of its loop, and
+    resumed."""
     folder.mkdir()
     x = np.linspace(0.0, 1.0, 20)
     problem = Problem("line", seed, Candidates(x[:, None], {"x": x}), STRATEGIES["uniform"]())

@@ -316,8 +316,8 @@ def trained_on_lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dic
 
 
 def mixed(folder: str) -> dict[str, Any]:
-    """Trials of different size on two nodes with four CPUs: what starts before a large one that
-    waits."""
+    """Trials of different sizes on two nodes with four CPUs: the trials that start before a waiting
+    large one."""
     largest = Share(cpus=3.0, gpus=0.0, machines=2)
     placement = Placement("mixed", "t", "actor", largest=largest)
     executor = RayExecutor(function("wait"), 8, Limits(), placement)

@@ -163,8 +163,8 @@ def test_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make
 
 
 def leave_trial_3_running(make: Make, folder: Path) -> Path:
-    """Where the worker that evaluates trial 3 for a session that is gone has written its process's
-    number."""
+    """The file in which the worker of trial 3 has written its process id for a session that is
+    gone."""
     note = folder / "note"
     first = make()
     first.submit([attempt(3, note=str(note), sleep=60.0)])

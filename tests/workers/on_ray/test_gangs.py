@@ -43,7 +43,7 @@ FURTHER_PARTS = (  # minutes on two cores: left to `make test-slow`
 
 
 def run_course(folder: Path, *parts: str) -> dict[str, Any]:
-    """What `gang_course.py` found. It waits after each part until its processes and placement
+    """The results of `gang_course.py`. It waits after each part until its processes and placement
     groups are gone."""
     with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as short:
         done = subprocess.run(

@@ -1,5 +1,4 @@
-"""The fit of the model over steps: its gradient, what it learns from curves, and which trials it
-takes."""
+"""The fit of the model over steps: its gradient, its fit to curves, and its choice of trials."""
 
 import numpy as np
 import pytest

@@ -15,8 +15,7 @@ NONE = np.empty(0, np.intp)
 
 
 class Falling:
-    """Arms looked at, with the scores of `every` arm; `slack` is what tightened bounds are too
-    large by."""
+    """Evaluated arms, with the scores of `every` arm; tightened bounds are too large by `slack`."""
 
     tie, stale = 0.0, NONE
 

@@ -66,8 +66,8 @@ def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings: Any) -> l
 
 
 def table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features and the target scaled to [0, 1]: Abalone from BBKB_DATA, or what
-    scikit-learn brings."""
+    """Standardized features and the target scaled to [0, 1]: Abalone from BBKB_DATA, or a data set
+    of scikit-learn."""
     folder = Path(os.environ.get("BBKB_DATA", Path(__file__).parents[5] / "shared" / "data"))
     path = folder / name
     if path.exists():

@@ -1,4 +1,4 @@
-"""Lazy and screened evaluation chooses what the eager one chooses, in any division of the arms into
+"""Lazy and screened evaluation picks the arms of the eager one, in any division of the arms into
 blocks."""
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the user expects of arms: it counts in the choice, less with each result, and not in the
+"""The user's prior over arms: it counts in the choice, less with each result, and not in the
 model."""
 
 from dataclasses import replace

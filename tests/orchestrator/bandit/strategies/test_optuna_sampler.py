@@ -48,8 +48,8 @@ def distances(pulled: list[int]) -> float:
 
 
 def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
-    """The first ones, which are independent of results, go to the arms nearest to what Optuna
-    itself suggests."""
+    """The first suggestions, which do not depend on results, become the arms nearest to those of
+    Optuna."""
     strategy, arms = OptunaSampler("RandomSampler"), Arms.of(LINE)
     state = strategy.init(arms, np.random.default_rng(1))
     decision = strategy.ask(state, (), 5)

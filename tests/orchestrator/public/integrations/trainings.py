@@ -1,5 +1,5 @@
-"""A small training with each library: six steps on the same data, continued from a checkpoint where
-there is one."""
+"""A small training with each library: six steps on the same data, continued from a checkpoint if
+one exists."""
 
 import os
 from collections.abc import Callable

@@ -97,8 +97,7 @@ def test_request_to_stop_outlives_the_actor_that_heard_it() -> None:
 def make(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Run]]:
-    """Makes a run whose objective notes its executions; removes what is left of it on the
-    cluster."""
+    """Makes a run whose objective notes its executions; removes its remains from the cluster."""
     monkeypatch.chdir(tmp_path)
     created: list[Run] = []
 

@@ -1,5 +1,5 @@
-"""Tests of orchestrator/running/coordinator/fitting.py: what no node can hold is refused before a campaign
-starts."""
+"""Tests of orchestrator/running/coordinator/fitting.py: requests that fit on no node are refused
+before a campaign starts."""
 
 import re
 import sys
