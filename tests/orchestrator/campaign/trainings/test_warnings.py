@@ -57,6 +57,7 @@ def test_early_ends_are_named_after_three_trials_have_finished() -> None:
     assert warnings_of_trainings(trained(short, short, short, (RISING, 0.8))) == {}, "they may end early by themselves"
     (text,) = warnings_of_trainings(trained(short, short, short)).values()
     assert "3 trials finished at step 3 or before, and early_stopping.last_step is 4" in text
+    assert "early_stopping_rounds of XGBoost" in text
 
 
 @pytest.mark.parametrize(
