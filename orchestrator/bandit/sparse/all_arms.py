@@ -1,9 +1,9 @@
-"""All arms in consecutive blocks, which may be in other processes: queries to each block, and their
-joined answers.
+"""All arms, in consecutive blocks that may be in other processes. Sends queries to the blocks and
+joins their answers.
 
-The rest of the bandit calls `AllArms`. It passes a `Query`, a method of `Block` with its arguments,
-to a `Blocks`, which has the blocks in this process (`LocalBlocks`) or sends the query to other
-ones.
+The rest of the bandit calls `AllArms`. `AllArms` passes a `Query`, a method of `Block` with its
+arguments, to a `Blocks`, which holds the blocks in this process (`LocalBlocks`) or sends the query
+to other processes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +40,8 @@ class Blocks(Protocol):
         """First arm of each block, and the number of arms (k + 1,)."""
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
-        """Return answers to (number of the block, query), in order; the blocks may work at the same
-        time.
+        """Return the answers to pairs (index of the block, query), in order. The blocks may work at
+        the same time.
 
         A query must be a `functools.partial` of a method of `Block`, so that it can be sent to
         another process.
@@ -56,14 +56,14 @@ class PlacedArms(Protocol):
         """Return A."""
 
     def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
-        """Return the blocks that answer for these arms."""
+        """Return the blocks of these arms."""
 
     def extend(self, features: Floats) -> "PlacedArms":
-        """Return these arms, and n more with `features` (n, d) after them."""
+        """Return these arms followed by n new arms with `features` (n, d)."""
 
 
 class LocalBlocks:
-    """Blocks in this process: one, as a rule."""
+    """Blocks in this process; usually a single one."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = tuple(blocks)
@@ -74,10 +74,10 @@ class LocalBlocks:
         return [query(self.blocks[number]) for number, query in queries]
 
     def extend(self, features: Floats) -> "LocalBlocks":
-        """Return these blocks and one more, with `features` (n, d).
+        """Return these blocks and a new one with `features` (n, d).
 
-        Blocks at the end that are not larger are joined to it: A arms that were appended a few at a
-        time are in at most log₂ A blocks.
+        Preceding blocks that are not larger are merged into the new block, so A arms that are
+        appended in small groups are in at most log₂ A blocks.
         """
         last = self.blocks[-1]
         earlier = list(self.blocks)
@@ -86,12 +86,12 @@ class LocalBlocks:
         return LocalBlocks([*earlier, Block(last.kernel, features, last.regularization)])
 
     def with_regularization(self, regularization: float) -> "LocalBlocks":
-        """Return these blocks with another λ, and with the kernel columns that were computed."""
+        """Return these blocks with another λ. The computed kernel columns are kept."""
         return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
 
 
 class AllArms:
-    """Queries the blocks and joins the answers. Arms are numbered over all blocks."""
+    """Queries the blocks and joins the answers. The indices of arms count over all blocks."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -103,7 +103,7 @@ class AllArms:
 
     @property
     def number(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.blocks.starts) - 1
 
     def look_up(self, arms: Indices) -> Floats:
@@ -115,11 +115,12 @@ class AllArms:
         return self._at(arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns))
 
     def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
-        """Return `kernel_rows`, of columns that few arms are wanted of."""
+        """Return the same as `kernel_rows`, without caching the columns: for columns that only few
+        arms need."""
         return self._at(arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns))
 
     def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
-        """See `Block.moments`, or `Block.joint_moments`: of `arms` (n,), in their order."""
+        """See `Block.moments` or `Block.joint_moments`. Results are in the order of `arms` (n,)."""
         method = Block.joint_moments if is_joint else Block.moments
         answers, order = self._parts(arms, lambda positions: partial(method, fit=fit, positions=positions))
         if order is None:
@@ -133,7 +134,7 @@ class AllArms:
         return np.concatenate(means), np.concatenate(variances), np.hstack(further)
 
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
-        """See `Block.local_sums`: of `arms` (n,), of every arm (A,) if None."""
+        """See `Block.local_sums`: for `arms` (n,), or for every arm (A,) if None."""
 
         def query(positions: Indices | None) -> Query[Floats]:
             return partial(Block.local_sums, fit=fit, positions=positions, pulled=pulled, covariance=covariance)
@@ -159,8 +160,9 @@ class AllArms:
         return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
     def take(self, requests: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
-        """Return `argmax_queue.take` in some blocks, by number: of its bounds those that are less than the
-        float; numbers of arms."""
+        """Return the result of `argmax_queue.take` for some blocks. The keys are the blocks'
+        indices; only bounds less than the float are taken. Positions are replaced by indices of
+        arms."""
         queries = [
             (number, partial(Block.take, request=request, below=below, best=best, least=least))
             for number, (request, below) in requests.items()
@@ -172,13 +174,14 @@ class AllArms:
         ]
 
     def tighten(self, fit: Fit, line: BoundLine, arms: Indices) -> Floats:
-        """See `Block.tighten`: of `arms` (n,)."""
+        """See `Block.tighten`, for `arms` (n,)."""
         return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
 
     def arms_reaching(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,), without `blocked`."""
+        """See `Block.arms_reaching`. Returns arms (n,), ascending, and their bounds (n,), without
+        the arms `blocked`."""
         queries = [
             (
                 number,
@@ -197,23 +200,24 @@ class AllArms:
         return np.concatenate(arms), np.concatenate(bounds)
 
     def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:
-        """See `Block.tighten_all`: of `arms` (n,), (J, n)."""
+        """See `Block.tighten_all`, for `arms` (n,): (J, n)."""
         answers, order = self._parts(
             arms, lambda positions: partial(Block.tighten_all, fit=fit, lines=lines, positions=positions)
         )
         return answers[0] if order is None else np.hstack(answers)[:, order]
 
     def _each(self, query: Query[T]) -> list[T]:
-        """Return the answers of all blocks to the same question."""
+        """Return the answers of all blocks to the same query."""
         return self.blocks.ask([(number, query) for number in range(self.number)])
 
     def _at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
-        """Return the answer (n, …) for `arms` (n,); `query` gets positions within a block."""
+        """Return the answer (n, …) for `arms` (n,). `query` receives positions within a block."""
         answers, order = self._parts(arms, query)
         return answers[0] if order is None else np.concatenate(answers)[order]
 
     def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """Return the blocks' answers for the arms that they hold, and the order of the joined rows;
+        """Return the blocks' answers for their arms, and the permutation that orders the joined
+        rows;
         None: as they are."""
         if self.number == 1:
             return self.blocks.ask([(0, query(arms))]), None
@@ -223,10 +227,10 @@ class AllArms:
         return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
 
     def _split(self, arms: Indices) -> list[Indices]:
-        """Return for each block the positions in `arms` (n,) of those that are in it."""
+        """Return, for each block, the positions in `arms` (n,) of the block's arms."""
         block = np.searchsorted(self.blocks.starts, arms, side="right") - 1
         return [np.flatnonzero(block == number) for number in range(self.number)]
 
     def _within(self, arms: Indices) -> list[Indices]:
-        """Return for each block the positions within it of those of `arms` that it holds."""
+        """Return, for each block, the positions within the block of its members in `arms`."""
         return [arms[part] - self.blocks.starts[number] for number, part in enumerate(self._split(arms))]

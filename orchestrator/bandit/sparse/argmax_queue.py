@@ -1,8 +1,9 @@
-"""The argmax of scores that only fall, looking at few of them (lazy greedy, Minoux 1978).
+"""The argmax of scores that never rise, of which only a few are evaluated (lazy greedy, Minoux
+1978).
 
-Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the
-order of their bounds, until the best score seen is above the bound of every other arm. Ties go to
-the lowest index; scores within the `ScoredArms.tie` of the best are ties.
+Every arm has an upper bound on its score, which stays valid as scores fall. Arms are evaluated in
+the order of their bounds, until the best evaluated score exceeds the bound of every other arm. Ties
+go to the lowest index. Scores that differ from the best by at most `ScoredArms.tie` count as ties.
 """
 
 from collections.abc import Callable
@@ -14,14 +15,16 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Flags, Floats, Indices
 
-FIRST_NEAR = 1024  # arms taken at a time, at least: one by one would cost a call each
-FIRST_LOOK = 32  # arms looked at in a call, at least
-MOST_NUMBERS = 2**22  # that are kept of the arms looked at: 32 MiB
-SHARE = 8  # of the most arms that are looked at, this part enters in one call at most
-SAMPLE = 4096  # bounds that a quantile is estimated from
-MARGIN = 0.25  # arms are taken down to this share of the distance below the best score that bounds reach above it
+FIRST_NEAR = 1024  # the smallest number of arms taken at a time, because each call has a cost
+FIRST_LOOK = 32  # the smallest number of arms evaluated in a call
+MOST_NUMBERS = 2**22  # the number of floats kept for the evaluated arms: 32 MiB
+SHARE = 8  # the largest share of `ScoredArms.most` that enters in one call
+SAMPLE = 4096  # the number of bounds from which a quantile is estimated
+# arms are taken down to a threshold below the best score; the distance is this share of the
+# distance by which bounds exceed it
+MARGIN = 0.25
 NOTHING = np.empty(0, np.intp)
-_LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be taken
+_LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for arms that may not be taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +33,12 @@ class BoundedSet:
 
     arms: Indices = field(default_factory=lambda: NOTHING)  # (n,), distinct
     bounds: Floats = field(default_factory=lambda: np.empty(0))  # (n,)
-    # (n,), whose bounds `tighten` has lowered already
+    # (n,), whether `tighten` has lowered the bound already
     is_tight: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
 
     @cached_property
     def top(self) -> float:
-        """The largest bound; −∞ without an arm."""
+        """The largest bound; −∞ if there is no arm."""
         return float(self.bounds.max(initial=-np.inf))
 
     def join(self, arms: Indices, bounds: Floats, is_tight: bool) -> "BoundedSet":
@@ -48,7 +51,8 @@ class BoundedSet:
         )
 
     def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
-        """Return the same arms; loose bounds that reach `best` are lowered by `bounds_of`."""
+        """Return the same arms, with loose bounds that reach `best` replaced by those of
+        `bounds_of`."""
         loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
         if not len(loose):
             return self
@@ -59,30 +63,31 @@ class BoundedSet:
         return BoundedSet(self.arms, bounds, is_tight)
 
     def split(self, count: int) -> tuple[Indices, "BoundedSet"]:
-        """Return the `count` arms of the largest bounds, and the others."""
+        """Return the `count` arms with the largest bounds, and the remaining arms."""
         taken = largest(self.bounds, count)
         is_rest = np.ones(len(self.arms), np.bool_)
         is_rest[taken] = False
         return self.arms[taken], self.where(is_rest)
 
     def where(self, is_member: Flags) -> "BoundedSet":
-        """Return the arms that `is_member` (n,) names."""
+        """Return the arms for which `is_member` (n,) is True."""
         return BoundedSet(self.arms[is_member], self.bounds[is_member], self.is_tight[is_member])
 
 
 class ScoredArms(Protocol):
-    """Arms looked at, with present scores."""
+    """The evaluated arms, with their current scores."""
 
     @property
     def arms(self) -> Indices:
-        """The arms looked at (n,)."""
+        """The evaluated arms (n,)."""
 
     @property
     def tie(self) -> float:
-        """How far apart scores of about 1 are equal; 0 where they are the same bits in any call."""
+        """The largest difference at which scores of about 1 count as equal; 0 if scores have the
+        same bits in any call."""
 
     def scores(self) -> Floats:
-        """Return their present scores (n,); upper bounds for those at the positions `stale`."""
+        """Return the current scores (n,); at the positions `stale`, upper bounds on them."""
 
     @property
     def stale(self) -> Indices:
@@ -93,39 +98,42 @@ class ScoredArms(Protocol):
 
     @property
     def most(self) -> int:
-        """How many arms are looked at, unless more are equally good: their numbers are kept."""
+        """The largest number of evaluated arms, whose values are kept. More are allowed only if
+        they are equally good."""
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms`, distinct ones that are not looked at."""
+        """Evaluate `arms`, which must be distinct and not evaluated yet."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Drop the arms at these positions unless needed; return the dropped positions (k,)."""
+        """Drop the arms at these positions unless they are needed. Return the dropped positions
+        (k,)."""
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
+        """Return better upper bounds (n,) for `arms` (n,), at a fraction of the cost of an
+        evaluation."""
 
 
 def most_arms(numbers: int) -> int:
-    """Return `ScoredArms.most`, if so many `numbers` are kept of each arm looked at."""
+    """Return `ScoredArms.most` if each evaluated arm keeps this many `numbers`."""
     return MOST_NUMBERS // numbers
 
 
 @dataclass(frozen=True)
 class TakenArms:
-    """Arms taken by their bounds."""
+    """Arms that were taken by their bounds."""
 
-    arms: Indices  # (n,), their positions
+    arms: Indices  # (n,), the arms' positions
     bounds: Floats  # (n,), all at least `threshold`
-    top: float  # the largest bound that is left, which is below `threshold`
-    threshold: float  # the least bound that was taken
+    top: float  # the largest bound of the remaining arms, which is below `threshold`
+    threshold: float  # the smallest bound that was taken
 
 
 def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
-    """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least`
-    if `best` is −∞.
+    """Take arms with `bounds` (A,) less than `below`: the arms whose bounds reach `best` and some
+    more, or about `least` arms if `best` is −∞.
 
-    Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue,
-    pass the threshold as `below`.
+    More arms are taken because scores fall, so that the next ones will be needed soon. An arm with
+    the bound −∞ is never taken. To continue, pass the threshold as `below`.
     """
     untaken = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
     top = float(untaken.max(initial=-np.inf))
@@ -136,7 +144,7 @@ def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
 
 
 class RemainingInArray:
-    """The arms that were not taken yet, by their `bounds` (A,)."""
+    """The arms that were not taken yet, with their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
         self._bounds = bounds
@@ -144,7 +152,7 @@ class RemainingInArray:
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `take`: arms (n,), bounds (n,), and the largest bound that is left."""
+        """See `take`. Returns arms (n,), bounds (n,), and the largest remaining bound."""
         taken = take(self._bounds, self._below, best, least)
         self._below = taken.threshold
         self.top = taken.top
@@ -166,33 +174,35 @@ class ArgmaxQueue(Protocol):
     """Arms ordered by a score that never rises."""
 
     def top(self) -> int:
-        """Return the arm of the largest present score, of equals the lowest; −1: none is left."""
+        """Return the arm with the largest current score, the lowest index among equals; −1 if no
+        arm is left."""
 
     def block(self, arm: int) -> None:
         """Exclude `arm`, which was evaluated, from later results."""
 
 
 class LazyQueue:
-    """Looks at the arms whose bound reaches the top, and never returns those `blocked`.
+    """Evaluates the arms whose bound reaches the top, and never returns the arms `blocked`.
 
-    The arms are in three groups: those looked at; those `near`, with the next largest bounds; and
-    the remaining ones, of which only the largest bound is used. When more than `ScoredArms.most`
-    are looked at, those of the least scores go back to the near ones: a present score is an upper
-    bound on later ones.
+    The arms are in three groups: evaluated arms; `near` arms, which have the next largest bounds;
+    and remaining arms, of which only the largest bound is used. If more than `ScoredArms.most` arms
+    are evaluated, the arms with the smallest scores return to the near arms, because a current
+    score is an upper bound on later scores.
     """
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored = scored
         self._remaining = remaining
-        self._excluded = np.intersect1d(scored.arms, blocked)  # their scores are known all the same
-        self._pending = scored.arms  # looked at before
+        # the scores of evaluated arms stay known
+        self._excluded = np.intersect1d(scored.arms, blocked)
+        self._pending = scored.arms  # arms that were evaluated before
         self._near = BoundedSet()
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
         while True:
             arm, best = _best(self._scored, self._excluded)
-            # an arm outside with an equal score may have the lower index
+            # an unevaluated arm with an equal score may have a lower index
             if best <= self._remaining.top > -np.inf:
                 self._take_remaining(best)
                 self._look_at_more(best)
@@ -215,10 +225,10 @@ class LazyQueue:
         self._near = self._near.join(arms, bounds, is_tight=False)
 
     def _look_at_more(self, best: float) -> None:
-        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and
+        """Tighten near bounds that reach `best`, then evaluate the arms whose bounds still do, and
         as many again.
 
-        At least as many as were looked at so far, so that the number of calls grows with the
+        At least as many arms are evaluated as before, so that the number of calls grows with the
         logarithm, but no more at a time than fit into memory.
         """
         near = self._near.tighten(best, self._scored.tighten)
@@ -230,34 +240,35 @@ class LazyQueue:
             self._send_back()
 
     def _send_back(self) -> None:
-        """Return arms of the least scores to those near, until half of `ScoredArms.most` are left.
+        """Return the arms with the smallest scores to the near arms, until half of
+        `ScoredArms.most` are left.
 
-        The best ones stay, equal ones too, so each turn of `top` looks at arms that it has not
-        looked at yet.
+        The best arms stay, including equal ones, so each iteration of `top` evaluates new arms.
         """
         scores = _scores(self._scored, self._excluded)
         best = least_equal(float(scores.max()), self._scored.tie)
         leaving = largest(-scores, len(scores) - self._scored.most // 2)
-        arms = self._scored.arms.copy()  # `leave` may move them
+        arms = self._scored.arms.copy()  # `leave` may move the arms
         dropped = self._scored.leave(leaving[scores[leaving] < best])
         self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
 
 
 def _quantile(bounds: Floats, count: int) -> float:
-    """Return a value that about the `count` largest bounds reach, out of a sample of them."""
+    """Return a value that about the `count` largest bounds reach, estimated from a sample."""
     sample = bounds[:: max(1, len(bounds) // SAMPLE)]
     rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
     return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
 
 
 def largest(bounds: Floats, count: int) -> Indices:
-    """Return positions of the `count` largest bounds, as far as they are not −∞."""
+    """Return the positions of the `count` largest bounds, without bounds of −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
     return order[bounds[order] > -np.inf]
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
-    """Refresh the scores that may be the largest; return `argmax` of arms not `blocked`."""
+    """Refresh the scores that may be the largest, and return the `argmax` of the arms that are not
+    `blocked`."""
     scores = _scores(scored, blocked)
     count = FIRST_LOOK
     while len(stale := scored.stale):
@@ -275,7 +286,7 @@ def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
 
 def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
     """Return the arm with the largest of `scores` (n,), the lowest index among equals, and the
-    least score that is equal to it; (−1, −∞) if there is none above −∞."""
+    smallest score that counts as equal to it; (−1, −∞) if no score is above −∞."""
     best = float(scores.max(initial=-np.inf))
     if best == -np.inf:
         return -1, best
@@ -285,7 +296,7 @@ def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
 
 
 def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
-    """Return their scores, −∞ for the arms `blocked`."""
+    """Return the scores of the evaluated arms, −∞ for the arms `blocked`."""
     scores = scored.scores()
     if len(blocked):
         scores[np.isin(scored.arms, blocked)] = -np.inf
@@ -293,5 +304,5 @@ def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
 
 
 def least_equal(score: float, tie: float) -> float:
-    """Return the least score that counts as equal to `score`."""
+    """Return the smallest score that counts as equal to `score`."""
     return score - tie * max(1.0, abs(score)) if score > -np.inf else score

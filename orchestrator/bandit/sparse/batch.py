@@ -3,9 +3,10 @@
 
 In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x
 turns V⁻¹ = C into C − w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is updated by subtracting
-the square of its arm's product with w. That is done only for the arms that were entered. The
-squares are subtracted one by one in the order of the pulls: an arm's variance is the same, bit for
-bit, whether it was entered before the first pull or after the last one, and it never rises.
+the square of its arm's product with w. Only the variances of entered arms are updated. The squares
+are subtracted one by one in the order of the pulls. An arm's variance is therefore the same, bit
+for bit, whether the arm was entered before the first pull or after the last one, and it never
+rises.
 """
 
 import math
@@ -17,19 +18,23 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-MOST_UPDATED = 4096  # arms that a pull updates at most; those of the least scores can be looked at again later
-FOLD = 32  # pulls that are kept apart before they join C: one product of matrices instead of 32 of vectors
+# the largest number of arms that a pull updates; arms with the smallest scores can be entered again
+# later
+MOST_UPDATED = 4096
+# the number of pulls that are collected before C is updated: one matrix product instead of 32
+# vector products
+FOLD = 32
 
 
 class BatchPosterior:
-    """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
+    """The workspace of one `ask`: μ̃_fb and σ̃²_t of the entered arms, to which pulls are appended.
 
-    The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb),
-    `variance` (σ̃²_t) and `rows` (y, (n, r)) are in their order.
+    `arms` are the n entered arms, ascending. `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance`
+    (σ̃²_t) and `rows` (y, (n, r)) are in the same order.
     """
 
-    tie: ClassVar[float] = 0.0  # an arm's numbers are the same bits in any call
-    stale: ClassVar[Indices] = np.empty(0, np.intp)  # no pull is appended to it
+    tie: ClassVar[float] = 0.0  # an arm's values have the same bits in any call
+    stale: ClassVar[Indices] = np.empty(0, np.intp)  # the workspace to which no pull is appended
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)
@@ -39,14 +44,14 @@ class BatchPosterior:
         self.start_variance = np.empty(0)
         self.variance = np.empty(0)
         self.rows = np.empty((0, rank))
-        self._directions = np.empty((64, rank))  # the w's
+        self._directions = np.empty((64, rank))  # the vectors w of the pulls
         self._appended = 0
         self._folded = 0
         self._pulled: set[int] = set()
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 
     def position(self, arm: int) -> int:
-        """Return where `arm` stands in the arrays; it is entered if it was not."""
+        """Return the position of `arm` in the arrays. The arm is entered if necessary."""
         position = int(self.arms.searchsorted(arm))
         if position == len(self.arms) or self.arms[position] != arm:
             self.enter(np.array([arm]))
@@ -58,10 +63,10 @@ class BatchPosterior:
         return min(MOST_UPDATED, most_arms(self.rows.shape[1] + 4))
 
     def refresh(self, positions: Indices) -> None:
-        """Nothing: variances are always up to date."""
+        """Do nothing, because variances are always up to date."""
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`: arms that were pulled stay."""
+        """See `argmax_queue.ScoredArms`. Arms that were pulled are kept."""
         leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
         staying = np.ones(len(self.arms), bool)
         staying[leaving] = False
@@ -70,14 +75,14 @@ class BatchPosterior:
         return leaving
 
     def positions(self, arms: Indices) -> Indices:
-        """Return where `arms` (n,), all looked at, stand: (n,)."""
+        """Return the positions (n,) of `arms` (n,), which must be entered."""
         return np.searchsorted(self.arms, arms)
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) from now on: distinct ones that are not looked at."""
+        """Enter `arms` (n,), which must be distinct and not entered yet."""
         mean, start, rows = self.posterior.moments(arms)
         missed = np.vecdot(rows, self._directions[: self._appended, None]) ** 2  # (pulls, n)
-        # one by one in the order of the pulls, as `append` does it
+        # one by one in the order of the pulls, as in `append`
         variance = np.maximum(np.subtract.reduce(np.vstack((start[None], missed)), axis=0), 0.0)
         joined = np.concatenate((self.arms, arms))
         order = np.argsort(joined, kind="stable")
@@ -89,7 +94,7 @@ class BatchPosterior:
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        position = self.position(arm)  # first: it may replace the arrays
+        position = self.position(arm)  # first, because this call may replace the arrays
         self._pulled.add(arm)
         row = self.rows[position]
         product = self._inverse @ row if self._folded else row
@@ -97,7 +102,7 @@ class BatchPosterior:
             since = self._directions[self._folded : self._appended]
             product = product - (since @ row) @ since
         direction = product / math.sqrt(1.0 + float(row @ product))
-        # vecdot, not @: each product is summed on its own, whatever else is computed with it
+        # vecdot instead of @: the rounding of each product does not depend on the other rows
         product = np.vecdot(self.rows, direction)
         product *= product
         self.variance -= product

@@ -1,10 +1,11 @@
-"""Computations for all arms, in blocks: all data whose size grows with the number of arms A are in
+"""Computations for all arms, in blocks. All data whose size grows with the number of arms A are in
 this module.
 
-A block holds the features of its arms. Every method is a function of these and of its arguments,
-one of which is the posterior. A block also caches its last results (kernel columns, moments and
-bounds of all its arms): that saves time and changes no answer, so several states may use one block
-alternately. An arm's values are the same, bit for bit, in any division of the arms into blocks.
+A block holds the features of its arms. Every method is a function of these features and of its
+arguments, which include the posterior. A block also caches its latest results (kernel columns,
+moments and bounds of all its arms). The caches save time and change no answer, so several states
+may use one block alternately. An arm's values are the same, bit for bit, in any division of the
+arms into blocks.
 """
 
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.scalarisation import Scalarising
 
-BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache
-KEPT = 2  # posteriors whose moments of all arms are kept, and bounds made of them
+# arms in one matrix product, so that the data for a usual dictionary stay in the processor's cache
+BLOCK = 2048
+KEPT = 2  # the number of posteriors whose moments and bounds of all arms are cached
 LocalCovariance = Literal["embedded", "paper"]
 
 
@@ -29,21 +31,23 @@ LocalCovariance = Literal["embedded", "paper"]
 class Fit:
     """A fitted posterior, in the symbols of `posterior`."""
 
-    basis: Points  # the r atoms that carry it
+    basis: Points  # the r atoms of the posterior
     transform: Floats  # T (r, r)
     spectrum: Floats  # b (r,)
-    loadings: Floats  # (r,), of the scores less m, as are all means that a block gives
-    # how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm,
-    # estimated)
+    # (r,), for the scores minus m; all means that a block returns are also without m
+    loadings: Floats
+    # the estimated Frobenius norm of the rounding error of H K_𝒮 Hᵀ, which is exactly diag(b/(b +
+    # λ))
     defect: float
     offset: float = 0.0  # m, the constant mean
-    # (K, r), of further objectives and constraints, where there are any
+    # (K, r), for further objectives and constraints, if there are any
     further_loadings: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    further_offsets: Floats = field(default_factory=lambda: np.empty(0))  # (K,), their constant means
+    # (K,), the constant means of these outputs
+    further_offsets: Floats = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def roots(self) -> Floats:
-        """H (r, r) with σ̃²(x) = (k(x, x) − ‖H k_𝒮(x)‖²)/λ."""
+        """H (r, r) such that σ̃²(x) = (k(x, x) − ‖H k_𝒮(x)‖²)/λ."""
         return np.sqrt(self.spectrum)[:, None] * self.transform
 
     @cached_property
@@ -63,9 +67,9 @@ class Fit:
 class Pulled:
     """Distinct arms pulled."""
 
-    points: Points  # their numbers and features
-    counts: Indices  # (n,), how often each was pulled
-    rows: Floats  # (n, r), their y under the fit in use
+    points: Points  # the arms' indices and features
+    counts: Indices  # (n,), the number of pulls of each arm
+    rows: Floats  # (n, r), the arms' y under the current fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +79,7 @@ class BoundLine:
     reference: Fit  # the posterior with the moments μ̃₀ and σ̃₀
     slope: float  # the factor on σ̃₀
     constant: float  # added to each bound
-    output: int = 0  # the number of the output with the mean μ̃₀
+    output: int = 0  # the index of the output with the mean μ̃₀
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,7 @@ class OutputsRequest:
 
     @property
     def key(self) -> tuple[Fit, bytes]:
-        """Equal for equal bounds on one block, but for the arms that are blocked."""
+        """Equal for equal bounds on one block, whichever arms are blocked."""
         numbers = [(line.slope, line.constant, line.output) for line in self.lines]
         return self.lines[0].reference, np.array(numbers).tobytes()
 
@@ -134,7 +138,7 @@ class Block:
         return self.columns.rows(positions, columns)
 
     def kernel_entries(self, positions: Indices, columns: Points) -> Floats:
-        """Return `kernel_rows`, of columns that few arms are wanted of: none is kept for it."""
+        """Return the same as `kernel_rows`, without caching the columns."""
         return self.columns.entries(positions, columns)
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
@@ -157,18 +161,19 @@ class Block:
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
 
-        Each is independent of which other arms are in the call, bit for bit.
+        The values of an arm do not depend on the other arms in the call, bit for bit.
         """
         rows = self.columns.rows(positions, fit.basis)
-        # stacked, so that each row is a matrix-vector product of its own: a joint one rounds by
-        # position
+        # stacked, so that each row is a separate matrix-vector product; the rounding of a joint
+        # product depends on the position
         whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
         explained = np.vecdot(whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
         return np.vecdot(whitened, fit.loadings), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments` by joint products: last digits depend on the other arms in the call."""
+        """Return `moments` by joint matrix products, whose last digits depend on the other arms in
+        the call."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
@@ -191,7 +196,7 @@ class Block:
         return take(self._bounds_of(request), below, best, least)
 
     def _bounds_of(self, request: BoundRequest) -> Floats:
-        """Return the bounds (n,); computed when they are not kept."""
+        """Return the bounds (n,), from the cache if possible."""
         return self._bounds.get(request.key, lambda: self._bound(request))
 
     def _bound(self, request: BoundRequest) -> Floats:
@@ -205,7 +210,8 @@ class Block:
         self, request: OutputsRequest, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return positions (n,), ascending, and bounds (n,) of the arms whose bound on the
-        scalarised score reaches `best`; if that is −∞, of the `most` arms of largest bound."""
+        scalarised score reaches `best`. If `best` is −∞, return the `most` arms with the largest
+        bounds."""
         bounds = scalarising.scores(self._output_bounds.get(request.key, lambda: self._bound_outputs(request)))
         bounds[request.blocked] = -np.inf
         reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
@@ -231,8 +237,8 @@ class Block:
         return bounds
 
     def _reference(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n);
-        computed when not kept."""
+        """Return μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n),
+        from the cache if possible."""
         return self._moments.get(fit, lambda: self._refer(fit))
 
     def _refer(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
@@ -240,22 +246,22 @@ class Block:
         return mean, np.sqrt(variance), further
 
     def tighten(self, fit: Fit, line: BoundLine, positions: Indices) -> Floats:
-        """Return the bounds of `line` with the means of `fit` instead, for the arms at `positions`
-        (p,): (p,)."""
+        """Return the bounds (p,) of `line` for the arms at `positions` (p,), with the means of
+        `fit` instead."""
         mean = self.columns.dot(positions, fit.basis, fit.weights)
         bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant
         return bounds
 
     def local_sums(self, fit: Fit, positions: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
-        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,),
-        for all if None: (p,)."""
+        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,), or
+        for all arms if None: (p,)."""
         every = np.arange(len(self.features)) if positions is None else positions
         sums = np.empty(len(every))
         for low in range(0, len(every), BLOCK):
             part = every[low : low + BLOCK]
             full, embedded, variance = self._covariances(fit, part, pulled)
             squares = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
-            # an arm with variance 0 is known for certain: its covariances are 0 too
+            # an arm with variance 0 is known exactly, so its covariances are 0, too
             total = squares @ pulled.counts
             sums[low : low + BLOCK] = np.divide(total, variance, out=np.zeros_like(total), where=variance > 0)
         return sums

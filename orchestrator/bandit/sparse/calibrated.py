@@ -15,11 +15,13 @@ from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.strategy import Observation, Record
 
-CHECKED_FROM = 16  # results before the first that is predicted
+CHECKED_FROM = 16  # the number of results before the first prediction
 CHECKED_WIDTH = 2.0  # standard deviations
-NEGLIGIBLE_NOISE = 0.05  # variance of a score, whose prior variance is 1: the median before any result
+# the prior median of the noise variance of a score, whose prior variance is 1
+NEGLIGIBLE_NOISE = 0.05
 
-Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the 1/λ scale, of some arms
+# returns mean and variance, on the 1/λ scale, of some arms
+Belief = Callable[[Indices], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,11 @@ class Calibration:
     """The calibrated model at a state."""
 
     fitted: Fitted  # the fitted numbers
-    inside: int = 0  # how many of the predicted results were in μ ± 2σ, noise included
-    predicted: int = 0  # how many results were predicted before the model knew them
+    inside: int = 0  # the number of predicted results within μ ± 2σ, noise included
+    predicted: int = 0  # the number of results that were predicted before the model learned them
 
     def recorded(self) -> Record:
-        """Return JSON-able."""
+        """Return the calibration as plain values for JSON."""
         return {
             "lengthscales": list(self.fitted.lengthscales),
             "noise": self.fitted.noise,
@@ -61,14 +63,15 @@ def is_noisy(fitted: Fitted) -> bool:
 
 
 def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> tuple[SparseModel, Calibration]:
-    """Return the values before any pull of arms with `features` (A, d)."""
+    """Return the model before any pull of arms with `features` (A, d)."""
     fitted = model.begin(layout)
     sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
     return sparse, Calibration(fitted)
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """Return `sparse` with the fitted values; itself, with its caches, if nothing changed."""
+    """Return `sparse` with the fitted values, or `sparse` itself, with its caches, if nothing
+    changed."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse
@@ -80,10 +83,10 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 def check(
     calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """Return `calibration` with the share of these results that were predicted by `belief`, the one
-    before them.
+    """Return `calibration` with the number of these results that `belief`, the belief before them,
+    predicted.
 
-    `noise`: λ of that belief; `scale`: its scores.
+    `noise`: λ of the belief. `scale`: its scores.
     """
     pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     if not pairs:

@@ -19,7 +19,7 @@ if, with C = T₀ k(𝒮₀, 𝒮) Tᵀ,
     ((ρ − 1)/ρ) I − H₀ K_𝒮₀ H₀ᵀ + X ((ρ − 1) I + H K_𝒮 Hᵀ)⁻¹ Xᵀ ⪰ 0                   (3)
     X = H₀ k(𝒮₀, 𝒮) Hᵀ = diag(b₀)^{1/2} C diag(b)^{1/2}                                (4)
 
-one matrix product and one Cholesky factorisation per value of ρ. Where rounding leaves a negative
+one matrix product and one Cholesky factorization per value of ρ. If rounding leaves a negative
 eigenvalue −η undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
 
 In orthonormal coordinates of a posterior's span θ is a/(b + λ)^{1/2} with its loadings a, and M₀ is
@@ -38,9 +38,13 @@ from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.blocks import Fit
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
-ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of a sum, relative to the sum of its terms' magnitudes
-EIGENVALUE_ROUNDING = 1e-12  # of an eigenvalue of the matrix (3), whose entries are at most 1
-DEFECTS = 2.0  # rounding of X, a product like H K Hᵀ, relative to the errors seen in that (`Fit.defect`)
+# the rounding error of a sum, relative to the sum of its terms' magnitudes
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+# the rounding error of an eigenvalue of the matrix (3), whose entries are at most 1
+EIGENVALUE_ROUNDING = 1e-12
+# the rounding error of X, a product like H K Hᵀ, relative to the measured error of H K Hᵀ
+# (`Fit.defect`)
+DEFECTS = 2.0
 
 
 @dataclass(frozen=True)
@@ -48,28 +52,30 @@ class Rounding:
     """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T
     k_𝒮(x).
 
-    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance
-    is right for all.
+    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed tolerance
+    suits all posteriors.
     """
 
-    variance: float  # of σ̃², relative to the prior's
-    means: tuple[float, ...]  # of μ̃ of each output, relative to √k(x, x)
+    variance: float  # the error of σ̃², relative to the prior variance
+    means: tuple[float, ...]  # the error of μ̃ of each output, relative to √k(x, x)
 
     @classmethod
     def of(cls, fit: Fit, kernel: Kernel) -> Self:
         """Return the bounds of `fit`."""
-        terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))  # of y(x) / √k(x, x), at most
+        # a bound on y(x) / √k(x, x)
+        terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))
         variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
         return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in _loadings(fit)))
 
     def means_with(self, other: "Rounding") -> tuple[float, ...]:
-        """Return for each output the rounding of a difference of both posteriors' μ̃."""
+        """Return, for each output, the rounding error of the difference between the posteriors'
+        μ̃."""
         return tuple(map(sum, zip(self.means, other.means, strict=True)))
 
 
 @dataclass(frozen=True)
 class PosteriorShift:
-    """How far a posterior is from the reference."""
+    """The distance of a posterior from the reference."""
 
     ratio: float  # ρ
     distances: tuple[float, ...]  # d of each output
@@ -77,27 +83,28 @@ class PosteriorShift:
 
     @staticmethod
     def none(fit: Fit) -> "PosteriorShift":
-        """Return the shift of a reference from itself."""
+        """Return the shift between a reference and itself."""
         return PosteriorShift(1.0, (0.0,) * len(_loadings(fit)), 0.0)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A reference and another posterior of one model, compared."""
+    """Compares a reference with another posterior of the same model."""
 
     old: Fit  # the reference
-    new: Fit  # the other one
+    new: Fit  # the other posterior
     between: Floats  # C (r₀, r)
     regularization: float  # λ
 
     @staticmethod
     def of(old: Fit, new: Fit, cross: Floats, regularization: float) -> "Certificate":
-        """Return the certificate; `cross`: k(𝒮₀, 𝒮)."""
+        """Return the certificate. `cross`: k(𝒮₀, 𝒮)."""
         return Certificate(old, new, old.transform @ cross @ new.transform.T, regularization)
 
     def rung(self, first: int) -> int | None:
-        """Return the place in `LADDER` of the least ρ that (3) proves, from the place `first` on;
-        None: not even the largest."""
+        """Return the index in `LADDER` of the smallest ρ that (3) proves, starting at the index
+        `first`;
+        None: (3) proves none of them."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
         explained_0 = b_0 / (b_0 + self.regularization)  # H₀ K₀ H₀ᵀ
@@ -112,8 +119,8 @@ class Certificate:
         return None
 
     def shift(self, rho: float, means: tuple[float, ...]) -> PosteriorShift:
-        """Return the shift with the ratio `rho`, which was proven; `means` (J,): the rounding of
-        differences of both posteriors' μ̃."""
+        """Return the shift with the proven ratio `rho`. `means` (J,): the rounding errors of the
+        differences between the posteriors' μ̃."""
         slack = rho**2 / (rho - 1.0) * (2.0 * self._error / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
         cancelled = float(np.sqrt(self.regularization / ROUNDING))
@@ -126,8 +133,8 @@ class Certificate:
         return DEFECTS * (self.old.defect + self.new.defect)
 
     def _distance(self, a_0: Floats, a: Floats) -> float:
-        """Return d of an output with loadings `a_0` (r₀,) before and `a` (r,) now, and what
-        rounding of C may add to it."""
+        """Return d of an output with loadings `a_0` (r₀,) before and `a` (r,) now, and a bound on
+        the contribution of C's rounding error."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
         roots_0 = np.sqrt(b_0 + self.regularization)

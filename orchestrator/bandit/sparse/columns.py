@@ -1,9 +1,10 @@
 """Kernel columns k(·, x_s) over all arms, kept between refits within bounded memory.
 
-A dictionary changes little from one refit to the next, so nearly all its columns were computed
-before. Keeping them cannot change a result: a kernel's entry depends on its two rows only
-(`kernels`). They lie in panels of some columns, arm by arm, so that the few arms that a batch looks
-at are gathered in few sweeps of memory, and nothing is moved when columns are added.
+A dictionary changes little from one refit to the next, so nearly all of its columns were computed
+before. Caching them cannot change a result, because an entry of a kernel depends only on its two
+rows (`kernels`). Columns are stored in panels of a fixed number of columns, arm by arm, so that a
+batch reads the entries of its few arms from contiguous memory, and no column moves when others are
+added.
 """
 
 from dataclasses import dataclass
@@ -14,16 +15,20 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 
 MAX_BYTES = 256 * 2**20
-WIDTH = 64  # columns of a panel
-ENTRIES = 65_536  # of columns, computed at a time
-DOT_ROWS = 1024  # arms whose kept columns are multiplied at a time: they stay in the cache
-GATHERED_ROWS = 128  # arms whose panels are copied at a time, for the same reason
-RECENT = 2  # lookups that are kept: of a dictionary and of the pulled arms, which a sweep asks for in turns
+WIDTH = 64  # the number of columns of a panel
+ENTRIES = 65_536  # the number of columns that are computed at a time
+# the number of arms whose cached columns are multiplied at a time, so that they stay in the
+# processor's cache
+DOT_ROWS = 1024
+GATHERED_ROWS = 128  # the number of arms whose panels are copied at a time, for the same reason
+# the number of cached lookups: the dictionary and the pulled arms, which a sweep requests
+# alternately
+RECENT = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Some arms: their numbers `arms` (m,) and their features `features` (m, d)."""
+    """Some arms: their indices `arms` (m,) and their features `features` (m, d)."""
 
     arms: Indices
     features: Floats
@@ -31,20 +36,21 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where the m columns of some points lie."""
+    """The locations of the m columns of some points."""
 
-    panels: list[int]  # numbers of the panels that hold at least one of them, ascending
-    among: Indices  # place of each column (m,) when all columns of these panels stand side by side
+    panels: list[int]  # the indices of the panels with at least one of the columns, ascending
+    among: Indices  # the position (m,) of each column among all columns of these panels
 
     @classmethod
     def of(cls, slots: Indices) -> "_Places":
-        """Return the places of `slots` (m,), numbers of columns over all panels."""
+        """Return the locations of `slots` (m,), which are indices of columns over all panels."""
         panel, place = np.divmod(slots, WIDTH)
         panels, rank = np.unique(panel, return_inverse=True)
         return cls(panels.tolist(), rank * WIDTH + place)
 
     def run(self) -> slice | None:
-        """Return the places as a slice if the columns stand side by side in order; else None."""
+        """Return the positions as a slice if the columns are contiguous and in order; otherwise
+        None."""
         first = int(self.among[0])
         last = int(self.among[-1])
         if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
@@ -53,34 +59,39 @@ class _Places:
 
 
 class KernelColumns:
-    """Columns of the kernel matrix over `features` (A, d); old ones go at `max_bytes`."""
+    """Columns of the kernel matrix over `features` (A, d). Old columns are evicted at
+    `max_bytes`."""
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
         # feature by feature: the order in which a column is computed
         self._kernel = kernel
         self._features = np.asfortranarray(features)
-        self.capacity = max_bytes // (8 * len(features))  # how many columns are kept
+        self.capacity = max_bytes // (8 * len(features))  # the largest number of cached columns
         self._panels: list[Floats] = []  # (A, `WIDTH`) each
-        self._slots: dict[int, int] = {}  # arm -> its column, over all panels; the last one is the most recently used
+        # arm → the index of its column over all panels; the last one is the most recently used
+        self._slots: dict[int, int] = {}
         self._recent: list[tuple[Points, _Places]] = []  # the lookups of the last `RECENT` points
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
-        """Return k(x, x_s), rows at `positions` (n), s in `columns` (m): (n, m), contiguous."""
-        if len(columns.arms) > self.capacity:  # a complete column for each would replace the kept ones
+        """Return k(x, x_s) for the rows at `positions` (n,) and s in `columns` (m): (n, m),
+        contiguous."""
+        # complete columns for all of them would evict the cached ones
+        if len(columns.arms) > self.capacity:
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
             return np.empty((len(self._features[positions]), 0))
         places = self._places_of(columns)
         run = places.run() if len(places.panels) == 1 else None
-        if run is not None:  # in the order in which they first came
+        if run is not None:  # in the order of their first occurrence
             return np.ascontiguousarray(self._panels[places.panels[0]][positions, run])
         return self._gather(positions, places)
 
     def _gather(self, positions: slice | Indices, places: _Places) -> Floats:
-        """Return the columns at `places` (m) of the rows at `positions` (n of them): (n, m).
+        """Return the columns at `places` (m) of the rows at `positions` (n,): (n, m).
 
-        Whole panels of a few rows are copied side by side and the columns taken from the copy: both
-        steps stay in the cache, and their number of calls does not depend on the number of columns.
+        Complete panels of a few rows are copied next to each other, and the columns are selected
+        from the copy. Both steps stay in the processor's cache, and the number of calls does not
+        depend on the number of columns.
         """
         if isinstance(positions, slice):
             positions = np.arange(*positions.indices(len(self._features)))
@@ -99,7 +110,8 @@ class KernelColumns:
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
-        """Return `rows` without keeping new columns, which are computed for these rows only."""
+        """Return the same as `rows`. New columns are computed for these rows only, and are not
+        cached."""
         is_kept = np.array([arm in self._slots for arm in columns.arms.tolist()], bool)
         if is_kept.all():
             return self.rows(positions, columns)
@@ -115,7 +127,8 @@ class KernelColumns:
         if len(columns.arms) > self.capacity:
             return self.rows(positions, columns) @ weights
         places = self._places_of(columns)
-        spread = np.zeros(WIDTH * len(places.panels))  # weights of 0 for the others save a second gathering
+        # weights of 0 for the other columns avoid a second copy
+        spread = np.zeros(WIDTH * len(places.panels))
         spread[places.among] = weights
         product = np.zeros(len(positions))
         for low in range(0, len(positions), DOT_ROWS):
@@ -126,7 +139,7 @@ class KernelColumns:
         return product
 
     def _places_of(self, columns: Points) -> _Places:
-        """Return where the columns lie, after computing those that do not lie anywhere yet."""
+        """Return the locations of the columns, after computing those that are not cached."""
         for points, places in self._recent:
             if points is columns:
                 return places
@@ -134,7 +147,7 @@ class KernelColumns:
         for arm in numbers:
             if arm in self._slots:
                 self._slots[arm] = self._slots.pop(arm)
-        slots: dict[int, int] = {}  # of those to be computed: number in `columns` -> slot
+        slots: dict[int, int] = {}  # the columns to compute: index in `columns` → slot
         for number, arm in enumerate(numbers):
             if arm not in self._slots:
                 self._slots[arm] = slots[number] = self._free_slot()
@@ -157,8 +170,9 @@ class KernelColumns:
     def _free_slot(self) -> int:
         count = len(self._slots)
         if count == self.capacity:
-            self._recent = []  # they may lie there no longer
+            self._recent = []  # the cached locations may no longer be valid
             return self._slots.pop(next(iter(self._slots)))
-        if count == WIDTH * len(self._panels):  # zeros: `dot` reads columns that are not filled yet
+        # zeros, because `dot` reads columns that are not filled yet
+        if count == WIDTH * len(self._panels):
             self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - count))))
         return count

@@ -1,21 +1,21 @@
 """The exact posterior variances given pulls without rewards: every pull is an inducing point.
 
-`batch` adds a pull through the embedding only, as BBKB's Algorithm 1 has it: far from the
-dictionary the variance would not fall, and the same arm would be chosen for every worker until its
-reward is in. Here a pull of x_s conditions the Gaussian process of the sparse posterior, whose
+`batch` adds a pull through the embedding only, as in BBKB's Algorithm 1. Far from the dictionary
+the variance would not fall, and the same arm would be chosen for every worker until its reward
+arrives. Here a pull of x_s conditions the Gaussian process of the sparse posterior, whose
 covariance is k̃ of `posterior`: with
 
     c_s(x) = (k̃(x, x_s) − Σ_{r < s} c_r(x) c_r(x_s)) / √(1 + σ̃²_{s−1}(x_s))
 
 σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L
 the c_r(x_s) below the roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
-Where n_s pulls of x_s are added at once they count as one with noise 1/n_s in place of 1, which
-gives the same variances: with hundreds of workers many evaluate the same few arms.
+If n_s pulls of x_s are added at once, they count as one pull with noise 1/n_s instead of 1, which
+gives the same variances. With hundreds of workers, many evaluate the same few arms.
 
-A variance never rises, so one that was not brought up to date since some pulls is an upper bound,
-and only arms whose bound reaches the top are (`argmax_queue`). Joint products of matrices are used: the
-last digits of a variance depend on when its arm was looked at. Scores that differ by no more than
-`TIE` therefore count as equal.
+A variance never rises, so an outdated variance is an upper bound, and only arms whose bound reaches
+the top are updated (`argmax_queue`). Because arms are updated together in matrix products, the last
+digits of a variance depend on the time of the update. Scores that differ by no more than `TIE`
+therefore count as equal.
 """
 
 import math
@@ -33,17 +33,17 @@ from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS = 256  # initial capacity
 FIRST_PULLS = 32  # initial capacity
-FEW = 2048  # up to this many kernel entries, computing is faster than gathering kept columns
-TIE = 1e-8  # far above rounding errors, which are below 1e-10, and far below the uncertainty of a score
+FEW = 2048  # up to this many kernel entries, computing them is faster than reading cached columns
+TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)
 
 
 class ConditionedPosterior:
-    """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
+    """The workspace of one `ask`: μ̃_fb and σ̃²_t of the entered arms, to which pulls are appended.
 
-    The n arms looked at are `arms`, in the order they were entered; `mean` (μ̃_fb),
-    `start_variance` (σ̃²_fb), `variance` (σ̃²_t, or what it was before the last pulls: see
-    `refresh`) and `rows` (y, (n, r)) are in that order too.
+    `arms` are the n entered arms, in the order of their entry. `mean` (μ̃_fb), `start_variance`
+    (σ̃²_fb), `variance` (σ̃²_t, or its value before the last pulls, see `refresh`) and `rows` (y,
+    (n, r)) are in the same order.
     """
 
     tie: ClassVar[float] = TIE
@@ -52,20 +52,24 @@ class ConditionedPosterior:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
         self._count = 0
-        self._arms: Indices = np.empty(0, np.intp)  # this and the arrays below have room for more than `_count`
+        # this array and those below have capacity for more than `_count` arms
+        self._arms: Indices = np.empty(0, np.intp)
         self._numbers = np.empty((3, 0))  # mean, start variance, variance
         self._rows = np.empty((0, rank))
-        self._columns = np.empty((0, FIRST_PULLS))  # c_s of the arms looked at, (n, room)
+        self._columns = np.empty((0, FIRST_PULLS))  # c_s of the entered arms, (n, capacity)
         self._features = np.empty((0, 0))
-        self._levels: Indices = np.empty(0, np.intp)  # how many pulls are in an arm's columns and variance
-        self._order: Indices | None = None  # that sorts the arms with columns; None until it is needed
-        self._pulled: Indices = np.empty(0, np.intp)  # positions, with room for more than `_pulls`
+        # the number of pulls that are in an arm's columns and variance
+        self._levels: Indices = np.empty(0, np.intp)
+        # the permutation that sorts the entered arms; None until it is needed
+        self._order: Indices | None = None
+        # positions, with capacity for more than `_pulls`
+        self._pulled: Indices = np.empty(0, np.intp)
         self._pulls = 0
         self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root below the fraction
 
     @property
     def arms(self) -> Indices:
-        """The arms looked at (n,)."""
+        """The entered arms (n,)."""
         return self._arms[: self._count]
 
     @property
@@ -90,7 +94,7 @@ class ConditionedPosterior:
 
     @property
     def stale(self) -> Indices:
-        """Where `variance` is an upper bound only."""
+        """The positions at which `variance` is only an upper bound."""
         return np.flatnonzero(self._levels[: self._count] < self._pulls)
 
     @property
@@ -99,7 +103,7 @@ class ConditionedPosterior:
         return most_arms(self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`: arms that were pulled stay."""
+        """See `argmax_queue.ScoredArms`. Arms that were pulled are kept."""
         pulled = self._pulled[: self._pulls]
         leaving = np.setdiff1d(positions, pulled, assume_unique=True)
         staying = np.ones(self._count, bool)
@@ -113,7 +117,8 @@ class ConditionedPosterior:
         return leaving
 
     def position(self, arm: int) -> int:
-        """Return where `arm` stands in the arrays, entered if it was not, and up to date."""
+        """Return the position of `arm` in the arrays. The arm is entered if necessary and brought
+        up to date."""
         positions = np.flatnonzero(self.arms == arm)
         if not len(positions):
             self.enter(np.array([arm], np.intp))
@@ -122,13 +127,13 @@ class ConditionedPosterior:
         return int(positions[0])
 
     def positions(self, arms: Indices) -> Indices:
-        """Return where `arms` (n,), all looked at, stand: (n,)."""
+        """Return the positions (n,) of `arms` (n,), which must be entered."""
         if self._order is None:
             self._order = np.argsort(self.arms, kind="stable")
         return self._order[self.arms.searchsorted(arms, sorter=self._order)]
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) from now on: distinct ones that are not looked at."""
+        """Enter `arms` (n,), which must be distinct and not entered yet."""
         if not len(arms):
             return
         mean, start, rows = self.posterior.joint_moments(arms)
@@ -150,20 +155,21 @@ class ConditionedPosterior:
         pulls = self._pulls
         if not len(positions) or levels.min() == pulls:
             return
-        is_new = levels == 0  # arms that lack many pulls are updated apart from those that lack the last few
+        # arms that lack many pulls are updated separately from arms that lack only the last few
+        is_new = levels == 0
         for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
             if len(at):
                 self._catch_up(at)
 
     def _catch_up(self, at: Indices) -> None:
-        """Bring `variance` at the positions `at` up to date, which lack some pulls."""
+        """Update `variance` at the positions `at`, which lack some pulls."""
         levels = self._levels[at]
         pulls = self._pulls
         low = int(levels.min())
         columns = self._solve(at, slice(low, pulls))
         self._columns[at, low:pulls] = columns
         columns *= columns
-        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # they are in it already
+        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are included already
         self._numbers[2, at] = np.maximum(self._numbers[2, at] - columns.sum(axis=1), 0.0)
         self._levels[at] = pulls
 
@@ -215,7 +221,8 @@ class ConditionedPosterior:
         return kernel
 
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
-        """Have room for so many arms and pulls; double it if there was not, to copy little."""
+        """Provide capacity for this many arms and pulls. The capacity is doubled if necessary, to
+        copy rarely."""
         count = self._count
         pulled = self._pulls
         room = len(self._arms)
@@ -239,7 +246,7 @@ class ConditionedPosterior:
 
 
 def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
-    """Return the first `count` rows of `array`, and room for more, `room` in all."""
+    """Return the first `count` rows of `array` in an array with capacity for `room` rows."""
     larger = np.empty((room, *array.shape[1:]), array.dtype)
     larger[:count] = array[:count]
     return larger

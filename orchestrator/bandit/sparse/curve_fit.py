@@ -1,13 +1,13 @@
 """The sparse posterior of the model over steps (`model.curve_kernel`), fitted to learning curves.
 
-The values of one trial share its own part r_i, so their noise is correlated: R_i = cov(r_i) + v I.
-With W the block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p
-z zᵀ replaced by Z W Zᵀ and the sums of scores by W times the scores: a finished trial with a single
-value at the last step counts as one pull. Atoms are pairs (trial, step), so the cost is O(N m²) for
-N values and m atoms.
+The values of one trial share its trial effect r_i, so their noise is correlated: R_i = cov(r_i) + v
+I. With W the block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ
+n_p z zᵀ replaced by Z W Zᵀ and the sums of scores by W times the scores: a finished trial with a
+single value at the last step counts as one pull. Atoms are pairs (trial, step), so the cost is O(N
+m²) for N values and m atoms.
 
-What a trial will reach follows from g and its own part: with y_i the scores of its values, c =
-cov(r_i(1), r_i(T_i)),
+The final value of a trial follows from g and the trial effect: with y_i the scores of its values, c
+= cov(r_i(1), r_i(T_i)),
 
     E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i)) var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,
     w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
@@ -32,13 +32,13 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, d
 
 @dataclass(frozen=True, eq=False)
 class CurveEvidence:
-    """The values that a model over steps is fitted to, and their scale."""
+    """The values to which a model over steps is fitted, and their scale."""
 
     values: CurveValues  # of all trials
     features: Floats  # (n, d), of each trial's candidate
-    # from rewards to scores, made from the latest value of each trial. A scale per step would make
-    # a mediocre trial that survived look worse than one that was stopped, since only good trials
-    # reach late steps.
+    # the map from rewards to scores, computed from the latest value of each trial. With a scale per
+    # step, a mediocre trial that survived would look worse than a stopped one, because only good
+    # trials reach late steps.
     scale: Scale
 
     @cached_property
@@ -48,12 +48,12 @@ class CurveEvidence:
 
     @cached_property
     def points(self) -> Floats:
-        """Features of each value (N, d + 1): of its candidate, and the step."""
+        """The features of each value (N, d + 1): the features of its candidate, and the step."""
         return np.column_stack((self.features[self.values.owners], self.values.steps))
 
     def atoms(self, dictionary: Indices, model: SparseModel, last: float) -> Points:
-        """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1); an arm is
-        at the step `last`."""
+        """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1). An arm has
+        the step `last`."""
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
         trials, steps = trials_and_steps(dictionary[pairs])
@@ -70,11 +70,11 @@ class CurveEvidence:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Trials with equally many values."""
+    """Trials with the same number of values."""
 
-    trials: Indices  # (g,), their positions
-    values: Indices  # (g, k), positions of their values
-    times: Floats  # (g, k), t of these
+    trials: Indices  # (g,), the trials' positions
+    values: Indices  # (g, k), the positions of the trials' values
+    times: Floats  # (g, k), t of these values
     roots: Floats  # (g, k, k), C with CᵀC = R_i⁻¹
 
 
@@ -126,7 +126,7 @@ class TrialNoise:
 
 
 def curve_kernel(model: SparseModel) -> CurveKernel:
-    """Return the model's kernel, which is one over steps. Raises TypeError when it is not."""
+    """Return the model's kernel. Raises TypeError if it is not a kernel over steps."""
     if not isinstance(model.kernel, CurveKernel):
         raise TypeError("learning curves need a kernel over steps")
     return model.kernel
@@ -183,8 +183,8 @@ def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Float
 class TrialPredictions:
     """The predicted final values of some trials, in scores."""
 
-    trials: Indices  # (n,), the trials' numbers, ascending
-    arms: Indices  # (n,), their candidates
+    trials: Indices  # (n,), the trials' indices, ascending
+    arms: Indices  # (n,), the trials' candidates
     means: Floats  # (n,), predicted scores
     deviations: Floats  # (n,), standard deviations of the final values, noise included
     noise: float  # v, the variance of a single value

@@ -24,36 +24,36 @@ HALVINGS = 30
 
 
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Return probability (p,) of each pulled arm, in the order of `pulls.arms`, to enter the
+    """Return the probability (p,) that each pulled arm, in the order of `pulls.arms`, enters the
     dictionary.
 
-    `variance` (p,) of these arms is that of the start of the batch; squares, σ̃²_fb: see the proof
-    of Theorem 1.
+    `variance` (p,): the arms' variances σ̃²_fb at the start of the batch (see the proof of Theorem
+    1).
 
     * `pulls`: each single pull enters with p = min(1, q̄ σ̃²_fb), duplicates count once, so an arm
       pulled n times enters with 1 − (1 − p)ⁿ.
     * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), n σ̃² being the leverage score of the arm with
-      its n pulls as one row √n φ(x). Never less than with `pulls`, and the bound on the
-      dictionary's expected size, q̄ Σ σ̃² over the pulls, is the same. What the authors' released
-      code does.
+      its n pulls as one row √n φ(x). The probability is never less than with `pulls`, and the bound
+      on the dictionary's expected size, q̄ Σ σ̃² over the pulls, is the same. The authors' released
+      code uses this rule.
     * `stable`: as `arms`; with `variance` from `without_own_pulls` a probability is never less, is
       1 for an arm of many pulls, and hardly depends on whether its arm is an atom.
     """
     if resampling != "pulls":
         return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
     single = np.minimum(1.0, oversampling * variance)
-    with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is right: certain to enter
+    with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is correct: the arm enters with certainty
         return -np.expm1(pulls.counts[pulls.arms] * np.log1p(-single))
 
 
 def without_own_pulls(counts: Indices, variance: Floats, embedded: Floats) -> Floats:
-    """Return the variance (p,) that each of some arms would have without its own pulls, be it an
-    atom or not.
+    """Return the variance (p,) that each arm would have without its own pulls, whether or not it is
+    an atom.
 
-    `counts` (p,) are its pulls that the posterior knows, `embedded` (p,) is zᵀV⁻¹z, the part of
-    `variance` (p,) in the dictionary's span. Its n pulls have brought that part from e₀ to e₀/(1 +
-    n e₀), and have taught nothing about the rest, which is 0 for an atom. Exact if all other pulls
-    are of atoms.
+    `counts` (p,): the arm's pulls that the posterior knows. `embedded` (p,): zᵀV⁻¹z, the part of
+    `variance` (p,) in the dictionary's span. The arm's n pulls have reduced this part from e₀ to
+    e₀/(1 + n e₀), and have not changed the remaining part, which is 0 for an atom. Exact if all
+    other pulls are of atoms.
     """
     before: Floats = embedded / np.maximum(1.0 - counts * embedded, np.finfo(np.float64).eps)
     return before + np.maximum(variance - embedded, 0.0)
@@ -72,8 +72,8 @@ def resparsify(
 
     With `stable` an arm has the same random number at every draw: an atom leaves only when its
     probability falls, so the posterior moves little from one draw to the next and `UpperBounds`
-    stay tight. `limit`: the expected size at most; where q̄ would give more, the largest
-    smaller q̄ is taken that does not. Raises ValueError when nothing was pulled.
+    stay tight. `limit`: the largest expected size; if q̄ would exceed it, the largest q̄ that does
+    not exceed it is used. Raises ValueError if nothing was pulled.
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
@@ -89,8 +89,8 @@ def resparsify(
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
     """Return a dictionary (m,), ascending, of pairs of a trial and a step with these `numbers`
     (N,), as with `stable`: a pair enters with min(1, q̄ σ̃²), `variance` (N,) being σ̃², and
-    `limit` bounds the expected size. An empty draw keeps the pair of the largest variance. Raises
-    ValueError without a pair."""
+    `limit` bounds the expected size. An empty draw keeps the pair with the largest variance. Raises
+    ValueError if there is no pair."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")
 
@@ -113,7 +113,7 @@ def _numbers_of(arms: Indices) -> Floats:
 
 
 def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Return probabilities (p,) of the largest q̄ with which they add up to `limit` or less."""
+    """Return the probabilities (p,) for the largest q̄ with a sum of at most `limit`."""
 
     def probabilities(factor: float) -> Floats:
         return inclusion_probabilities(pulls, variance, factor, resampling)
@@ -122,8 +122,8 @@ def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, res
 
 
 def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
-    """Return the largest factor from 0 to `most` whose expected `size` is `limit` or less, found by
-    halving; `size` grows with it."""
+    """Return the largest factor from 0 to `most` whose expected `size`, an increasing function, is
+    at most `limit`. Found by bisection."""
     low = 0.0
     high = most
     for _ in range(HALVINGS):

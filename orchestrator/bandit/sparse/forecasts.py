@@ -11,12 +11,13 @@ from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
-FORECAST_WIDTH = 2.0  # standard deviations of the band
-UNSEEN_VARIANCE = 2.0  # of a final score, for the unseen part of all curves, per unit of t
+FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
+# the standard deviation of a final score due to the unseen part of all curves, per unit of t
+UNSEEN_VARIANCE = 2.0
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-    """Return the forecasts of those of these trials that have a curve, if the model has steps."""
+    """Return the forecasts of the given trials with a curve, if the model has steps."""
     evidence = state.curve_evidence
     if evidence is None:
         return ()
@@ -33,9 +34,9 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
 
 
 def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
-    """Return the variance that all forecasts share until a trial has reached the last step: curves
-    say nothing of how far they rise after the furthest step of any of them. Results without a curve
-    do not show a rise. No pick depends on it.
+    """Return the variance that all forecasts share until a trial has reached the last step, because
+    curves contain no information about their rise after the largest step of any curve. Results
+    without a curve do not show a rise. No pick depends on this variance.
     """
     values = evidence.values
     reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
@@ -46,7 +47,7 @@ def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
 def _of(
     predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None, unseen_variance: float
 ) -> Iterator[TrialForecast]:
-    """Yield the forecasts that follow from `predictions`; `only`: of these trials."""
+    """Yield the forecasts that follow from `predictions`, for the trials in `only`."""
     deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
     half = FORECAST_WIDTH * deviations
     bands = [evidence.scale.rewards(predictions.means + shift) for shift in (0.0, -half, half)]
@@ -60,17 +61,17 @@ def _of(
 class PausedCandidate:
     """A stopped trial that can be continued."""
 
-    trial: int  # its number
+    trial: int  # the trial's index
     arm: int  # the candidate that it trains
-    bound: float  # the upper bound on its final score
+    bound: float  # the upper bound on the trial's final score
 
 
 class PausedTrials:
-    """The stopped trials at a state that have not diverged, by upper bounds on their own final
-    score, μ + w σ."""
+    """The stopped trials of a state that have not diverged, ordered by upper bounds on their final
+    scores, μ + w σ."""
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
-        """`pending`: arms of running trials, which are not continued again; `deviations`: w."""
+        """`pending`: the arms of running trials, which are not continued again. `deviations`: w."""
         self._own = 0.0
         self._deviations = deviations
         self._left: Iterator[PausedCandidate] = iter(())
@@ -86,11 +87,11 @@ class PausedTrials:
         self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedCandidate | None:
-        """Return the best of them, which is then not among them, if its bound exceeds that of a new
-        trial; else None.
+        """Remove and return the best stopped trial if its bound exceeds that of a new trial;
+        otherwise return None.
 
-        `mean` and `variance` are those of the new trial's quality g, in scores; its own part is
-        added to the variance.
+        `mean` and `variance` are the moments of the new trial's quality g, in scores. The variance
+        of a trial effect is added.
         """
         best = self._best
         if best is None or best.bound <= mean + self._deviations * math.sqrt(variance + self._own):
@@ -100,7 +101,8 @@ class PausedTrials:
 
 
 def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
-    """Yield trials of arms not in `excluded`: the largest bound, then the latest, first."""
+    """Yield the trials whose arms are not in `excluded`, by descending bound, then the latest
+    first."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
         if arm not in excluded:

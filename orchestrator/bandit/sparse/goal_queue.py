@@ -1,12 +1,12 @@
 """Picking arms for several objectives and constraints, on one dictionary.
 
-Variances depend on the pulls only, so all outputs share counts, dictionary, factorisation and
-kernel columns; each has its own sums of scores, hence its own mean. An arm is picked by
-`scalarising` of its upper bounds μ̃_j + width · σ̃.
+Variances depend only on the pulls, so all outputs share counts, dictionary, factorization and
+kernel columns. Each output has separate sums of scores, and therefore a separate mean. An arm is
+picked by `scalarising` of its upper bounds μ̃_j + width · σ̃.
 
-The scalarisation changes from pick to pick, so a queue of one score cannot be used: for each pick,
-further arms are looked at while their bounds reach the best score among those that were. Looking at
-all arms picks the same.
+The scalarization changes from pick to pick, so a queue of a single score cannot be used. For each
+pick, further arms are evaluated while their bounds reach the best evaluated score. The picks are
+the same as if all arms were evaluated.
 """
 
 import numpy as np
@@ -20,24 +20,26 @@ from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.scalarisation import Scalarising, bounds_of, direction
 from orchestrator.bandit.sparse.state import SparseState
 
-REACH = 0.1  # of the front's range in an objective: z is so far below its worst point
-LEAST_RANGE = 0.1  # standard deviations of the scores
-FIRST_SEEN = 32  # arms that are looked at first
-FIRST_LOOK = 2  # arms that are looked at next, then twice as many each time
+# the distance of z below the worst point of the front, as a share of the front's range in an
+# objective
+REACH = 0.1
+LEAST_RANGE = 0.1  # in standard deviations of the scores
+FIRST_SEEN = 32  # the number of arms that are evaluated first
+FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
 
 def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
-    """Return z (J,), a little below the front of the results, and the score (C,) of a margin of 0
+    """Return z (J,), slightly below the front of the results, and the score (C,) of a margin of 0
     of each constraint.
 
-    The front is that of the mean rewards that satisfy all constraints, if there are any. With z
-    below the worst of all results, most directions lead past it.
+    The front consists of mean rewards that satisfy all constraints, if there are any. If z were
+    below the worst of all results, most directions would miss the front.
     """
     objectives = pulls.outputs[: goals.objectives]
     constraints = pulls.outputs[goals.objectives :]
     limits = [float(Scale(mean_rewards(output), outputs).scores(np.zeros(1))[0]) for output in constraints]
     if len(objectives) == 1:
-        return np.zeros(1), np.array(limits)  # scores are upper bounds as they are
+        return np.zeros(1), np.array(limits)  # the scores already are upper bounds
     scores = np.array([scores_of(mean_rewards(output), outputs) for output in objectives])
     feasible = (
         np.all([mean_rewards(output) >= 0.0 for output in constraints], axis=0) if constraints else np.array(True)
@@ -49,11 +51,11 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
 
 
 def front_of(points: Floats) -> Floats:
-    """Return the columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
+    """Return the columns of `points` (J, n), n >= 1, that no other column dominates: (J, f)."""
     candidates = points[:, np.argsort(-points.sum(axis=0), kind="stable")]
     front = []
     while candidates.shape[1]:
-        front.append(candidates[:, 0])  # the arm of the largest sum; no arm has a larger score
+        front.append(candidates[:, 0])  # the arm with the largest sum, which no arm dominates
         candidates = candidates[:, (candidates > candidates[:, :1]).any(axis=0)]
     return np.array(front).T
 
@@ -61,7 +63,7 @@ def front_of(points: Floats) -> Floats:
 class GoalQueue:
     """An `ArgmaxQueue` whose score changes with each arm that it returns.
 
-    `number`: pulls before the first pick, which the directions are counted from.
+    `number`: the number of pulls before the first pick, from which the directions are counted.
     """
 
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
@@ -70,17 +72,19 @@ class GoalQueue:
         self._blocked = blocked
         self._number = number
         fit = state.posterior.fit
-        offsets = np.array([fit.offset, *fit.further_offsets])  # means of blocks are less these
+        # the constant means, which the blocks' means exclude
+        offsets = np.array([fit.offset, *fit.further_offsets])
         floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.further_loadings
-        self._arms: Indices = np.empty(0, np.intp)  # looked at, with means of further outputs
-        self._means = np.empty((len(self._loadings), 0))  # these means, (K, n)
+        # the number of evaluated arms with means of further outputs
+        self._arms: Indices = np.empty(0, np.intp)
+        self._means = np.empty((len(self._loadings), 0))  # the means of further outputs, (K, n)
 
     def top(self) -> int:
-        """Return the arm with the largest score of the next scalarisation. Ties: the lowest index.
-        −1 when no arm is left."""
+        """Return the arm with the largest score of the next scalarization, the lowest index among
+        equals; −1 if no arm is left."""
         theta = direction(self._number, self._goals.objectives)
         self._number += 1
         scalarising = Scalarising(self._floors, theta, self._limits)
@@ -91,18 +95,19 @@ class GoalQueue:
         return self._look_further(scalarising, arm, best)
 
     def block(self, arm: int) -> None:
-        """Let `arm` not come up any more."""
+        """Exclude `arm` from later results."""
         self._blocked = np.union1d(self._blocked, [arm])
 
     def _look_further(self, scalarising: Scalarising, arm: int, best: float) -> int:
-        """Return the best arm of all, `arm` with score `best` being the best of those looked at."""
+        """Return the best arm of all. `arm`, with the score `best`, is the best of the evaluated
+        arms."""
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds
         near = self._outside(scalarising, best, 0)
         near = near.tighten(best, lambda arms: scalarising.scores(bounds.tighten_all(arms)))
         look = FIRST_LOOK
-        while near.top >= best:  # an arm with an equal score may have the lower index
+        while near.top >= best:  # an arm with an equal score may have a lower index
             arms, near = near.where(near.bounds >= best).split(look)
             self._picking.enter(np.sort(arms))
             arm, best = self._best(scalarising)
@@ -110,13 +115,14 @@ class GoalQueue:
         return arm
 
     def _outside(self, scalarising: Scalarising, best: float, most: int) -> BoundedSet:
-        """Return unseen arms whose bounds reach `best`; if that is −∞, the `most` largest."""
+        """Return unevaluated arms whose bounds reach `best`; if `best` is −∞, the `most` arms with
+        the largest bounds."""
         arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, most)
         is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
         return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)
 
     def _best(self, scalarising: Scalarising) -> tuple[int, float]:
-        """Return `argmax` of the arms that were looked at and may come up."""
+        """Return the `argmax` of the evaluated arms that are not excluded."""
         posterior = self._picking.posterior
         self._compute_further_means()
         if not len(self._arms):
@@ -130,22 +136,23 @@ class GoalQueue:
         return argmax(self._arms, scores, posterior.tie)
 
     def _compute_further_means(self) -> None:
-        """Compute the means of further outputs for the arms that were looked at since."""
+        """Compute the means of further outputs for the arms that were evaluated since the last
+        call."""
         posterior = self._picking.posterior
         if len(self._arms) == len(posterior.arms):
             return
         is_new = np.isin(posterior.arms, self._arms, assume_unique=True, invert=True)
         means = np.empty((len(self._loadings), len(posterior.arms)))
         means[:, ~is_new] = self._means
-        # vecdot, not @: an arm's mean is the same, whatever else is computed with it
+        # vecdot instead of @: the rounding of an arm's mean does not depend on the other arms
         means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
         self._arms = posterior.arms
         self._means = means
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:
-    """Return at most `count` arms that were pulled, spread over the front of their posterior means,
-    the first ones of the directions' sequence first."""
+    """Return at most `count` pulled arms, spread over the front of their posterior means, in the
+    order of the directions' sequence."""
     fit = state.posterior.fit
     pulled = state.pulls.arms
     mean, _, rows = state.posterior.moments(pulled)
@@ -163,10 +170,10 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
 
 
 def potentials(state: SparseState, width: float) -> Floats:
-    """Return the potential of every arm (A,): the volume between z and its upper bounds.
+    """Return the potential of every arm (A,): the volume between z and the arm's upper bounds.
 
-    That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang
-    2020, Lemma 5). With one objective it is the bound itself. Arms that cannot satisfy the
+    Up to a constant, it is the mean of s_θ to the power J over all directions (Golovin and Zhang
+    2020, Lemma 5). With one objective, it is the bound itself. Arms that cannot satisfy the
     constraints come after all others.
     """
     upper = state.posterior.means + width * np.sqrt(state.posterior.variance)

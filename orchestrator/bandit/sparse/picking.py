@@ -18,19 +18,21 @@ from orchestrator.bandit.strategy import Pick
 
 @dataclass(frozen=True)
 class Picking:
-    """Scratch of one `ask`: bounds of all arms, and the arms looked at, a `ScoredArms`."""
+    """The workspace of one `ask`: the bounds of all arms, and the evaluated arms, as a
+    `ScoredArms`."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
     width: float
-    bonus: Floats | None = None  # of each arm (A,), 0 or below, so that `bounds` hold with it too
+    # the bonus of each arm (A,), at most 0, so that `bounds` remain valid with it
+    bonus: Floats | None = None
 
     @staticmethod
     def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
-        """Return nothing picked yet at `state`; `blocked`: arms that may not be picked.
+        """Return a workspace at `state` without picks. `blocked`: arms that may not be picked.
 
-        `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in
-        `batch`.
+        `is_conditioned`: whether pulls without rewards lower variances as in `conditioning` instead
+        of `batch`.
         """
         scored_bounds = bounds_of(state.goals, width)
         bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, scored_bounds, blocked)
@@ -38,12 +40,12 @@ class Picking:
         return Picking(posterior, bounds, width, state.prior_bonus)
 
     def queue(self, blocked: Indices) -> ArgmaxQueue:
-        """Return the arms but `blocked`, by u, looking at few of them."""
+        """Return a lazy queue of the arms that are not `blocked`, ordered by u."""
         return LazyQueue(self.bounds, self, blocked)
 
     @property
     def arms(self) -> Indices:
-        """The arms looked at (n,)."""
+        """The evaluated arms (n,)."""
         return self.posterior.arms
 
     @property
@@ -79,33 +81,33 @@ class Picking:
         return self.posterior.leave(positions)
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) too."""
+        """Evaluate `arms` (n,)."""
         self.posterior.enter(arms)
         self.bounds.count_looks(len(arms))
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return upper bounds on u for `arms` (n,), none of which was looked at."""
+        """Return upper bounds on u for `arms` (n,), which must not be evaluated yet."""
         bounds = self.bounds.tighten(arms)
         return bounds if self.bonus is None else bounds + self.bonus[arms]
 
     def pick(self, arm: int) -> Pick:
-        """Return a pick of `arm` with its present numbers."""
+        """Return a pick of `arm` with its current mean, width and variance."""
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
         return Pick(arm, mean, self.width, self.posterior.variance.item(position))
 
     def upper_bound(self, arm: int) -> float:
-        """Return the present upper bound on the score of `arm`, without `bonus`."""
+        """Return the current upper bound on the score of `arm`, without `bonus`."""
         pick = self.pick(arm)
         return pick.mean + pick.width * math.sqrt(pick.variance)
 
     def look_at(self, arms: Indices) -> None:
-        """Look at those of `arms` (n,) that are not looked at."""
+        """Evaluate the members of `arms` (n,) that are not evaluated yet."""
         if len(missing := np.setdiff1d(arms, self.posterior.arms)):
             self.posterior.enter(missing)
 
     def upper_bounds(self, arms: Indices) -> Floats:
-        """Return the present upper bounds on the scores of `arms` (n,), without `bonus`: (n,)."""
+        """Return the current upper bounds (n,) on the scores of `arms` (n,), without `bonus`."""
         self.look_at(arms)
         at = self.posterior.positions(arms)
         self.posterior.refresh(at)

@@ -1,8 +1,7 @@
 """The sparse posterior over all arms (BKB's; DTC on the 1/λ scale), fitted from counts.
 
 In the paper's symbols, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
-Here everything is written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b)
-Uᵀ,
+This module uses coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
 
     y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
     is `spectrum` (r,)
@@ -13,11 +12,11 @@ Uᵀ,
     σ̃²(x)          = (k(x, x) − ‖diag(b)^{1/2} T k_𝒮(x)‖²) / λ
 
 The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix
-product over the arms gives means and variances, and rounding loses half of the digits that the use
-of Q itself would lose. The term k(x, x) − ‖z‖² is in it, so far arms stay uncertain.
+product over the arms gives means and variances, and rounding loses only half of the digits that
+using Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms stay uncertain.
 
 The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is
-raw. With a constant mean m ~ N(0, 1) all this holds for the scores less m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1)
+raw. With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1)
 over the multiset of pulls, K̂ being (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 """
 
@@ -38,16 +37,16 @@ from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
 from orchestrator.bandit.sparse.upper_bounds import Screen
 
-PROBES = 8  # random vectors that estimate a norm
+PROBES = 8  # the number of random vectors that estimate a norm
 
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """The parts of a model besides the pulls: `kernel`, candidate `arms`, `regularization` λ, the
-    scores and their mean.
+    """The parts of a posterior besides the pulls: `kernel`, candidate `arms`, `regularization` λ,
+    the scores and their mean.
 
-    `arms` is an array (A, d), or stands for one (`PlacedArms`). The defaults are the papers':
-    rewards as they come, of mean 0.
+    `arms` is an array (A, d), or an object that represents one (`PlacedArms`). The defaults are
+    those of the papers: unchanged rewards with mean 0.
     """
 
     kernel: Kernel
@@ -69,7 +68,7 @@ class SparseModel:
 
     @property
     def features(self) -> Floats:
-        """The candidates (A, d). Raises TypeError when they are not in one array."""
+        """The candidates (A, d). Raises TypeError if they are not in one array."""
         if isinstance(self.arms, PlacedArms):
             raise TypeError("these candidates are not in one array of this process")
         return self.arms
@@ -87,7 +86,7 @@ class SparseModel:
 
     @cached_property
     def columns(self) -> KernelColumns:
-        """Kernel columns over the arms, kept from one fit to the next; for arms in one array."""
+        """Kernel columns over the arms, cached from one fit to the next; for arms in one array."""
         blocks = self._local.blocks
         return blocks[0].columns if len(blocks) == 1 else KernelColumns(self.kernel, self.features)
 
@@ -98,14 +97,14 @@ class SparseModel:
 
     @cached_property
     def screen(self) -> Screen:
-        """Bounds on all arms out of an earlier fit."""
+        """Bounds on all arms from an earlier fit."""
         return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
 
     def extend(self, features: Floats) -> "SparseModel":
-        """Return the model with n more arms, `features` (n, d), after its own. What was computed
-        for these is kept.
+        """Return the model with n appended arms, `features` (n, d). The results computed for its
+        present arms are kept.
 
-        Raises ValueError when d is another than that of the arms there are.
+        Raises ValueError if d differs from that of the present arms.
         """
         dimension = self.all_arms.look_up(np.zeros(1, np.intp)).shape[1]
         if features.shape[1] != dimension:
@@ -130,7 +129,7 @@ class SparseModel:
         return Points(arms, self.all_arms.look_up(arms))
 
     def parts(self) -> list[slice]:
-        """Return the arms in consecutive slices, of a size that suits a matrix product."""
+        """Return the arms in consecutive slices of a suitable size for matrix products."""
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
 
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
@@ -193,14 +192,14 @@ def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization:
 
 @dataclass(frozen=True, eq=False)
 class SparsePosterior:
-    """Belief over all arms: `fit`, made with `model`."""
+    """The belief over all arms: `fit`, computed with `model`."""
 
     model: SparseModel
     fit: Fit
 
     @property
     def basis(self) -> Indices:
-        """The atoms that carry it (r,)."""
+        """The atoms of the posterior (r,)."""
         return self.fit.basis.arms
 
     @property
@@ -215,7 +214,7 @@ class SparsePosterior:
 
     @property
     def means(self) -> Floats:
-        """μ̃ of every output of every arm (J, A): the first objective's first."""
+        """μ̃ of every output of every arm (J, A), starting with the first objective."""
         return np.vstack((self.mean, self._sweep[2] + self.fit.further_offsets[:, None]))
 
     @cached_property
@@ -224,16 +223,17 @@ class SparsePosterior:
         return freeze(mean + self.fit.offset), freeze(variance), freeze(further)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
+        """Return μ̃ − m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
-        Each is independent of which other arms are in the call, bit for bit. Strategies decide by
-        these. `mean` and `variance` of all arms come from joint products: some last digits differ.
+        The values of an arm do not depend on the other arms in the call, bit for bit. Strategies
+        decide by these values. `mean` and `variance` of all arms come from joint products, so some
+        last digits differ.
         """
         return self.model.all_arms.moments(self.fit, arms)
 
     def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments` by joint products, in a fraction of the time: some last digits depend on
-        what is in the call."""
+        """Return `moments` by joint products, in a fraction of the time. Some last digits depend on
+        the other arms in the call."""
         return self.model.all_arms.moments(self.fit, arms, is_joint=True)
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
@@ -244,6 +244,6 @@ class SparsePosterior:
         return (kernel - explained) / self.model.regularization, rows @ rows.T
 
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
-        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm
-        if None: (n,)."""
+        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), or for every
+        arm if None: (n,)."""
         return self.model.all_arms.local_sums(self.fit, arms, pulled, covariance)

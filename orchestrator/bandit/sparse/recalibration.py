@@ -1,5 +1,5 @@
-"""The calibrated model of a state: checked against its predictions, fitted again, recorded,
-restored."""
+"""Checks the calibrated model of a state against its predictions, fits it again, records and
+restores it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,15 +24,16 @@ def calibrate(
     model: Model | None,
     belief: Belief | None = None,
 ) -> S:
-    """Return `after` with the calibrated `model` checked against what it predicted, and fitted to
-    all pulls if a fit is due.
+    """Return `after` with the calibrated `model` checked against its predictions, and fitted to all
+    pulls if a fit is due.
 
     Args:
         after: the state with `observations`; it is returned unchanged without a model.
         before: the state before them.
-        observations: the pulls newly finished, of which `belief` predicted some.
-        model: the strategy's calibrated model; None: it has none.
-        belief: mean and variance of arms at `before`; None: those of the sparse posterior.
+        observations: the newly finished pulls, some of which `belief` predicted.
+        model: the strategy's calibrated model; None if it has none.
+        belief: returns mean and variance of arms at `before`; None for those of the sparse
+            posterior.
     """
     if model is None:
         return after
@@ -51,8 +52,9 @@ def calibrate(
 
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """Return the posterior whose variances a new dictionary is drawn by: that of `before`; of its
-    evidence, with the curves of `after`, under the kernel of `after`, if that was fitted again."""
+    """Return the posterior whose variances determine a new dictionary. It is that of `before`; if
+    the kernel was fitted again, it is computed from the same evidence, with the kernel and the
+    curves of `after`."""
     if after.model is before.model:
         return before.posterior
     curves = after.curves
@@ -73,8 +75,8 @@ def refit(state: S, model: Model) -> S:
 
 
 def calibration_record(state: SparseState) -> Record:
-    """Return the record that `restore_calibration` reads, with the arm pulled most often; empty
-    without a calibrated model."""
+    """Return the record that `restore_calibration` reads, with the most often pulled arm; empty if
+    there is no calibrated model."""
     if state.calibration is None:
         return {}
     arm = int(np.argmax(state.pulls.counts))
@@ -83,7 +85,7 @@ def calibration_record(state: SparseState) -> Record:
 
 
 def restore_calibration(state: S, model: Model | None, record: Record) -> S:
-    """Return `state` with the fitted and predicted numbers of `record`."""
+    """Return `state` with the fitted values and the counts of predictions in `record`."""
     return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
 
 

@@ -1,4 +1,4 @@
-"""The arm to recommend, where it may differ from that of the largest mean reward."""
+"""The recommended arm, if it may differ from the arm with the largest mean reward."""
 
 import numpy as np
 
@@ -11,16 +11,16 @@ from orchestrator.bandit.sparse.curve_fit import CurveEvidence, predict
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import Estimates
 
-NO_NOISE = 0.01  # variance of a score among the arms around the best one
+NO_NOISE = 0.01  # the variance of a score among the arms around the best one
 
 
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
-    """Return the pulled arm to recommend if it may differ from that of largest mean reward; else
-    None. It is the arm of largest estimate (`Estimates`) if the fitted noise is large, unless repeated
-    pulls always gave the same reward, or no arm is pulled twice and the arms around the best one
-    show no noise (`local_noise`). A mean reward that is implausibly far above all others is left
-    out, and so is an arm of which every pull was stopped early. None with several objectives or
-    constraints.
+    """Return the pulled arm to recommend if it may differ from the arm with the largest mean
+    reward; otherwise None. It is the arm of largest estimate (`Estimates`) if the fitted noise is
+    large, unless repeated pulls always gave the same reward, or no arm is pulled twice and the arms
+    around the best one show no noise (`local_noise`). An arm whose mean reward is implausibly far
+    above all others is ignored, and so is an arm whose pulls were all stopped early. None if there
+    are several objectives or constraints.
     """
     is_single = state.goals.is_single
     if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
@@ -39,9 +39,9 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
 
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
-    """Of the arms of finished trials the one whose prediction is best, where single values are
-    noisy; of those whose own final value is not in the worse half, because values at steps may
-    contradict the final ones (another quantity was reported)."""
+    """Return the arm of the finished trial with the best prediction, if single values are noisy.
+    Trials whose final value is in the worse half are ignored, because values at steps may
+    contradict the final ones (if another quantity was reported)."""
     finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
     if not len(finished):
         return None
@@ -54,8 +54,8 @@ def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> in
 
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
-    """Return whether the differences of `means` (p,) of the `arms` around the best one are not
-    noise, when no arm repeats."""
+    """Return whether the differences between the `means` (p,) of the `arms` around the best one are
+    not noise, although no arm repeats."""
     if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
         return False
     return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

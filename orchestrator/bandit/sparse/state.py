@@ -22,20 +22,27 @@ from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Prospect, Wait
 
-MOST_CURVE_VALUES = 6000  # of learning curves in a fit, besides the latest value of each trial
-LEAST_RISE = 0.02  # of (best − median) of the mean rewards, above which a rise of the best one counts
-PRIOR_RESULTS = 10.0  # at so many results the log density of the user's prior counts as scores, later less
-LEAST_PRIOR = -2.0  # of the log density, however far an arm is from the expected values
-NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
+# the largest number of values of learning curves in a fit, besides the latest value of each trial
+MOST_CURVE_VALUES = 6000
+# the smallest rise of the best mean reward that counts, as a share of (best − median)
+LEAST_RISE = 0.02
+# up to this number of results the log density of the user's prior is added to scores unchanged;
+# later it decays
+PRIOR_RESULTS = 10.0
+# a lower bound on the log density, however far an arm is from the expected values
+LEAST_PRIOR = -2.0
+# the number of a failed arm's neighbors; the failure counts if most of them failed, too
+NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
 class Peak:
-    """When the best mean reward rose last."""
+    """The last rise of the best mean reward."""
 
-    reward: float = -np.inf  # the best mean reward then
-    results: int = 0  # how many results there were then
-    # the largest (best − median) of the mean rewards so far; it falls while a search converges
+    reward: float = -np.inf  # the best mean reward at the rise
+    results: int = 0  # the number of results at the rise
+    # the largest (best − median) of the mean rewards so far, because the present one falls while a
+    # search converges
     spread: float = 0.0
 
     def after(self, pulls: Pulls) -> "Peak":
@@ -52,29 +59,31 @@ class Peak:
 
 @dataclass(frozen=True, eq=False)
 class SparseState:
-    """State of BBKB and its relatives. All arrays are read-only."""
+    """The state of BBKB and similar strategies. All arrays are read-only."""
 
     model: SparseModel  # kernel, candidates and λ
     pulls: Pulls  # the pulls with a reward
     dictionary: Indices  # (m,), the inducing arms, ascending
     information_gain: float  # G of the confidence width
-    round: int  # how many `tell`s there were
+    round: int  # the number of `tell`s
     initial: tuple[int, ...]  # the warm start's arms, in order
     set_aside: Indices  # arms that could not be evaluated, and those that were retired, ascending
-    layout: Layout | None = None  # how the arms' features stand for parameters; None: it is not known
-    calibration: Calibration | None = None  # of the calibrated model; None without one
-    grown_at: int = 0  # how many pulls there were when arms were appended last
+    # the relation between features and parameters; None if it is unknown
+    layout: Layout | None = None
+    # the calibration of the model; None if the model is not calibrated
+    calibration: Calibration | None = None
+    grown_at: int = 0  # the number of pulls when arms were last appended
     goals: Goals = SINGLE  # the objectives and constraints of a pull's rewards
-    # arms that could not be evaluated, ascending, where the strategy learns from them
+    # arms that could not be evaluated, ascending, if the strategy learns from them
     failed: Indices = field(default_factory=lambda: read_only((), np.intp))
     curves: Curves = field(default_factory=Curves)  # the learning curves of all trials that reported
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=lambda: read_only((), np.intp))
     paused_compete: bool = True  # whether the strategy chooses when they are continued
-    told: Curves | None = None  # the curves that the next `tell` learns; None where they are those of now
+    told: Curves | None = None  # the curves that the next `tell` learns; None if they are `curves`
     peak: Peak = field(default_factory=Peak)  # when the best mean reward rose last
-    # (A,), how good the user expects each arm to be, relative to the best; None where nothing is
-    # expected
+    # (A,), the user's expectation of each arm's quality, relative to the best; None if there is no
+    # expectation
     log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -82,7 +91,7 @@ class SparseState:
 
     @property
     def arms(self) -> Floats | PlacedArms:
-        """The candidates: an array (A, d), or `PlacedArms`."""
+        """The candidates, as an array (A, d) or `PlacedArms`."""
         return self.model.arms
 
     @cached_property
@@ -95,16 +104,16 @@ class SparseState:
 
     @cached_property
     def learns_curves(self) -> bool:
-        """Whether a value before the last step is known that the model can learn: with the
-        calibrated model, fitted, and one objective without constraints."""
+        """Whether there is a value before the last step that the model can learn. This requires the
+        fitted calibrated model, and one objective without constraints."""
         return self.calibration is not None and self.goals.is_single and self.curves.is_informative
 
     @cached_property
     def curve_evidence(self) -> CurveEvidence | None:
-        """The values that the model over steps is fitted to; None if the model has no steps.
+        """The values to which the model over steps is fitted; None if the model has no steps.
 
-        Results without a curve count as values at the last step: existing data, and arms that
-        failed like their neighbours with the worst one.
+        Results without a curve count as values at the last step. They are existing data, and arms
+        that failed like their neighbors, which count with the worst value.
         """
         if self.calibration is None or self.calibration.fitted.curve is None:
             return None
@@ -127,11 +136,10 @@ class SparseState:
     def with_curves(
         self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None, *, compete: bool = True
     ) -> Self:
-        """Return the state that is told these curves of trials in place of the ones it knows, which
-        trials are paused now, and whether these compete with new ones.
+        """Return the state with these curves in place of the present ones, with the paused trials,
+        and with whether paused trials compete with new ones.
 
-        The next `tell` learns the curves. Until then the posterior remains as it is, also when it
-        was computed before.
+        The next `tell` learns the curves. Until then the posterior does not change.
         """
         told = (self.told or self.curves).updated(curves, last_step)
         after = replace(self, told=told, paused=read_only(sorted(paused), np.intp), paused_compete=compete)
@@ -141,7 +149,8 @@ class SparseState:
         return after
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
-        """Return the predicted final values of these trials, if reported; None without steps."""
+        """Return the predicted final values of the given trials that have reported; None if the
+        model has no steps."""
         evidence = self.curve_evidence
         if evidence is None:
             return None
@@ -151,14 +160,14 @@ class SparseState:
 
     @cached_property
     def paused_predictions(self) -> TrialPredictions | None:
-        """`predictions` of all paused trials; None without any."""
+        """`predictions` of all paused trials; None if there are none."""
         return self.predictions(self.paused.tolist()) if len(self.paused) else None
 
     @cached_property
     def evidence(self) -> Pulls:
-        """The pulls that the model is fitted to: `pulls`, and for each arm that failed like its
-        neighbours one pull with the worst mean rewards so far, so that the search leaves a region
-        that fails. A single failed arm has no effect on others."""
+        """The pulls to which the model is fitted: `pulls`, and one pull with the worst mean rewards
+        so far for each arm that failed like its neighbors, so that the search leaves a region of
+        failures. A single failed arm has no effect on others."""
         arms = self._failed_with_neighbours()
         if not len(arms):
             return self.pulls
@@ -166,7 +175,8 @@ class SparseState:
         return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
 
     def _failed_with_neighbours(self) -> Indices:
-        """Return arms that only failed, as did most of their `NEIGHBOURS` nearest evaluated."""
+        """Return the arms that always failed, as did most of their `NEIGHBOURS` nearest evaluated
+        arms."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:
             return arms[:0]
@@ -184,8 +194,8 @@ class SparseState:
     def repeats(self) -> bool:
         """Whether an arm may be pulled more than once.
 
-        With the calibrated model not where pulling one again always gave the same reward, as long
-        as other arms are left.
+        With the calibrated model, arms do not repeat if repeated pulls always gave the same reward,
+        as long as other arms are left.
         """
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
@@ -193,11 +203,11 @@ class SparseState:
         return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
     def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
-        """Return arms that may not be chosen, ascending: those set aside; where arms do not repeat,
-        those pulled and `pending` too."""
+        """Return arms that may not be chosen, ascending: the arms set aside and, if arms do not
+        repeat, also the pulled and `pending` arms."""
         if self.repeats and not len(self.paused):
             return self.set_aside
-        if self.repeats:  # a stopped trial is continued, its configuration is not begun again
+        if self.repeats:  # a stopped trial is continued instead of starting its configuration again
             arms = [self.curves.by_trial[trial].arm for trial in self.paused.tolist() if trial in self.curves.by_trial]
             return np.union1d(self.set_aside, np.array(arms, np.intp))
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
@@ -212,12 +222,14 @@ class SparseState:
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
-        """Return the warm start's arms that are not learned, pending or set aside, in order."""
+        """Return the warm start's arms that are neither learned, pending nor set aside, in
+        order."""
         return self._start_without(pending) if self._is_start_left else []
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether the warm start has an arm left with nothing pending; else an upper bound."""
+        """Whether the warm start has an arm left if no arm is pending; an upper bound if arms are
+        pending."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -232,11 +244,10 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
-        """Return the state with n ≥ 0 further arms, `features` (n, d) and `log_prior` (n,), after
-        its own, which were not pulled yet, and with the `retired` arms set aside.
+        """Return the state with n ≥ 0 appended arms, which have `features` (n, d) and `log_prior`
+        (n,) and no pulls, and with the `retired` arms set aside.
 
-        Raises ValueError when they are not finite, or when d is another than that of the arms there
-        are.
+        Raises ValueError if features are not finite, or if d differs from that of the present arms.
         """
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
         after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
@@ -248,16 +259,16 @@ class SparseState:
 
     @cached_property
     def prior_bonus(self) -> Floats | None:
-        """The user's expectation as a summand of each score (A,), 0 or below; it decays with
-        the number of results."""
+        """The user's expectation as an addend to each score (A,), at most 0. It decays with the
+        number of results."""
         if self.log_prior is None or not self.goals.is_single:
             return None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
     @property
     def has_prospect(self) -> bool:
-        """Whether `prospect` is known: not before the first fit of the model, with several
-        objectives, and with learning curves."""
+        """Whether `prospect` is known. It is unknown before the first fit of the model, with
+        several objectives, and with learning curves."""
         is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
         return is_fitted and self.goals.is_single and self.curve_evidence is None
 
@@ -275,14 +286,15 @@ class SparseState:
 
     @cached_property
     def best_score(self) -> float:
-        """The score of the best mean reward; where rewards are noisy, the best posterior mean of a
+        """The score of the best mean reward; if rewards are noisy, the best posterior mean of a
         pulled arm."""
         if self.calibration is not None and is_noisy(self.calibration.fitted):
             return float(self.posterior.moments(self.pulls.arms)[0].max()) + self.posterior.fit.offset
         return float(self.scale.scores(mean_rewards(self.pulls)).max())
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """Return the next round's state with these pulls and set-aside arms; drawn parts stay."""
+        """Return the next round's state with these pulls and set-aside arms. Drawn parts do not
+        change."""
         pulled = [observation for observation in observations if observation.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing = [observation.is_existing for observation in pulled]
@@ -326,7 +338,7 @@ def initial_state(
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
-    """Return the answer of `ask` when no arm is left because none is pulled twice, else None."""
+    """Return the answer of `ask` if no arm is left because arms do not repeat; otherwise None."""
     if state.repeats or state.picks_left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")

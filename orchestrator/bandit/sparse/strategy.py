@@ -28,13 +28,15 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import estimate
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
-MOST_PAIRS = 400  # atoms of a model over steps, unless the limit of the strategy is smaller
+# the largest number of atoms of a model over steps, unless the strategy's limit is smaller
+MOST_PAIRS = 400
 
 S = TypeVar("S", bound=SparseState)
 
 
 class SparseStrategy(ABC, Generic[S]):
-    """A strategy with a `SparseState`. It has no data: hyper-parameters are a dataclass's."""
+    """A strategy with a `SparseState`. It has no fields; its dataclass subclasses define the
+    hyperparameters."""
 
     regularization: float
     noise_variance: float
@@ -55,7 +57,8 @@ class SparseStrategy(ABC, Generic[S]):
         1/λ scale."""
 
     def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
-        """Return the width's schedule by λ, ξ², norm bound, δ, and C̃ = `ratio_threshold`."""
+        """Return the schedule of the width for λ, ξ², the norm bound, δ, and C̃ =
+        `ratio_threshold`."""
         return Confidence(
             schedule=schedule,
             noise_variance=self.noise_variance,
@@ -66,12 +69,12 @@ class SparseStrategy(ABC, Generic[S]):
         )
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after these newly finished pulls: G with the old variances, a new dictionary drawn
-        with them.
+        """Return the state after these newly finished pulls: G is updated with the old variances,
+        and a new dictionary is drawn with them.
 
         Under a new kernel the old variances are those of the old pulls under it. Without a new
-        pull, dictionary and G do not change. When the warm start failed, the prior decides. A
-        calibrated model learns from failures, too.
+        pull, dictionary and G do not change. If the warm start failed, the prior decides. A
+        calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
         arms = arms_and_rewards(observations)[0]
@@ -122,7 +125,8 @@ class SparseStrategy(ABC, Generic[S]):
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Return dictionary, information gain, the warm start's arms and the fitted values."""
+        """Return the dictionary, the information gain, the warm start's arms and the fitted
+        values."""
         return {
             "dictionary": state.dictionary.tolist(),
             "information_gain": state.information_gain,
@@ -133,7 +137,7 @@ class SparseStrategy(ABC, Generic[S]):
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """Like `tell`, with the drawn and fitted values of `record`; fits nothing."""
         dictionary: Indices = read_only(record["dictionary"], np.intp)
-        # records of version 0.2.0 and before lack values that a strategy did not use
+        # records of version 0.2.0 and earlier lack values that the strategy did not use
         gain = record.get("information_gain", 0.0)
         initial = record.get("initial", state.initial)
         after = restore_calibration(self._observe(state, observations), self.model, record)
@@ -142,7 +146,7 @@ class SparseStrategy(ABC, Generic[S]):
         )
 
     def recommend(self, state: S) -> int | None:
-        """See `Recommends`: the pulled arm of largest estimate where rewards are noisy."""
+        """See `Recommends`: the pulled arm with the largest estimate if rewards are noisy."""
         return recommendation(state)
 
     def estimate(self, state: S, arm: int) -> tuple[float, float] | None:

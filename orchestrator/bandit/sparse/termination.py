@@ -1,7 +1,7 @@
 """Rules for the end of a batch: bounds on the drift of the posterior before it is fitted again.
 
-Every rule is given the pulls of the batch one by one; pulls that are still pending come first. All
-arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless said otherwise.
+Every rule receives the pulls of the batch one by one, starting with the pending pulls. All
+arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless stated otherwise.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 
-POWER_STEPS = 8  # of the power iteration that estimates a spectral radius; any number gives an upper bound
+# the number of power iterations that estimate a spectral radius; any number gives an upper bound
+POWER_STEPS = 8
 AnyBatch = BatchPosterior | ConditionedPosterior
 Termination = Literal["global", "global_then_local", "product"]
 
@@ -29,13 +30,13 @@ class Verdict(Enum):
 
 
 class Drift(Protocol):
-    """Scratch of one `ask`: the drift of the posterior over the pulls appended so far."""
+    """The workspace of one `ask`: the drift of the posterior over the pulls appended so far."""
 
     def append(self, arm: int, variance: float) -> None:
         """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
 
     def decide(self) -> Verdict:
-        """Compare the drift with C̃; asked again without a new pull, the verdict is the same."""
+        """Compare the drift with C̃. A repeated call without a new pull gives the same verdict."""
 
 
 class NoDrift:
