@@ -1,6 +1,6 @@
-"""Objectives, their search spaces and the sources of their data. Imports no
-package of this project.
+"""Objectives, their search spaces and the sources of their data. Imports no other package of the
+project.
 
-Limits, times and repetitions of evaluations belong in `workers`. The names of objectives in a
-campaign file belong in `orchestrator.settings`.
+The objectives that bbkb brings belong in `problems`. Limits, times and repetitions of evaluations
+belong in `workers`. The names of objectives in a campaign file belong in `orchestrator.settings`.
 """

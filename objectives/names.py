@@ -17,17 +17,17 @@ from objectives.reference import did_you_mean, import_reference
 
 OBJECTIVES: Mapping[str, str] = MappingProxyType(
     {
-        "abalone": "objectives.tabular:Abalone",
-        "branin": "objectives.synthetic:Branin",
-        "cadata": "objectives.tabular:Cadata",
-        "fcnet": "objectives.benchmark_tables:FcNet",
-        "hpobench_mlp": "objectives.benchmark_tables:HpobenchMlp",
-        "mnist_cnn": "objectives.training.cnn:ConvolutionalNetwork",
-        "mnist_logistic_regression": "objectives.training.softmax:SoftmaxRegression",
-        "nas_bench_101": "objectives.benchmark_tables:NasBench101",
-        "nas_bench_201": "objectives.benchmark_tables:NasBench201",
-        "nas_cell": "objectives.training.nas_cell:CellNetwork",
-        "sine": "objectives.synthetic:Sine",
+        "abalone": "objectives.problems.regression:Abalone",
+        "branin": "objectives.problems.synthetic:Branin",
+        "cadata": "objectives.problems.regression:Cadata",
+        "fcnet": "objectives.problems.benchmark_tables:FcNet",
+        "hpobench_mlp": "objectives.problems.benchmark_tables:HpobenchMlp",
+        "mnist_cnn": "objectives.problems.training.cnn:ConvolutionalNetwork",
+        "mnist_logistic_regression": "objectives.problems.training.softmax:SoftmaxRegression",
+        "nas_bench_101": "objectives.problems.benchmark_tables:NasBench101",
+        "nas_bench_201": "objectives.problems.benchmark_tables:NasBench201",
+        "nas_cell": "objectives.problems.training.nas_cell:CellNetwork",
+        "sine": "objectives.problems.synthetic:Sine",
         "sklearn": "objectives.estimator:SklearnEstimator",
     }
 )

@@ -1,26 +1,18 @@
 """Tables as objectives: an evaluation reads the value in an arm's row.
 
-Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every
-row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not state
-how features are scaled; they are standardized here. A user's own table becomes candidates, or, with
-a target column, an objective.
+A user's table becomes candidates, or, with a target column, an objective.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Doc
 
-from objectives.datasets import DataSource, Regression, load_abalone, load_cadata
 from objectives.duplicates import Duplicates, group
 from objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
-from objectives.parameters import Space
 from objectives.reference import did_you_mean
 from objectives.table_file import encode, read_columns
 
@@ -68,7 +60,7 @@ class Table:
         if not is_known.any(axis=1).all():
             row = int(np.argmin(is_known.any(axis=1)))
             raise ObjectiveError(f"every row of a table must have a finite target, row {row} has none")
-        _check_noise(self.noise_std)
+        check_noise(self.noise_std)
         target[~is_known] = np.nan
         target.flags.writeable = False
         object.__setattr__(self, "target", target)
@@ -106,44 +98,6 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
     `noise_free`."""
     recorded = repeats[~np.isnan(repeats)]
     return Evaluation(float(rng.choice(recorded)), {"noise_free": float(recorded.mean())})
-
-
-@dataclass(frozen=True, slots=True)
-class _RegressionData(ABC):
-    """A regression data set as a bandit problem: a row is an arm. A subclass reads the data."""
-
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
-
-    def __post_init__(self) -> None:
-        _check_noise(self.noise_std)
-
-    def load(self, source: DataSource) -> Table:
-        """Return the table. Raises ObjectiveError if the data are not available."""
-        return _standardise(self._read(source), self.noise_std)
-
-    @abstractmethod
-    def _read(self, source: DataSource) -> Regression:
-        """Return the data set. Raises ObjectiveError if it is not available."""
-
-    def default_space(self) -> Space | None:
-        """Return None, because the table has its own candidates."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Abalone(_RegressionData):
-    """The age of 4177 abalones, in rings, from eight measurements (UCI), as a bandit problem."""
-
-    def _read(self, source: DataSource) -> Regression:
-        return load_abalone(source)
-
-
-@dataclass(frozen=True, slots=True)
-class Cadata(_RegressionData):
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as bandit arms."""
-
-    def _read(self, source: DataSource) -> Regression:
-        return load_cadata(source)
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
@@ -205,20 +159,7 @@ def _numeric(path: Path, columns: dict[str, NDArray[np.generic]], key: str, name
     return columns[name].astype(np.float64)
 
 
-def _check_noise(noise_std: float) -> None:
+def check_noise(noise_std: float) -> None:
+    """Raise ValueError unless the standard deviation of the noise is finite and not negative."""
     if not (math.isfinite(noise_std) and noise_std >= 0):
         raise ValueError(f"noise_std must be finite and >= 0, got {noise_std}")
-
-
-def _standardise(regression: Regression, noise_std: float) -> Table:
-    features = regression.features
-    low = regression.target.min()
-    high = regression.target.max()
-    columns = {name: features[:, index] for index, name in enumerate(regression.names)}
-    return Table(
-        (features - features.mean(axis=0)) / features.std(axis=0),
-        columns,
-        (regression.target - low) / (high - low),
-        noise_std,
-        description=regression.source,
-    )

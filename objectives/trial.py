@@ -1,6 +1,6 @@
 """The trial of a training: reports, and checkpoints in the trial's folder.
 
-The callbacks of libraries and the trainings in `objectives.training` use it, and
+The callbacks of libraries and the trainings in `problems.training` use it, and
 `bbkb.integrations.trial` exports it for other training loops.
 """
 

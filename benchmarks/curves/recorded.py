@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
-from objectives.benchmark_tables import read_archive
 from objectives.datasets import DataSource
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Ordered, Range, Space
+from objectives.problems.benchmark_tables import read_archive
 from objectives.space import SearchSpace
 
 TASKSET = "taskset/taskset.npz"

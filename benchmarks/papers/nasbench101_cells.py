@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from objectives.benchmark_tables import Arrays, read_archive
 from objectives.datasets import DataSource
 from objectives.parameters import Space
+from objectives.problems.benchmark_tables import Arrays, read_archive
 from objectives.tabular import Table
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from benchmarks.peers.problems import Evaluation, Group, Point
-from objectives.benchmark_tables import levels_of, read_archive
 from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Space
+from objectives.problems.benchmark_tables import levels_of, read_archive
 
 Floats = NDArray[np.float64]
 

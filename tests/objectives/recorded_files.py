@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.benchmark_tables import FCNET_SPACE, HPOBENCH_MLP_SPACE, NAS_BENCH_201_SPACE
-from objectives.cells import OPERATIONS, cells_of
 from objectives.parameters import Choice, Ordered, Space
+from objectives.problems.benchmark_tables import FCNET_SPACE, HPOBENCH_MLP_SPACE, NAS_BENCH_201_SPACE
+from objectives.problems.cells import OPERATIONS, cells_of
 
 GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
     "nasbench201": (NAS_BENCH_201_SPACE, ("cifar10", "cifar100")),

@@ -7,11 +7,11 @@ import pytest
 
 from objectives.names import OBJECTIVES, find_objective
 from objectives.objective import ObjectiveError
-from objectives.synthetic import Branin
+from objectives.problems.synthetic import Branin
 
 
 def test_listed_name_and_a_reference_find_the_same_class() -> None:
-    assert find_objective("branin") is find_objective("objectives.synthetic:Branin") is Branin
+    assert find_objective("branin") is find_objective("objectives.problems.synthetic:Branin") is Branin
 
 
 def test_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:

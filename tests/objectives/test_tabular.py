@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.datasets import DataSource, Regression
 from objectives.objective import ObjectiveError, Report
-from objectives.tabular import Abalone, Cadata, Table, table_candidates, table_objective
+from objectives.tabular import Table, table_candidates, table_objective
 
 FEATURES = np.array([[0.0], [0.5], [1.0]])
 COLUMNS = {"depth": np.array([1, 2, 3])}
@@ -65,29 +64,6 @@ def test_table_that_does_not_fit_together_is_refused(change: dict[str, Any], mes
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
 
-def test_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
-    monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
-) -> None:
-    """Both named problems on the real data if the folder exists, else on a stand-in of the same
-    shape."""
-    if source.file("abalone/abalone.csv") is None:
-        rng = np.random.default_rng(0)
-        names = tuple("abcdefgh")
-        stand_in = Regression(names, rng.random((50, 8)), rng.random(50) * 28 + 1, "a stand-in")
-        monkeypatch.setattr("objectives.tabular.load_abalone", lambda source: stand_in)
-        monkeypatch.setattr("objectives.tabular.load_cadata", lambda source: stand_in)
-    for options in (Abalone(), Cadata()):
-        table = options.load(source)
-        assert table.features.shape[1] == 8
-        np.testing.assert_allclose(table.features.mean(axis=0), 0, atol=1e-9)
-        np.testing.assert_allclose(table.features.std(axis=0), 1)
-        assert (table.optimum(maximize=False), table.optimum(maximize=True)) == (0, 1)
-        best = int(table.target[:, 0].argmax())
-        evaluation = table.evaluate(table.candidates().parameters(best), 0, silent)
-        assert 0 < abs(evaluation.value - 1) < 0.1
-        assert table.description
-
-
 def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,optimizer,accuracy,took\n0.1,adam,0.9,60\n0.2,sgd,0.8,30\n")
@@ -118,11 +94,3 @@ def test_target_that_cannot_be_one_is_refused(tmp_path: Path, target: str, messa
     path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
     with pytest.raises(ObjectiveError, match=message):
         table_objective(path, target)
-
-
-@pytest.mark.parametrize("options", [Abalone, Cadata])
-def test_data_that_are_nowhere_are_a_users_message(options: type[Abalone | Cadata]) -> None:
-    with pytest.raises(ObjectiveError, match="BBKB_DATA"):
-        options().load(DataSource())
-    with pytest.raises(ValueError, match="noise_std must be finite and >= 0"):
-        options(noise_std=-0.1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.parameters import Choice, Constant, Ordered, Range
-from objectives.synthetic import Branin
+from objectives.problems.synthetic import Branin
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB

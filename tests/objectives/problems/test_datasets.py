@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from objectives import datasets
-from objectives.datasets import DataSource, load_abalone, load_cadata, load_digits, load_mnist, raw_housing
+from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
-from objectives.training.softmax import SoftmaxRegression
+from objectives.problems import datasets
+from objectives.problems.datasets import load_abalone, load_cadata, load_digits, load_mnist, raw_housing
+from objectives.problems.training.softmax import SoftmaxRegression
 
 LOADERS = {"mnist/mnist.npz": load_mnist, "abalone/abalone.csv": load_abalone, "cadata/cal_housing.csv.gz": load_cadata}
 ABALONE = """sex,length,diameter,height,whole_weight,shucked_weight,viscera_weight,shell_weight,rings

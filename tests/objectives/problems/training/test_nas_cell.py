@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.cells import CONVOLUTION, OPERATIONS, POOLING
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
-from objectives.training.nas_cell import CELL, CellNetwork
+from objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING
+from objectives.problems.training.nas_cell import CELL, CellNetwork
 
 CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
 
@@ -24,12 +24,15 @@ def load_training(**options: Any) -> Any:
 
 
 def test_importing_it_needs_no_torch() -> None:
-    script = "import sys; sys.modules['torch'] = None; import objectives.training.nas_cell as nas; nas.CellNetwork()"
+    script = (
+        "import sys; sys.modules['torch'] = None; "
+        "from objectives.problems.training import nas_cell; nas_cell.CellNetwork()"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_missing_torch_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
+    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=r"nas_cell needs PyTorch.*pip install"):
         CellNetwork(dataset="digits").load(DataSource())
 
@@ -66,7 +69,7 @@ def test_wider_space_and_other_features() -> None:
 
 
 def test_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectives.training.nas_cell.MOST_CELLS", 100)
+    monkeypatch.setattr("objectives.problems.training.nas_cell.MOST_CELLS", 100)
     first, second = (load_training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
@@ -107,8 +110,8 @@ def test_number_of_weights_is_that_counted_by_hand() -> None:
     """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten
     classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
-    from objectives.cells import Cell
-    from objectives.training.cell_network import build_cell_network
+    from objectives.problems.cells import Cell
+    from objectives.problems.training.cell_network import build_cell_network
 
     network = build_cell_network(
         Cell.parse(f"0-1 1-2 2-3 {CONVOLUTION} {POOLING}"), 8, 10, channels=4, stacks=1, cells=1
@@ -120,8 +123,8 @@ def test_number_of_weights_is_that_counted_by_hand() -> None:
 
 def test_cell_of_every_kind_scores_small_and_large_images() -> None:
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
-    from objectives.cells import Cell
-    from objectives.training.cell_network import build_cell_network, vertex_channels
+    from objectives.problems.cells import Cell
+    from objectives.problems.training.cell_network import build_cell_network, vertex_channels
 
     texts = ("0-1", "0-1 0-2 1-2 maxpool3x3", f"0-1 0-2 0-3 1-2 1-4 2-4 3-4 0-4 {' '.join(OPERATIONS)}")
     for text in texts:

@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
+from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
-from objectives.training.checkpoints import Checkpoints
+from objectives.problems.datasets import LabelledImages, load_digits, load_mnist
+from objectives.problems.training.checkpoints import Checkpoints
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
 BLOCK = 4096  # the number of rows that are converted to float32 at a time to measure a whole set

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.datasets import LabelledImages
 from objectives.objective import ObjectiveError
-from objectives.training.softmax import Rows
+from objectives.problems.datasets import LabelledImages
+from objectives.problems.training.softmax import Rows
 
 SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from objectives.objective import ObjectiveError, Report
-from objectives.training.checkpoints import Checkpoints
-from objectives.training.softmax import Rows
+from objectives.problems.training.checkpoints import Checkpoints
+from objectives.problems.training.softmax import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.cells import CONVOLUTION, POOLING
 from objectives.datasets import DataSource
 from objectives.machines import RANK_VARIABLES
 from objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
-from objectives.training.cnn import ConvolutionalNetwork
-from objectives.training.nas_cell import CELL, CellNetwork
-from objectives.training.softmax import SoftmaxRegression
+from objectives.problems.cells import CONVOLUTION, POOLING
+from objectives.problems.training.cnn import ConvolutionalNetwork
+from objectives.problems.training.nas_cell import CELL, CellNetwork
+from objectives.problems.training.softmax import SoftmaxRegression
 from workers.messages import Reported
 from workers.reporting import Reports
 

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typing_extensions import Doc
 
-from objectives.datasets import DataSource, load_digits, load_mnist
+from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
-from objectives.training.images import mnist_test_rows, rows_of, split_rows
-from objectives.training.softmax import ImageSet, Rows
-from objectives.training.torch_training import (
+from objectives.problems.datasets import load_digits, load_mnist
+from objectives.problems.training.images import mnist_test_rows, rows_of, split_rows
+from objectives.problems.training.softmax import ImageSet, Rows
+from objectives.problems.training.torch_training import (
     Training,
     measure_accuracy,
     require_torch,

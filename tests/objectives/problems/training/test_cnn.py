@@ -13,14 +13,14 @@ import pytest
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
-from objectives.sampling import make_candidates
-from objectives.training.cnn import (
+from objectives.problems.training.cnn import (
     ConvolutionalNetwork,
     ConvolutionalParameters,
     ConvolutionalTraining,
     build_network,
 )
-from objectives.training.softmax import Rows
+from objectives.problems.training.softmax import Rows
+from objectives.sampling import make_candidates
 
 HAS_TORCH = find_spec("torch") is not None
 REMEDY = 'PyTorch.*pip install "torch>=2.4,<3"'
@@ -44,7 +44,7 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.fixture
 def pretend_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading, which only looks whether PyTorch is there, continues without it."""
-    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: object())
+    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: object())
 
 
 @pytest.fixture
@@ -94,7 +94,8 @@ def test_space_is_the_papers() -> None:
 
 def test_importing_it_needs_no_torch() -> None:
     script = (
-        "import sys; sys.modules['torch'] = None; import objectives.training.cnn as cnn; cnn.ConvolutionalNetwork()"
+        "import sys; sys.modules['torch'] = None; "
+        "from objectives.problems.training.cnn import ConvolutionalNetwork; ConvolutionalNetwork()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -102,7 +103,7 @@ def test_importing_it_needs_no_torch() -> None:
 def test_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
     monkeypatch: pytest.MonkeyPatch, silent: Report
 ) -> None:
-    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
+    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=REMEDY):
         ConvolutionalNetwork(dataset="digits").load(DataSource())
     with pytest.raises(ObjectiveError, match=REMEDY):
@@ -268,7 +269,7 @@ def test_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPat
         used.append(torch.get_num_threads())
         return build_network(*arguments, **named)
 
-    monkeypatch.setattr("objectives.training.cnn.build_network", note_threads)
+    monkeypatch.setattr("objectives.problems.training.cnn.build_network", note_threads)
     for threads in (1, 2):
         blank_training(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
     assert used == [1, 2]

@@ -1,4 +1,4 @@
-"""`objectives.synthetic`: Functions with a formula: the papers' test functions, with noise, and
+"""`objectives.problems.synthetic`: Functions with a formula: the papers' test functions, with noise, and
 slow on demand.
 """
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from objectives.objective import Report
+from objectives.problems.synthetic import Branin, Sine, branin, sine
 from objectives.sampling import make_candidates
-from objectives.synthetic import Branin, Sine, branin, sine
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.0), Branin(noise_std=0.0)])

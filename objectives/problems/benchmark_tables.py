@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from objectives.cell_features import Encoding, encode_cells
-from objectives.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
 from objectives.conditions import Scalar
-from objectives.datasets import FOLDER_VARIABLE, DataSource, check_archive
+from objectives.datasets import FOLDER_VARIABLE, DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Choice, Ordered, Space
+from objectives.problems.cell_features import Encoding, encode_cells
+from objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
+from objectives.problems.datasets import check_archive
 from objectives.tabular import Table, recorded_evaluation
 
 Arrays = Mapping[str, NDArray[Any]]  # the arrays of a NumPy archive, by name

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.cells import CONVOLUTION, MOST_EDGES, CellSet
+from objectives.problems.cells import CONVOLUTION, MOST_EDGES, CellSet
 
 Floats = NDArray[np.float64]
 

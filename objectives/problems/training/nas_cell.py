@@ -1,7 +1,7 @@
 """Architecture search with real training: a network of stacked cells from NAS-Bench-101's space, on
 digits.
 
-An arm is a cell (Ying et al. 2019), from which `objectives.training.cell_network` builds a network.
+An arm is a cell (Ying et al. 2019), from which `objectives.problems.training.cell_network` builds a network.
 The network is trained for a few epochs with Adam, whose learning rate falls to 0 along half a
 cosine, and the reward is the accuracy on validation rows. The candidates are all cells with the
 number of vertices and the operations that the options name: by default the 12 416 cells of
@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from typing_extensions import Doc
 
-from objectives.cell_features import Encoding, encode_cells
-from objectives.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
-from objectives.datasets import DataSource, load_digits, load_mnist
+from objectives.datasets import DataSource
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
-from objectives.training.images import rows_of, split_rows
-from objectives.training.softmax import ImageSet, Rows
-from objectives.training.torch_training import Training, require_torch, seed_torch, tensors, train
+from objectives.problems.cell_features import Encoding, encode_cells
+from objectives.problems.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
+from objectives.problems.datasets import load_digits, load_mnist
+from objectives.problems.training.images import rows_of, split_rows
+from objectives.problems.training.softmax import ImageSet, Rows
+from objectives.problems.training.torch_training import Training, require_torch, seed_torch, tensors, train
 
 if TYPE_CHECKING:
     from torch.nn import Sequential
@@ -161,7 +162,7 @@ class CellTraining:
             return self._train(cell, report)
 
     def _network(self, cell: Cell) -> "Sequential":
-        from objectives.training.cell_network import build_cell_network
+        from objectives.problems.training.cell_network import build_cell_network
 
         side = int(self.train.pixels.shape[1] ** 0.5)
         classes = int(self.train.labels.max()) + 1

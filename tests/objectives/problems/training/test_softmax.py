@@ -1,4 +1,4 @@
-"""`objectives.training.softmax`: Multinomial logistic regression on handwritten digits, trained by
+"""`objectives.problems.training.softmax`: Multinomial logistic regression on handwritten digits, trained by
 mini-batch SGD: the papers' tuning problem.
 """
 
@@ -15,7 +15,7 @@ from scipy.optimize import check_grad
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
-from objectives.training.softmax import (
+from objectives.problems.training.softmax import (
     Rows,
     SoftmaxParameters,
     SoftmaxRegression,
@@ -143,7 +143,7 @@ def test_measuring_in_blocks_is_measuring_at_once(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(0)
     weights = Weights(rng.standard_normal((64, 10)).astype(np.float32), np.zeros(10, np.float32))
     whole = measure(weights, digits.train)
-    monkeypatch.setattr("objectives.training.softmax.BLOCK", 100)
+    monkeypatch.setattr("objectives.problems.training.softmax.BLOCK", 100)
     assert measure(weights, digits.train) == pytest.approx(whole, rel=1e-6)
 
 

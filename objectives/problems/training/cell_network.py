@@ -17,7 +17,7 @@ Importing this module imports PyTorch.
 import torch
 from torch import Tensor, nn
 
-from objectives.cells import CONVOLUTION, POOLING, PROJECTION, Cell
+from objectives.problems.cells import CONVOLUTION, POOLING, PROJECTION, Cell
 
 LARGEST_SIDE = 16  # of the first cell's input, in pixels
 

@@ -1,0 +1,69 @@
+"""Regression data sets as bandit problems: Abalone and California housing (Cadata), as in Calandriello
+et al. 2020.
+
+Every row is an arm. The reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not
+print how features are scaled; they are standardized here.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from objectives.datasets import DataSource
+from objectives.parameters import Space
+from objectives.problems.datasets import Regression, load_abalone, load_cadata
+from objectives.tabular import Table, check_noise
+
+
+@dataclass(frozen=True, slots=True)
+class _RegressionData(ABC):
+    """A regression data set as a bandit problem: a row is an arm. A subclass reads the data."""
+
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise_std)
+
+    def load(self, source: DataSource) -> Table:
+        """Return the table. Raises ObjectiveError if the data are not available."""
+        return _standardise(self._read(source), self.noise_std)
+
+    @abstractmethod
+    def _read(self, source: DataSource) -> Regression:
+        """Return the data set. Raises ObjectiveError if it is not available."""
+
+    def default_space(self) -> Space | None:
+        """Return None, because the table has its own candidates."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Abalone(_RegressionData):
+    """The age of 4177 abalones, in rings, from eight measurements (UCI), as a bandit problem."""
+
+    def _read(self, source: DataSource) -> Regression:
+        return load_abalone(source)
+
+
+@dataclass(frozen=True, slots=True)
+class Cadata(_RegressionData):
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as bandit arms."""
+
+    def _read(self, source: DataSource) -> Regression:
+        return load_cadata(source)
+
+
+def _standardise(regression: Regression, noise_std: float) -> Table:
+    features = regression.features
+    low = regression.target.min()
+    high = regression.target.max()
+    columns = {name: features[:, index] for index, name in enumerate(regression.names)}
+    return Table(
+        (features - features.mean(axis=0)) / features.std(axis=0),
+        columns,
+        (regression.target - low) / (high - low),
+        noise_std,
+        description=regression.source,
+    )
