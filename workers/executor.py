@@ -23,7 +23,7 @@ Contract (`tests/workers/test_executor.py` runs it on every executor):
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from workers.messages import Attempt, IntermediateValue, Outcome
 
@@ -31,6 +31,8 @@ from workers.messages import Attempt, IntermediateValue, Outcome
 class ExecutorError(RuntimeError):
     """The settings of an executor are invalid; the message names the remedy."""
 
+
+ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # in a campaign file
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop
 

@@ -23,13 +23,14 @@ from orchestrator.errors import RunError
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import name_from
+from workers.executor import ExecutorName
 
 Function: TypeAlias = Callable[..., object]
 Space: TypeAlias = Mapping[str, Parameter | Mapping[str, object]]
 Strategy: TypeAlias = StrategyChoice | Mapping[str, object]
 Objectives: TypeAlias = Sequence[Objective | Mapping[str, object]]
 Constraints: TypeAlias = Sequence[Constraint | Mapping[str, object]]
-Executor: TypeAlias = Literal["ray", "inline", "simulated"]
+Executor: TypeAlias = ExecutorName
 EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, object]
 FurtherSettings: TypeAlias = CampaignSections | Mapping[str, object]
 

@@ -15,9 +15,10 @@ from orchestrator.credentials import has_password, redact
 from orchestrator.display.live import assignments
 from orchestrator.display.terminal import say
 from orchestrator.session.build import Parts
+from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.first_events import first_events
 from orchestrator.session.problem import BEGIN, replay
-from orchestrator.session.resources import missing_program, unenforced_limits
+from orchestrator.session.resources import missing_program
 from orchestrator.session.rules import goals_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings

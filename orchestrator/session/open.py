@@ -16,14 +16,14 @@ from orchestrator import logs
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.status import Status
-from orchestrator.errors import RunError, UserError
+from orchestrator.errors import RunError
 from orchestrator.session.build import Parts, build
 from orchestrator.session.driver import Driver
+from orchestrator.session.executors import EXECUTORS, Request, unenforced_limits
 from orchestrator.session.first_events import digest, first_events
 from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.session.resources import limits_of, unenforced_limits
 from orchestrator.session.rules import rules_of
 from orchestrator.session.training import remark_on_reports, with_training
 from orchestrator.settings.model import Settings
@@ -32,9 +32,7 @@ from orchestrator.store.damage import record_sessions
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, write_settings
-from workers.executor import Executor, ExecutorError
-from workers.inline import InlineExecutor
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from workers.executor import Executor
 
 if TYPE_CHECKING:
     from workers.on_ray.allocation import Allocation
@@ -121,18 +119,24 @@ def open_session(
             record_sessions(run, writer.epoch)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
-        executor = _executor(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
+        kind = EXECUTORS[settings.workers.executor]
+        executor = kind.make(
+            Request(
+                settings=settings,
+                parts=parts,
+                run=run.name,
+                start_at=progress.campaign.clock.last_time,
+                allocation=allocation,
+            )
+        )
         opened = _opening(progress, executor, writer, settings)
-        # in virtual time, and if evaluations run in this thread, the loop has nothing else to do
-        # during a computation
-        in_background = settings.workers.executor == "ray"
         driver = Driver(
             problem=problem,
             progress=progress,
             writer=writer,
             executor=executor,
             observe=observe,
-            computes_in_background=in_background,
+            computes_in_background=kind.computes_in_background,
             show_seconds=show_seconds,
         )
         driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
@@ -196,38 +200,3 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
             f"the objective of {run.folder} was {created.objective!r} and is {parts.description!r} now: restore its "
             f"data, or start a new run"
         )
-
-
-def _executor(
-    settings: Settings, parts: Parts, campaign: str, start_at: float, allocation: "Allocation | None"
-) -> Executor:
-    workers = settings.workers
-    objective = parts.objective
-    limits = limits_of(settings)
-    match workers.executor:
-        case "inline":
-            return InlineExecutor(objective, limits)
-        case "simulated":
-            simulation = workers.simulation
-            durations = DurationModel(
-                simulation.seconds, simulation.sigma, simulation.straggler_share, simulation.straggler_factor
-            )
-            failures = Failures(simulation.failure_rate)
-            return SimulatedExecutor(
-                objective,
-                slots=workers.count,
-                durations=durations,
-                failures=failures,
-                seed=settings.seed,
-                start_at=start_at,
-            )
-        case "ray":
-            # imported here so that campaigns without Ray do not need it
-            from orchestrator.session.ray_workers import placement_of
-            from workers.on_ray.executor import RayExecutor
-
-            placement = placement_of(settings, campaign, parts.problem.resources)
-            try:
-                return RayExecutor(objective, workers.count, limits, placement, allocation)
-            except ExecutorError as error:
-                raise UserError(str(error)) from error

@@ -46,13 +46,6 @@ def check_program(settings: Settings) -> None:
         raise UserError(f"{missing} (install it, or correct the command)")
 
 
-_UNENFORCED = {  # limits that need a separate process for evaluations
-    "inline": ("memory_gb", "timeout_factor"),
-    "simulated": ("memory_gb", "timeout_seconds"),
-    "ray": (),
-}
-
-
 def check_timeout(settings: Settings) -> None:
     """Raise UserError if evaluations run in this thread and a time-out could not end them."""
     workers = settings.workers
@@ -64,21 +57,6 @@ def check_timeout(settings: Settings) -> None:
         f"an evaluation, got {workers.timeout_seconds:g} in the thread {thread.name!r}: run the campaign in the main "
         "thread, leave timeout_seconds out, or set workers.executor to ray"
     )
-
-
-def unenforced_limits(settings: Settings) -> str:
-    """Return a warning about limits, or a number of workers, that the chosen executor ignores; empty
-    if there are none."""
-    workers = settings.workers
-    limits = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
-    if limits:
-        verb = "is" if len(limits) == 1 else "are"
-        return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
-    if workers.executor == "inline" and "count" in workers.model_fields_set and workers.count > 1:
-        return (
-            "with workers.executor inline one evaluation runs at a time, in this process: workers.count has no effect"
-        )
-    return ""
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:

@@ -14,6 +14,7 @@ from orchestrator.bandit.strategy import Shardable
 from orchestrator.settings.mistakes import Refusal, failure
 from orchestrator.settings.objective_sections import ObjectiveSettings
 from orchestrator.settings.sections import ComputingSettings, Hours, PositiveInt, Seconds, Section
+from workers.executor import ExecutorName
 from workers.messages import Share
 
 MOST_WORKERS = 100_000
@@ -48,7 +49,7 @@ class FromParameter(Section):
 class WorkerSettings(Section):
     """The executor of evaluations and the resources of each of them."""
 
-    executor: Literal["ray", "inline", "simulated"] = Field(
+    executor: ExecutorName = Field(
         default="ray", description="On Ray, one after the other in the central process, or in virtual time."
     )
     kind: Literal["task", "actor", "auto"] = Field(

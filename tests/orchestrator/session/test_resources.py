@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.session.build import build, build_new
-from orchestrator.session.resources import Resources, missing_program, unenforced_limits
+from orchestrator.session.executors import unenforced_limits
+from orchestrator.session.resources import Resources, missing_program
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from workers.messages import Share
