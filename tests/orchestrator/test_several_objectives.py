@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from objectives.objective import Report
 from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
 from orchestrator.campaign.event_json import body_of
 from orchestrator.campaign.events import CampaignCreated, TrialSucceeded
-from orchestrator.cli.main import app
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError
 from orchestrator.report.comparison import best_steps
@@ -33,6 +31,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 SPACE = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 OBJECTIVES: list[dict[str, Any]] = [
@@ -74,9 +73,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def output_of(*arguments: str) -> str:
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return bbkb(*arguments).stdout
 
 
 def test_front_has_the_feasible_trials_that_none_dominates(result: Result) -> None:
@@ -217,10 +214,7 @@ def test_commands_show_it(result: Result) -> None:
 
 
 def test_log_of_one_objective_has_no_goals(tmp_path: Path) -> None:
-    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    result = tune(
-        lambda x, y: x, SPACE, direction="maximize", evaluations=2, workers=1, progress=False, settings=settings
-    )
+    result = tune_here(tmp_path, lambda x, y: x, SPACE, evaluations=2, workers=1)
     created, *events = open_run(result.folder).events()
     assert isinstance(created, CampaignCreated)
     assert not {"objectives", "constraints"} & set(created.settings)
@@ -238,23 +232,21 @@ def test_reports_of_the_first_objective_are_shown_and_change_no_pick(result: Res
 
 
 def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_best(tmp_path: Path) -> None:
-    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
     never = [{"metric": "memory", "at_most": -1}]
-    result = tune(
-        train, SPACE, evaluations=3, progress=False, settings=settings, objectives=OBJECTIVES, constraints=never
-    )
+    goals: dict[str, Any] = {"objectives": OBJECTIVES, "constraints": never}
+    result = tune_here(tmp_path, train, SPACE, evaluations=3, **goals)
     assert result.front == ()
     assert result.hypervolume is None
     with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
         _ = result.best
     with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
-        CliRunner().invoke(app, ["best", str(result.folder)], catch_exceptions=False)
+        bbkb("best", result.folder)
     assert result.report.is_file()
 
 
 def test_result_without_a_metric_fails_and_names_it(tmp_path: Path) -> None:
-    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    result = tune(
-        lambda x, y: {"accuracy": x}, SPACE, evaluations=2, progress=False, settings=settings, objectives=OBJECTIVES
-    )
+    def incomplete(x: float, y: float) -> dict[str, float]:
+        return {"accuracy": x}
+
+    result = tune_here(tmp_path, incomplete, SPACE, evaluations=2, objectives=OBJECTIVES)
     assert all("no metric 'size', which objectives.1 names" in str(row["error"]) for row in result.rows())

@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from objectives.objective import Report
-from objectives.parameters import Range
 from orchestrator.api import Result, tune
-from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.one_trial import describe_trial
 from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 
 def trained(x: float, report: Report) -> float:
@@ -29,19 +27,12 @@ def tent(x: float) -> float:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    settings = {
-        "runs": str(tmp_path_factory.mktemp("runs")),
-        "workers": {"executor": "inline", "retries": 0},
-        "strategy": {"name": "uniform"},
-    }
-    space = {"x": Range(0.0, 1.0)}
-    return tune(trained, space, evaluations=6, direction="maximize", progress=False, settings=settings)
+    settings = {"workers": {"executor": "inline", "retries": 0}}
+    return tune_here(tmp_path_factory.mktemp("runs"), trained, settings=settings, evaluations=6)
 
 
 def status_of(run: Result, *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["status", str(run.folder), *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return bbkb("status", run.folder, *arguments).output
 
 
 def test_trial_status_shows_the_whole_error_and_the_path_of_the_output(run: Result) -> None:
@@ -80,8 +71,7 @@ def test_trial_status_rejects_an_unknown_trial(run: Result) -> None:
 def test_trial_status_finds_a_run_by_its_name(run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runs").symlink_to(run.folder.parent)
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["status", run.folder.name], catch_exceptions=False)
-    assert result.exit_code == 0
+    bbkb("status", run.folder.name)
 
 
 def test_trial_reason_names_the_priors_of_the_space(tmp_path: Path) -> None:

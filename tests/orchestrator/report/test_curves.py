@@ -24,6 +24,7 @@ from orchestrator.report.summary import summary_cards
 from orchestrator.report.timeline import gantt
 from orchestrator.serve import views
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 from tests.orchestrator.report.test_page import Page
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -191,23 +192,15 @@ def test_report_is_written_for_trainings_that_report_nan(tmp_path: Path) -> None
             report(math.nan if lr > 0.5 and step > 2 else lr / step, step)
         return lr
 
-    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "strategy": {"name": "uniform"}}
     space = {"lr": Range(0.0, 1.0)}
-    result = tune(diverge, space, direction="minimize", evaluations=10, progress=False, settings=settings)
+    result = tune_here(tmp_path, diverge, space, direction="minimize", evaluations=10)
     assert any(math.isnan(value) for row in history_of(result).trials for value in row.training.reports.values())
     assert result.report.is_file()
 
 
 def test_best_so_far_is_drawn_by_steps_if_the_budget_counts_them(tmp_path: Path) -> None:
-    settings = {
-        "runs": str(tmp_path),
-        "workers": {"executor": "inline"},
-        "strategy": {"name": "uniform"},
-        "budget": {"steps": 24},
-    }
-    result = tune(
-        learn, {"rate": Range(0.1, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=settings
-    )
+    space, budget = {"rate": Range(0.1, 1.0)}, {"steps": 24}
+    result = tune_here(tmp_path, learn, space, {"budget": budget}, evaluations=20)
     history = history_of(result)
     figure = best_so_far(history)
     assert figure is not None

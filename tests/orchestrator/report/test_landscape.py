@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from objectives.parameters import Choice, Parameter, Range
-from orchestrator.api import tune
 from orchestrator.campaign.state import Totals
 from orchestrator.report.landscape import contours, landscape, slices
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -48,8 +48,7 @@ def test_slices_omit_parameters_that_the_best_configuration_does_not_have(tmp_pa
         "gamma": Range(0.0, 1.0, when={"kernel": "rbf"}),
         "c": Range(0.0, 1.0),
     }
-    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    result = tune(value, space, evaluations=30, direction="maximize", progress=False, settings=settings)
+    result = tune_here(tmp_path, value, space, evaluations=30)
     surrogate = fit_surrogate(history_of(result))
     assert surrogate is not None
     assert surrogate.absent == ("gamma",)

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.parameters import Range
-from orchestrator.api import tune
 from orchestrator.campaign.goals import ConstraintGoal
 from orchestrator.history.fold import History
 from orchestrator.report.pictures import figures
@@ -29,6 +27,7 @@ from orchestrator.report.progress import (
 )
 from tests.examples import examples
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
 
 LOGS = st.builds(
@@ -101,16 +100,9 @@ def constrained(folder: Path, most: float) -> History:
     def value(x: float) -> dict[str, float]:
         return {"value": 100.0 + x if x < 0.5 else x, "memory": x}
 
-    settings = {"runs": str(folder), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    result = tune(
-        value,
-        {"x": Range(0.0, 1.0)},
-        evaluations=40,
-        progress=False,
-        settings=settings,
-        objectives=[{"metric": "value", "direction": "minimize"}],
-        constraints=[{"metric": "memory", "at_most": most}],
-    )
+    goal = {"metric": "value", "direction": "minimize"}
+    limit = {"metric": "memory", "at_most": most}
+    result = tune_here(folder, value, evaluations=40, objectives=[goal], constraints=[limit])
     return history_of(result)
 
 

@@ -6,35 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from objectives.parameters import Range
-from orchestrator.api import Result, load, tune
-from orchestrator.cli.main import app
+from orchestrator.api import Result, load
 from orchestrator.errors import UserError
 from orchestrator.report.page import render
 from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 
 def run(tmp_path: Path, name: str, **settings: Any) -> Result:
-    base = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    return tune(
-        lambda x: x,
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=3,
-        name=name,
-        progress=False,
-        settings=base | settings,
-    )
+    return tune_here(tmp_path / "runs", lambda x: x, settings=settings, evaluations=3, name=name)
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(
-        app, [str(argument) for argument in arguments], catch_exceptions=False, env={"COLUMNS": "200"}
-    )
-    assert result.exit_code == 0, result.output
-    return result.output
+    return bbkb(*arguments).output
 
 
 def test_list_finds_runs_by_tags_of_the_file_and_added_tags(tmp_path: Path) -> None:
@@ -67,7 +52,7 @@ def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path
 def test_note_rejects_an_unknown_trial(tmp_path: Path) -> None:
     noted = run(tmp_path, "one")
     with pytest.raises(UserError, match="one of the 3 trials"):
-        CliRunner().invoke(app, ["note", str(noted.folder), "x", "--trial", "3"], catch_exceptions=False)
+        bbkb("note", noted.folder, "x", "--trial", "3")
 
 
 def test_run_can_add_tags(tmp_path: Path) -> None:

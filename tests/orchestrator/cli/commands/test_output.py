@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from objectives.parameters import Range
-from orchestrator.api import Result, tune
-from orchestrator.cli.main import app
+from orchestrator.api import Result
 from orchestrator.errors import RunError
 from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 
 def loud(x: float) -> float:
@@ -20,21 +18,11 @@ def loud(x: float) -> float:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Result:
-    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    return tune(
-        loud,
-        {"x": Range(0.0, 1.0)},
-        evaluations=6,
-        direction="maximize",
-        progress=False,
-        settings=settings,
-    )
+    return tune_here(tmp_path / "runs", loud, evaluations=6)
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["logs", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return bbkb("logs", *arguments).output
 
 
 def test_logs_print_the_output_of_a_trial_that_has_ended(run: Result) -> None:

@@ -8,33 +8,26 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from objectives.parameters import Choice, Range
-from orchestrator.api import Result, tune
+from orchestrator.api import Result
 from orchestrator.api.arguments import Space
 from orchestrator.cli.commands.results import BestFormat, _format
-from orchestrator.cli.main import app
 from orchestrator.errors import RunError, UserError
 from orchestrator.report.comparison import best_steps
 from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 
 def run(tmp_path: Path, name: str, **workers: Any) -> Result:
-    settings = {
-        "runs": str(tmp_path / "runs"),
-        "workers": {"executor": "inline", "retries": 0, **workers},
-        "strategy": {"name": "uniform"},
-    }
+    settings = {"workers": {"executor": "inline", "retries": 0, **workers}}
     space: Space = {"x": Range(0.0, 1.0), "model": Choice(("a model", "it's"))}
-    return tune(
-        lambda x, model: x, space, direction="maximize", evaluations=5, name=name, progress=False, settings=settings
-    )
+    folder = tmp_path / "runs"
+    return tune_here(folder, lambda x, model: x, space, settings, evaluations=5, name=name)
 
 
 def output_of(*arguments: str, columns: int = 200) -> str:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": str(columns)})
-    assert result.exit_code == 0, result.output
+    result = bbkb(*arguments, columns=columns)
     return result.stdout if arguments[0] == "best" else result.output  # notes about it are on standard error
 
 
@@ -57,17 +50,10 @@ def test_best_prints_arguments_with_a_dash_for_argparse() -> None:
 
 
 def test_best_rejects_a_run_without_success(tmp_path: Path) -> None:
-    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "retries": 0}}
-    result = tune(
-        lambda x: float("nan"),
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=2,
-        progress=False,
-        settings=settings,
-    )
+    settings = {"workers": {"executor": "inline", "retries": 0}}
+    result = tune_here(tmp_path / "runs", lambda x: float("nan"), settings=settings, evaluations=2)
     with pytest.raises(RunError, match="no evaluation has succeeded"):
-        CliRunner().invoke(app, ["best", str(result.folder)], catch_exceptions=False)
+        bbkb("best", result.folder)
 
 
 def test_list_shows_the_oldest_run_first_and_names_a_damaged_one(tmp_path: Path) -> None:
@@ -122,7 +108,7 @@ def test_compare_draws_runs_into_one_figure(tmp_path: Path, ending: str) -> None
 def test_compare_rejects_an_unknown_kind_of_figure(tmp_path: Path) -> None:
     result = run(tmp_path, "one")
     with pytest.raises(UserError, match=r"must end with \.html or one of \.png"):
-        CliRunner().invoke(app, ["compare", str(result.folder), "--picture", "x.gif"], catch_exceptions=False)
+        bbkb("compare", result.folder, "--picture", "x.gif")
 
 
 def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) -> None:
@@ -136,16 +122,8 @@ def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) 
 def test_list_fits_into_80_columns(tmp_path: Path) -> None:
     goals = [{"metric": "value", "direction": "maximize"}, {"metric": "size", "direction": "minimize"}]
     result = run(tmp_path, "classifier")
-    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    several = tune(
-        lambda x: {"value": x, "size": x},
-        {"x": Range(0.0, 1.0)},
-        objectives=goals,
-        evaluations=5,
-        progress=False,
-        name="several",
-        settings=settings,
-    )
+    folder = tmp_path / "runs"
+    several = tune_here(folder, lambda x: {"value": x, "size": x}, objectives=goals, evaluations=5, name="several")
     lines = output_of("list", str(tmp_path / "runs"), columns=80).splitlines()
     assert len(lines) == 3
     assert result.folder.name in lines[1]

@@ -1,0 +1,38 @@
+"""Quick campaigns and commands in this process."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+from typer.testing import Result as Done
+
+from objectives.parameters import Range
+from orchestrator.api import Result, tune
+from orchestrator.api.arguments import Space
+from orchestrator.cli.main import app
+
+LINE: Space = {"x": Range(0.0, 1.0)}
+
+
+def tune_here(
+    folder: Path,
+    function: Callable[..., Any],
+    space: Space = LINE,
+    settings: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Result:
+    """Run a campaign of uniform draws in this process; its run lies below `folder`."""
+    workers, strategy = {"executor": "inline"}, {"name": "uniform"}
+    base = {"runs": str(folder), "workers": workers, "strategy": strategy}
+    if "objectives" not in arguments:
+        arguments.setdefault("direction", "maximize")
+    return tune(function, space, progress=False, settings=base | dict(settings or {}), **arguments)
+
+
+def bbkb(*arguments: object, columns: int = 200) -> Done:
+    """Run a command that must succeed. Raises the command's errors."""
+    texts, wide = [str(argument) for argument in arguments], {"COLUMNS": str(columns)}
+    done = CliRunner().invoke(app, texts, catch_exceptions=False, env=wide)
+    assert done.exit_code == 0, done.output
+    return done
