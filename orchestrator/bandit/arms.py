@@ -1,5 +1,5 @@
-"""The candidates of a bandit: their features, which feature belongs to which parameter, and whether
-arms repeat."""
+"""The candidates of a bandit: their features, the parameters of the features, and whether arms
+repeat."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,8 +12,9 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.options import excerpt
 
-_UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
-_CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot column
+_UNIFORM = math.sqrt(12.0)  # the ratio of width and standard deviation of a uniform distribution
+# the ratio of the distance between two choices and the height of a one-hot column
+_CHOICE = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -21,13 +22,14 @@ class Layout:
     """A strategy's knowledge of the candidates besides their features.
 
     Raises:
-        ValueError: when the parts do not fit together.
+        ValueError: if the parts do not fit together.
     """
 
     # (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice
     # share one
     parameters: Indices
-    extents: Floats  # (p,), how far apart two values of each parameter can be, in units of its features; > 0
+    # (p,), the largest distance between two values of each parameter, in units of its features; > 0
+    extents: Floats
     repeats: bool = True  # whether an arm may be pulled more than once
     # whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover
     # the space
@@ -57,11 +59,12 @@ class Layout:
 class Arms:
     """The finite set of arms a strategy chooses from."""
 
-    features: Any  # (A, d), a row is an arm's feature vector; or an object that stands for such an array
+    # (A, d), the feature vectors of the arms; or an object that represents such an array
+    features: Any
     layout: Layout  # parameters, extents and repeats of the arms
     goals: Goals = SINGLE  # the numbers of objectives and constraints of a pull's rewards
-    # (A,), how good each arm is expected to be, relative to the best: 0 or below; None where
-    # nothing is expected
+    # (A,), the expected quality of each arm relative to the best, at most 0; None if nothing is
+    # expected
     log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -103,9 +106,9 @@ class Arms:
         is_sequence: bool = False,
         log_prior: Floats | None = None,
     ) -> "Arms":
-        """Return arms with `features` (A, d), finite; every feature is a parameter of its own
-        unless `parameters` (d,) says otherwise. Raises ValueError when `features` is empty, of
-        another shape or not finite."""
+        """Return arms with `features` (A, d), finite; every feature is a separate parameter unless
+        `parameters` (d,) is given. Raises ValueError if `features` is empty, of another shape or
+        not finite."""
         rows = check_features(features)
         numbers = np.arange(rows.shape[1]) if parameters is None else np.asarray(parameters, np.intp)
         if numbers.shape != (rows.shape[1],):
@@ -116,14 +119,14 @@ class Arms:
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
-    """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError when the array is
+    """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError if the array is
     empty, of another shape or not finite."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
 def check_features(features: ArrayLike) -> Floats:
-    """Return `features` (A, d) as a read-only float array. Raises ValueError when they are no
-    numbers, empty, of another shape or not finite."""
+    """Return `features` (A, d) as a read-only float array. Raises ValueError if they are not
+    numeric, empty, of another shape or not finite."""
     try:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -141,11 +144,12 @@ def check_features(features: ArrayLike) -> Floats:
 
 
 def feature_extents(features: Floats, parameters: Indices) -> Floats:
-    """Return the extent (p,) of each parameter of `features` (A, d); 1 for one that does not vary.
+    """Return the extent (p,) of each parameter of `features` (A, d); 1 for a parameter that does
+    not vary.
 
-    Of a single feature the smaller of its range and of the range that a uniform distribution with
-    its standard deviation would have, so that one far value does not count; of several one-hot
-    features the distance of two choices.
+    The extent of a single feature is the smaller of its range and of the range of a uniform
+    distribution with its standard deviation, so that a single outlier has no effect. The extent of
+    several one-hot features is the distance between two choices.
     """
     ranges = features.max(axis=0) - features.min(axis=0)
     extents = np.ones(int(parameters.max()) + 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LARGEST_REWARD = 1e300  # a larger one, up to the largest float, counts as this
+LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, count as this value
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,7 +19,8 @@ Flags = NDArray[np.bool_]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """Return `values` as an immutable C-contiguous array of `dtype`, copied unless it is one."""
+    """Return `values` as an immutable C-contiguous array of `dtype`. They are copied if
+    necessary."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
     array: NDArray[D] = np.array(values, dtype=dtype, order="C")
@@ -28,7 +29,7 @@ def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
 
 
 def freeze(array: NDArray[D]) -> NDArray[D]:
-    """Return `array` itself, made immutable: for one that its maker hands over."""
+    """Make `array` immutable and return it. The caller must not keep another reference."""
     array.flags.writeable = False
     return array
 

@@ -1,5 +1,5 @@
-"""Rules that strategies share: the ranges of their hyper-parameters, the methods of a class, and when
-nothing may be chosen."""
+"""Checks that strategies share: the ranges of hyperparameters, the methods of a class, and whether
+an arm may be chosen."""
 
 from collections.abc import Sequence
 from dataclasses import is_dataclass
@@ -10,12 +10,13 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Wait
 
-CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")  # of a strategy that runs a campaign
+# the methods that a campaign requires of a strategy
+CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
 METHODS = (*CAMPAIGN_METHODS, "posterior")  # of a strategy
 
 
 class HasArms(Protocol):
-    """A state that knows how many candidates there are and which of them are set aside."""
+    """A state with the number of candidates and the arms that are set aside."""
 
     @property
     def pulls(self) -> Pulls:
@@ -35,8 +36,8 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
 def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHODS) -> type[Any]:
     """Return `value`, a user's class of a strategy.
 
-    Raises ValueError, whose message begins with `prefix`, when it is no class, or no dataclass with
-    these `methods`.
+    Raises ValueError, whose message begins with `prefix`, if it is not a dataclass with these
+    `methods`.
     """
     if not isinstance(value, type):
         raise ValueError(f"{prefix}must name a class, it names {excerpt(value)}")
@@ -49,7 +50,8 @@ def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHOD
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:
-    """Return `ask`'s answer when no arm is left, else None. Raises ValueError if `limit` < 1."""
+    """Return the answer of `ask` if no arm is left; otherwise None. Raises ValueError if `limit` <
+    1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None

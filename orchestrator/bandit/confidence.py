@@ -1,6 +1,6 @@
 """Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2), and on σ of the
-Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as IGP-UCB, GP-ThreDS and adaptive
-discretisation have it).
+Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as in IGP-UCB, GP-ThreDS and adaptive
+discretization).
 """
 
 import math
@@ -36,7 +36,7 @@ class Confidence:
         return float(np.log1p(c * variance).sum())
 
     def width(self, information_gain: float) -> float:
-        """Return the width α̃ used in u at the start of a batch, inflation by C̃ included."""
+        """Return the width α̃ of u at the start of a batch, including the inflation by C̃."""
         noise = math.sqrt(self.noise_variance)
         log_delta = math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound

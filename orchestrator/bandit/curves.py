@@ -18,7 +18,8 @@ import numpy as np
 
 from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, same
 
-_PAIR_SHIFT = 40  # bits of a step in the number of a pair (trial, step); smaller numbers are arms
+# the number of bits of the step in the code of a pair (trial, step); smaller codes are arms
+_PAIR_SHIFT = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,12 @@ class TrialCurve:
         return self.steps[-1] if self.steps else 0
 
     def after(self, step: int, reward: float) -> Self:
-        """Return the curve with a further value. A step that is not beyond the latest one changes
-        nothing: a trial that continues from a checkpoint repeats steps. A reward that is not
-        finite is no value, but is remembered until the next finite one."""
+        """Return the curve with a further value.
+
+        A step that is not larger than the latest one changes nothing, because a trial that
+        continues from a checkpoint repeats steps. A reward that is not finite is not added as a
+        value, but is remembered until the next finite one.
+        """
         if step <= self.step or step < 1:
             return self
         if not math.isfinite(reward):
@@ -48,14 +52,14 @@ class TrialCurve:
         reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
         length = len(self.steps)
         if length > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
-            length -= 1  # the latest value is not the first one of its octave
+            length -= 1  # the latest value is not the first value of its octave
         return replace(
             self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward), has_diverged=False
         )
 
     def end(self, reward: float, last_step: int | None = None) -> Self:
-        """Return the finished curve with its final value, which counts at its latest step, or at
-        `last_step` if it reported nothing."""
+        """Return the finished curve with its final value. The value belongs to the latest step, or
+        to `last_step` if nothing was reported."""
         step = self.step or last_step or 1
         return replace(
             self,
@@ -70,9 +74,9 @@ class TrialCurve:
 class Curves:
     """The curves of all trials that a strategy knows."""
 
-    # each trial's curve; it is not changed (a plain dictionary, so that a state can be pickled)
+    # the curve of each trial; never modified (a plain dictionary, so that a state can be pickled)
     by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
-    last_step: int | None = None  # the step at which a training ends, where it is given; else None
+    last_step: int | None = None  # the step at which a training ends; None if it is not given
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -86,8 +90,8 @@ class Curves:
 
     @cached_property
     def end(self) -> int:
-        """The step whose value is to be maximised: `last_step`, else the largest one of a finished
-        trial, else the largest one of all; 1 when there is none."""
+        """The step whose value is maximized: `last_step`, else the largest step of a finished
+        trial, else the largest step of all; 1 if there is no step."""
         if self.last_step is not None:
             return self.last_step
         finished = max((curve.step for curve in self.by_trial.values() if curve.is_finished), default=0)
@@ -95,7 +99,7 @@ class Curves:
 
     @cached_property
     def first(self) -> int:
-        """The smallest step of all curves; 1 when there is none."""
+        """The smallest step of all curves; 1 if there is no step."""
         return min((curve.steps[0] for curve in self.by_trial.values()), default=1)
 
     @cached_property
@@ -104,8 +108,8 @@ class Curves:
         return bool(self.by_trial) and self.first < self.end
 
     def within(self, values: int) -> "Curves":
-        """Return these curves with at most so many values besides each trial's latest one: older
-        trials keep only that.
+        """Return these curves with at most so many `values` in addition to each trial's latest value.
+        Older trials keep only their latest value.
 
         The newest trials are those that a search may stop or continue, and the time of a fit stays
         bounded.
@@ -122,8 +126,8 @@ class Curves:
 
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
-        """The curves in the order of their trials. The latest value of one that has diverged since
-        is the smallest reward of all trials until that step."""
+        """The curves in the order of their trials. If a trial has diverged, its latest value is
+        replaced by the smallest reward of all trials up to that step."""
         ordered = [self.by_trial[trial] for trial in sorted(self.by_trial)]
         if not any(curve.has_diverged for curve in ordered):
             return tuple(ordered)
@@ -142,10 +146,11 @@ class Curves:
 class CurveValues:
     """All values of some trials in arrays, trial by trial."""
 
-    sizes: Indices  # (n,), how many values each trial has, ≥ 1
+    sizes: Indices  # (n,), the number of values of each trial, ≥ 1
     arms: Indices  # (n,), each trial's candidate
-    weights: Floats  # (n,), how many evaluations a trial stands for; 1 but for results without a curve
-    numbers: Indices  # (N,), the number of each pair (trial, step): see `pair_numbers`
+    # (n,), the number of evaluations that a trial represents; 1 except for results without a curve
+    weights: Floats
+    numbers: Indices  # (N,), the code of each pair (trial, step): see `pair_numbers`
     steps: Floats  # (N,), the steps as floats
     rewards: Floats  # (N,), the rewards
     is_finished: Flags  # (n,), whether a trial's last value is final
@@ -153,8 +158,8 @@ class CurveValues:
 
     @staticmethod
     def of(curves: Curves, arms: Indices, rewards: Floats, weights: Floats) -> "CurveValues":
-        """Return the values of `curves`, and one value at the last step for each of `arms` (p,), of
-        mean reward `rewards` (p,) of `weights` (p,) evaluations without a curve."""
+        """Return the values of `curves`, and one value at the last step for each of `arms` (p,):
+        the mean reward in `rewards` (p,) of `weights` (p,) evaluations without a curve."""
         trials = curves.trials
         sizes = np.fromiter((len(curve.steps) for curve in trials), np.intp, len(trials))
         steps = np.fromiter(chain.from_iterable(curve.steps for curve in trials), np.float64)
@@ -202,18 +207,19 @@ class CurveValues:
 
 
 def pair_numbers(trials: Indices, steps: Floats) -> Indices:
-    """Return numbers (n,) of pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ + step."""
+    """Return the codes (n,) of pairs (trial, step), which differ from the indices of arms: (trial +
+    1) · 2⁴⁰ + step."""
     numbers: Indices = ((trials + 1) << _PAIR_SHIFT) + steps.astype(np.intp)
     return numbers
 
 
 def is_pair(numbers: Indices) -> Flags:
-    """Return which of `numbers` (n,) are those of pairs; the others are arms."""
+    """Return a mask (n,) of the pairs among `numbers` (n,); the others are arms."""
     flags: Flags = numbers >= (1 << _PAIR_SHIFT)
     return flags
 
 
 def trials_and_steps(numbers: Indices) -> tuple[Indices, Floats]:
-    """Return trials (n,) and steps (n,) of the pairs with these numbers (n,)."""
+    """Return the trials (n,) and steps (n,) of the pairs with these codes (n,)."""
     trials: Indices = (numbers >> _PAIR_SHIFT) - 1
     return trials, (numbers & ((1 << _PAIR_SHIFT) - 1)).astype(np.float64)

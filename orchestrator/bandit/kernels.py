@@ -1,7 +1,8 @@
 """Covariance functions k(x, x'), one frozen dataclass each.
 
-Every entry of `cross` depends on its two rows only, bit for bit, and not on the other rows of the
-call. So a column may be cached or computed again, whole or in blocks, without a change of any pick.
+Every entry of `cross` depends only on its two rows, bit for bit, and not on the other rows of the
+call. A column may therefore be cached or recomputed, completely or in blocks, without changing any
+pick.
 """
 
 import math
@@ -24,8 +25,8 @@ LengthscaleOption = Annotated[
     Doc("The distance over which values are alike, > 0: one number, or one for each feature."),
 ]
 VarianceOption = Annotated[float, Gt(0), Doc("The variance of the function, > 0.")]
-BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
-FEW = 8192  # differences of features that are computed in one call
+BLOCK = 16_384  # the number of entries of a kernel matrix that are computed at a time
+FEW = 8192  # the number of differences of features that are computed in one call
 
 
 @runtime_checkable
@@ -41,13 +42,14 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class _Scaled:
-    """The options that all kernels have. Raises ValueError when one is out of range."""
+    """The options of all kernels. Raises ValueError if an option is out of range."""
 
     lengthscale: LengthscaleOption = 1.0
     variance: VarianceOption = 1.0
 
     def __post_init__(self) -> None:
-        """Make floats and tuples of NumPy's numbers; refuse values that are not > 0 and finite."""
+        """Convert NumPy's numbers to floats and tuples. Reject values that are not positive and
+        finite."""
         scales = _lengthscales(self.lengthscale)
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
@@ -125,7 +127,8 @@ class Linear(_Scaled):
         X = X / _scales(X, self.lengthscale)
         Y = Y / _scales(Y, self.lengthscale)
         products = np.zeros((len(X), len(Y)))
-        for x, y in zip(X.T, Y.T, strict=True):  # not X @ Yᵀ: BLAS rounds by position and shape, see the module
+        # not X @ Yᵀ, because BLAS rounds by position and shape (see the module)
+        for x, y in zip(X.T, Y.T, strict=True):
             products += np.multiply.outer(x, y)
         return _scale(self.variance, products)
 
@@ -144,11 +147,11 @@ KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "mat
 
 
 def _lengthscales(value: object) -> Floats:
-    """Return `value` as an array of floats. Raises ValueError when it holds anything else."""
+    """Return `value` as an array of floats. Raises ValueError if it contains anything else."""
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iufO" or any(isinstance(number, bool) for number in array.flat):
-            raise TypeError  # True is no number here, and neither is a text that looks like one
+            raise TypeError  # Booleans and numeric texts are not numbers here
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
@@ -168,8 +171,8 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 
 
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
-    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels for near-duplicates, which dictionaries
-    # contain
+    # differences instead of ‖x‖² + ‖y‖² − 2xy, which cancels for near-duplicates, which
+    # dictionaries contain
     scales = _scales(X, lengthscale)
     X = np.asfortranarray(X / scales)
     Y = np.asfortranarray(Y / scales)

@@ -1,5 +1,5 @@
-"""Arms and observations as strategies take them: checked, and split into arms, rewards and
-failures."""
+"""Checks the arms and observations that strategies receive, and splits observations into arms,
+rewards and failures."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,14 @@ from orchestrator.bandit.strategy import Observation
 
 
 def check_arms(arms: Arms | ArrayLike) -> Floats:
-    """Return features (A, d), read-only, of `Arms` or an array. Raises ValueError on a bad one."""
+    """Return the read-only features (A, d) of `Arms` or an array. Raises ValueError for an invalid
+    array."""
     return arms.features if isinstance(arms, Arms) else check_features(arms)
 
 
 def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
-    """Return arms and rewards of observations that have one. Raises ValueError if not finite."""
+    """Return the arms and rewards of the observations with a reward. Raises ValueError if a reward
+    is not finite."""
     pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     for arm, reward in pairs:
         if not math.isfinite(reward):
@@ -28,7 +30,7 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
 
 def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
     """Return the `count` further rewards of each observation that has a reward. Raises ValueError
-    on another number of them, or when one is not finite."""
+    if their number differs, or if one is not finite."""
     pairs = [(observation.arm, observation.further) for observation in observations if observation.reward is not None]
     for arm, further in pairs:
         if len(further) != count or not all(map(math.isfinite, further)):
@@ -37,6 +39,6 @@ def further_rewards(observations: Sequence[Observation], count: int) -> list[tup
 
 
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
-    """Return `set_aside`, ascending, and the arms that could not be evaluated."""
+    """Return `set_aside` with the arms that could not be evaluated, ascending."""
     failed = [observation.arm for observation in observations if observation.reward is None]
     return read_only(np.union1d(set_aside, np.array(failed, np.intp)), np.intp) if failed else set_aside

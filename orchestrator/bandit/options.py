@@ -2,7 +2,7 @@
 
 A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of
 `annotated_types`, the text is `typing_extensions.Doc`. The JSON Schema and the list of strategies
-use both, and `check_options` refuses values of another type or out of range. Options of several
+use both, and `check_options` rejects values of another type or out of range. Options of several
 strategies are declared here once; kernel, model and warm start are declared beside their classes.
 """
 
@@ -24,10 +24,10 @@ from typing_extensions import Doc
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_SHOWN = 80  # characters of a value in a message
-_LARGEST = 2.0**63  # whole numbers from here on are beyond NumPy's
+_SHOWN = 80  # the largest number of characters of a value in a message
+_LARGEST = 2.0**63  # larger integers exceed NumPy's range
 _NOUNS: Mapping[type, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
-# how a bound is written, when it holds, and the field that has it
+# for each kind of bound: its notation, its test, and its attribute
 _BOUNDS: Mapping[type, tuple[str, Callable[[float, float], bool], str]] = {
     Gt: (">", operator.gt, "gt"),
     Ge: (">=", operator.ge, "ge"),
@@ -83,39 +83,40 @@ VerifiedShare = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AnyNumber:
-    """Metadata of a number that may be infinite; the class that has the field checks it."""
+    """Metadata of a number that may be infinite. The class of the field checks its range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Metadata of a part, such as a kernel, that may be an object of the caller's own with the
-    methods of `protocol`, which can be checked at run time."""
+    """Metadata of a part, such as a kernel, that may be an object of the caller with the methods of
+    the runtime-checkable `protocol`."""
 
     protocol: type
 
 
 class _RefusedError(ValueError):
-    """A value is refused; the message follows "must be"."""
+    """A value is rejected. The message follows "must be"."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """The rule of a field."""
 
-    noun: str  # in words that follow "must be"
+    noun: str  # the rule, in words that follow "must be"
     take: Callable[[object], object]  # returns a plain value of the field's type, or raises _RefusedError
 
 
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
-    """Check the fields of a frozen dataclass against their annotations; numbers of NumPy become
-    those of Python.
+    """Check the fields of a frozen dataclass against their annotations. NumPy's numbers become
+    Python's.
 
     Args:
         options: the instance, in its `__post_init__`.
         section: the prefix of a field's name in messages.
 
     Raises:
-        ValueError: naming field, rule and value, when one has another type or is out of range.
+        ValueError: if a value has another type or is out of range; the message names field, rule
+            and value.
     """
     for name, rule in _rules(type(options)).items():
         value = getattr(options, name)
@@ -133,7 +134,8 @@ def excerpt(value: object) -> str:
 
 
 def documentation_of(cls: type) -> dict[str, str]:
-    """Return the meaning of each field of a class that has a `Doc`, the outermost of several."""
+    """Return the meaning of each field of a class with a `Doc`; the outermost `Doc` if there are
+    several."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation

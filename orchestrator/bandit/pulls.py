@@ -1,5 +1,5 @@
-"""The sufficient statistics of a bandit: how often each arm was pulled, the sum of its rewards, and
-how far they are apart."""
+"""The sufficient statistics of a bandit: the number of pulls of each arm, the sum of their rewards,
+and the spread of the rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ import numpy as np
 
 from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, freeze, read_only, same
 
-ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
-ROUNDING = 1e-12  # of a mean of equal rewards, relative
+# the number of repeated pulls with equal rewards after which rewards count as deterministic
+ENOUGH = 3
+ROUNDING = 1e-12  # the relative rounding error of a mean of equal rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +20,8 @@ class Tally:
 
     counts: Indices  # (A,), the number of these pulls
     sums: Floats  # (A,), the sum of their rewards
-    # (A,), the sum of the squared deviations of their rewards from their mean; 0 or infinite where the
-    # square of a reward is no float
+    # (A,), the sum of the squared deviations of their rewards from their mean; 0 or infinite if the
+    # square of a reward exceeds the range of floats
     squares: Floats
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class Tally:
 
     def _squares_with(self, arms: Indices, rewards: Floats, after: Indices) -> Floats:
         """Return `squares` after one more pull of each of `arms` (n,), in order; `after` (A,): the
-        counts then. The same bits however pulls are grouped (Welford 1962)."""
+        counts then. The result has the same bits for any grouping of the pulls (Welford 1962)."""
         again = np.flatnonzero(after[arms] > 1)
         if not len(again):
             return self.squares
@@ -73,25 +74,27 @@ class Tally:
 class Pulls:
     """The pulls of each arm and the sums of their rewards. Pulls without a reward are not included.
 
-    As soon as a pull of an arm has finished, its pulls that were stopped early count with the mean
-    reward of those that finished. Rewards of finished and stopped pulls differ without noise, so
-    arms with stopped pulls count neither for `varies` nor for `repeats`. All arrays are read-only.
+    As soon as one pull of an arm has finished, the arm's pulls that were stopped early count with
+    the mean reward of its finished pulls. Rewards of finished and stopped pulls differ even without
+    noise, so arms with stopped pulls affect neither `varies` nor `repeats`. All arrays are
+    read-only.
     """
 
     finished: Tally  # the pulls that were not stopped early
-    stopped: Tally  # those that were
-    # (K, A), sums of the rewards of further objectives and constraints, where there are any
+    stopped: Tally  # the pulls that were stopped early
+    # (K, A), sums of the rewards of further objectives and constraints, if there are any
     further_sums: Floats
     varies: bool = False  # whether two pulls of one arm gave different rewards
-    repeats: int = 0  # how many evaluations were of an arm pulled before; rows of existing data do not count
+    # the number of evaluations of an arm that was pulled before; rows of existing data do not count
+    repeats: int = 0
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     @staticmethod
     def of(counts: Indices, reward_sums: Floats) -> "Pulls":
-        """Return pulls without early stops: numbers (A,) and sums of rewards (A,) of each arm, all
-        of whose rewards are equal."""
+        """Return pulls without early stops from the number of pulls (A,) and the sum of rewards
+        (A,) of each arm. All rewards of an arm are equal."""
         return Pulls(
             Tally(counts, reward_sums, freeze(np.zeros(len(counts)))),
             Tally.none(len(counts)),
@@ -110,8 +113,8 @@ class Pulls:
 
     @cached_property
     def reward_sums(self) -> Floats:
-        """The sum of the rewards of each arm's pulls (A,), where the stopped ones have the mean of
-        the finished ones if there are any."""
+        """The sum of the rewards of each arm's pulls (A,), in which stopped pulls count with the
+        mean of the finished ones, if there are any."""
         if not self._is_any_stopped:
             return self.finished.sums
         sums = self.finished.sums + self.stopped.sums
@@ -130,26 +133,26 @@ class Pulls:
 
     @cached_property
     def finished_arms(self) -> Indices:
-        """Indices (p,) of the arms of which a pull was not stopped early, ascending."""
+        """Indices (p,) of the arms with a pull that was not stopped early, ascending."""
         return np.flatnonzero(self.finished.counts)
 
     @cached_property
     def total(self) -> int:
-        """How many pulls there were."""
+        """The number of pulls."""
         return int(self.counts.sum())
 
     @property
     def looks_deterministic(self) -> bool:
-        """Whether `ENOUGH` evaluations or more were of an arm pulled before, and each gave the
-        arm's reward again.
+        """Whether at least `ENOUGH` evaluations repeated an arm, and each gave the arm's reward
+        again.
 
-        Existing data do not show it: rows of a table may have been copied.
+        Existing data do not count, because rows of a table may have been copied.
         """
         return not self.varies and self.repeats >= ENOUGH
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
-        """These pulls once for every reward that a pull has: the first objective's first."""
+        """These pulls once for each reward of a pull, starting with the first objective."""
         if not len(self.further_sums):
             return (self,)
         return tuple(Pulls.of(self.counts, sums) for sums in (self.reward_sums, *self.further_sums))
@@ -162,13 +165,12 @@ class Pulls:
         existing: Sequence[bool] | None = None,
         stopped: Sequence[bool] | None = None,
     ) -> "Pulls":
-        """Return these pulls and one more of each of `arms` (n,) with its reward, and its `further`
-        ones (n, K).
+        """Return these pulls and one more of each of `arms` (n,), with its reward and its `further`
+        rewards (n, K).
 
-        A reward beyond ±`LARGEST_REWARD` counts as that. `existing` (n,): which of them are
-        existing data; `stopped` (n,): which were stopped early; None: none of them.
-
-        Raises ValueError when the rewards of an arm add up to more than a float can hold.
+        A reward beyond ±`LARGEST_REWARD` is clipped. `existing` (n,): the mask of existing data.
+        `stopped` (n,): the mask of pulls that were stopped early. None: no pull. Raises ValueError
+        if the sum of an arm's rewards exceeds the range of floats.
         """
         pulled = np.asarray(arms, np.intp)
         values = bounded(rewards)
@@ -186,9 +188,9 @@ class Pulls:
         )
 
     def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
-        """Return whether pulls of `arms` (n,), none of which was stopped ever, with `rewards` (n,)
-        give an arm another reward than before, or two different ones; until now each arm's rewards
-        were equal."""
+        """Return whether pulls of `arms` (n,), none of which was ever stopped, with `rewards` (n,)
+        give an arm a different reward than before, or two different rewards. Each arm's previous
+        rewards were equal."""
         distinct, first, at = np.unique(arms, return_index=True, return_inverse=True)
         counts = self.finished.counts[distinct]
         means = self.finished.sums[distinct] / np.maximum(counts, 1)
@@ -196,7 +198,8 @@ class Pulls:
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
     def _count_repeats(self, arms: Indices, is_counted: Flags) -> int:
-        """Return how many of `arms` (n,), in order, repeat one, of those that `is_counted` (n,)."""
+        """Return how many of `arms` (n,), in order, repeat an arm. Only arms with `is_counted` (n,)
+        count."""
         was_pulled = self.counts[arms] > 0
         later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
         was_pulled[later] = True
@@ -211,7 +214,7 @@ class Pulls:
 
 
 def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Floats) -> Floats:
-    """Return rewards that differences and sums of many of them do not overflow."""
+    """Return clipped rewards, whose differences and sums do not overflow."""
     bounded: Floats = np.clip(np.asarray(rewards, np.float64), -LARGEST_REWARD, LARGEST_REWARD)
     return bounded
 

@@ -16,7 +16,7 @@ class Recent(Generic[K, V]):
         self._values: dict[K, V] = {}  # the last one is the most recently used
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of `key`; `make` computes it when it is not in the cache."""
+        """Return the value of `key`. `make` computes it if it is not in the cache."""
         value = self._values.pop(key) if key in self._values else make()
         self.put(key, value)
         return value
@@ -26,7 +26,7 @@ class Recent(Generic[K, V]):
         return self._values.pop(key, None)
 
     def put(self, key: K, value: V) -> None:
-        """Store `value`; the least recently used value is dropped when there are too many."""
+        """Store `value`. The least recently used value is evicted if there are too many."""
         self._values.pop(key, None)
         self._values[key] = value
         if len(self._values) > self._capacity:

@@ -1,13 +1,13 @@
 """The protocol of every strategy, and its argument and result types.
 
-A strategy is a frozen dataclass of hyper-parameters plus six pure functions. Its state has only
-what cannot be derived (pulls, dictionary, information gain, round); posterior, widths and upper
-bounds are derived from it and never stored.
+A strategy is a frozen dataclass of hyper-parameters plus six pure functions. Its state contains
+only values that cannot be derived (pulls, dictionary, information gain, round). Posterior, widths
+and upper bounds are derived from it and never stored.
 
-What a strategy *draws* (a dictionary) must not be drawn again at resume: a floating-point tie can
-flip on another machine. So `tell` is split in two for the event log: `recorded(state)` is the
-JSON-able part of a state that was drawn in the last `tell` (or in `init`), and
-`restore(state_before, observations, record)` rebuilds the state after it without randomness:
+Values that a strategy *draws* (a dictionary) must not be drawn again at a resume, because a
+floating-point tie can flip on another machine. Therefore `tell` is split in two for the event log:
+`recorded(state)` is the JSON-able part of a state that was drawn in the last `tell` (or in `init`),
+and `restore(state_before, observations, record)` rebuilds the state after it without randomness:
 `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
 """
 
@@ -24,15 +24,16 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.pulls import Pulls
 
-Record = Mapping[str, Any]  # plain values, whose meaning only the strategy knows
-Mode = Literal["async", "batch"]  # the modes of a strategy whose bounds hold with pending pulls
+Record = Mapping[str, Any]  # plain values that only the strategy interprets
+# the modes of a strategy whose bounds are valid with pending pulls
+Mode = Literal["async", "batch"]
 
 
 class Waiting(StrEnum):
-    """When a strategy chooses nothing although a worker is free."""
+    """When a strategy chooses nothing although a worker is idle."""
 
     NEVER = "never"
-    DRIFT_BUDGET = "drift_budget"  # while pending pulls have spent the drift budget, as in the papers
+    DRIFT_BUDGET = "drift_budget"  # if pending pulls have spent the drift budget, as in the papers
 
 
 ModeOption = Annotated[
@@ -50,8 +51,9 @@ class Observation:
 
     Attributes:
         arm: the arm pulled.
-        reward: larger is better; None when the arm could not be evaluated: it is then set aside.
-        further: rewards of further objectives, then margins of constraints, where there are any
+        reward: larger is better; None if the arm could not be evaluated, and is therefore set
+            aside.
+        further: rewards of further objectives, then margins of constraints, if there are any
             (`goals`).
         is_existing: whether it comes from existing data, which may contain copies, and not from
             this search.
@@ -68,7 +70,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen arm with the numbers that explain the choice, as they were before it; NaN where a
+    """A chosen arm with the numbers that explain the choice, as they were before it; NaN if the
     strategy has none.
 
     Attributes:
@@ -76,7 +78,7 @@ class Pick:
         mean: its posterior mean.
         width: the confidence width, a factor on the standard deviation.
         variance: its posterior variance on the 1/λ scale.
-        trial: the stopped trial that is to be continued; None: a new one.
+        trial: the stopped trial to continue; None for a new trial.
         reason: the reason of the pick: `"coverage"` for an arm of a level that lacks evaluations,
             `"verification"` for one of the best arms, which is repeated because values are noisy,
             `"exhausted"` for a repeated arm after all arms were chosen; empty for an arm that the
@@ -96,8 +98,8 @@ class Prospect:
     """The promise of further evaluations, in units of rewards.
 
     Attributes:
-        gain: how far the largest upper confidence bound is above the best mean reward, where
-            rewards are noisy above the best posterior mean; at least 0.
+        gain: the difference between the largest upper confidence bound and the best mean reward
+            (the best posterior mean if rewards are noisy); at least 0.
         noise: the standard deviation of a reward's noise.
     """
 
@@ -107,7 +109,7 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`,
+    """Pull these arms, in this order. `reason`: why the batch ended (`"drift budget"`, `"limit"`,
     `"warm start"`…).
 
     `prospect`: the promise of further evaluations before these picks; None if it is unknown.
@@ -120,7 +122,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing may be pulled before further rewards are known, or ever; `reason` explains it."""
+    """No arm may be pulled before further rewards are known, or ever. `reason` explains it."""
 
     reason: str
 
@@ -164,7 +166,7 @@ class StrategyState(Protocol):
 
     @property
     def dictionary(self) -> NDArray[np.intp]:
-        """Indices (m,) of the inducing points; empty where a strategy has none."""
+        """Indices (m,) of the inducing points; empty if the strategy has none."""
 
 
 S = TypeVar("S", bound=StrategyState)
@@ -175,17 +177,17 @@ class Strategy(Protocol[S]):
     """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
 
     def init(self, arms: Arms, rng: np.random.Generator) -> S:
-        """Return the state before any pull of `arms`, A of them; draw the warm start."""
+        """Return the state before any pull of the A `arms`, with the drawn warm start."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
         """Choose the next pulls.
 
         Args:
             state: the strategy's state, which is not changed.
-            pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order
-                they were chosen.
-            limit: the largest number of picks, >= 1. Fewer picks mean that there are no more before
-                the next `tell`.
+            pending: the multiset of pulled arms whose rewards are not in `state` yet, in the order
+                of choice.
+            limit: the largest number of picks, >= 1. Fewer picks mean that no more can be chosen
+                before the next `tell`.
         """
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
@@ -199,25 +201,26 @@ class Strategy(Protocol[S]):
         """
 
     def recorded(self, state: S) -> Record:
-        """Return what was drawn or accumulated and is not computable from the pulls, for JSON."""
+        """Return the drawn or accumulated values that cannot be computed from the pulls, for
+        JSON."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
-        """Return what `tell` returned, without randomness: what was drawn is read from `record`."""
+        """Return the result of `tell` without randomness: drawn values are read from `record`."""
 
     def posterior(self, state: S) -> Posterior:
-        """Return the belief over all arms at `state`, with no pull pending."""
+        """Return the belief over all arms at `state`, without pending pulls."""
 
 
-AnyStrategy = Strategy[Any]  # a strategy whose type of state is known to its own functions only
+AnyStrategy = Strategy[Any]  # a strategy whose type of state is known only to its own functions
 
 
 @runtime_checkable
 class BeginsWithExisting(Protocol[S]):
-    """A strategy that must initialise from existing data differently from an ordinary `tell`."""
+    """A strategy that initializes from existing data differently from an ordinary `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-        """Return the state after `init` and these pulls made elsewhere, all with a reward. It counts
-        as a `tell`: `restore` rebuilds it too."""
+        """Return the state after `init` and these existing pulls, all with a reward. The call
+        counts as a `tell`, which `restore` can rebuild."""
 
 
 @runtime_checkable
@@ -226,61 +229,63 @@ class Shardable(Protocol):
 
     @property
     def is_shardable(self) -> Literal[True]:
-        """True; a strategy that cannot has no such attribute."""
+        """True. Other strategies have no such attribute."""
 
 
 @runtime_checkable
 class Sequential(Protocol):
-    """A strategy that chooses nothing while a reward is missing: one worker at a time."""
+    """A strategy that chooses nothing while a reward is missing, so it uses one worker at a
+    time."""
 
     @property
     def is_sequential(self) -> Literal[True]:
-        """True; a strategy that chooses with pulls pending has no such attribute."""
+        """True. A strategy that chooses with pending pulls has no such attribute."""
 
 
 @runtime_checkable
 class Waits(Protocol):
-    """A strategy that has a rule on when it makes a worker wait for rewards."""
+    """A strategy with a rule for when a worker waits for rewards."""
 
     @property
     def never_waits(self) -> bool:
-        """Whether it chooses for any pending pulls, and so has no batch of its own."""
+        """Whether it chooses for any pending pulls, so that its batches have no limit."""
 
 
 @runtime_checkable
 class RefreshesByGrowth(Protocol):
-    """A strategy that learns results together, once there are enough of them. In a campaign one
-    that never waits needs this, and a field `mode` that is `async`."""
+    """A strategy that learns results together, once there are enough of them. A strategy that never
+    waits needs this in a campaign, with a field `mode` that is `async`."""
 
     @property
     def refresh_growth(self) -> float:
-        """The share by which results have grown when a refresh is due; 0: not by growth."""
+        """The growth of the number of results at which a refresh is due, as a share; 0 if refreshes
+        do not depend on growth."""
 
 
 @runtime_checkable
 class Multiobjective(Protocol):
-    """A strategy that can be given several objectives and constraints (`Arms.goals`)."""
+    """A strategy that supports several objectives and constraints (`Arms.goals`)."""
 
     @property
     def takes_goals(self) -> bool:
-        """Whether it handles several objectives and constraints, with the options it has."""
+        """Whether the strategy, with its options, supports several objectives and constraints."""
 
 
 @runtime_checkable
 class Informed(Protocol):
-    """A strategy that uses how good arms are expected to be (`Arms.log_prior`)."""
+    """A strategy that uses a prior over the quality of arms (`Arms.log_prior`)."""
 
     @property
     def takes_prior(self) -> bool:
-        """Whether it uses a prior over arms, with the options it has."""
+        """Whether the strategy, with its options, uses a prior over arms."""
 
 
 @runtime_checkable
 class Recommends(Protocol[S_contra]):
-    """A strategy that may recommend another arm than that of the largest mean reward."""
+    """A strategy that may recommend an arm other than that with the largest mean reward."""
 
     def recommend(self, state: S_contra) -> int | None:
-        """Return the pulled arm to recommend; None: that of the largest mean reward."""
+        """Return the pulled arm to recommend; None for the arm with the largest mean reward."""
 
 
 @runtime_checkable
@@ -288,13 +293,13 @@ class EstimatesRewards(Protocol[S_contra]):
     """A strategy that estimates the reward of a pulled arm."""
 
     def estimate(self, state: S_contra, arm: int) -> tuple[float, float] | None:
-        """Return the expected reward of `arm` without noise, and its standard deviation; None where
-        nothing is known."""
+        """Return the expected reward of `arm` without noise, and its standard deviation; None if
+        they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialForecast:
-    """What a strategy expects of the final value of a trial that has reported.
+    """A strategy's forecast of the final value of a trial that has reported.
 
     Attributes:
         trial: the trial's number.
@@ -326,36 +331,39 @@ class LearnsCurves(Protocol[S]):
         *,
         compete: bool = True,
     ) -> S:
-        """Return the state that knows these curves, in place of those of the same trials; the next
-        `tell` learns them.
+        """Return the state with these curves in place of those of the same trials. The next `tell`
+        learns them.
 
         Args:
             state: the state before.
-            curves: of trials that reported since the last call, running, stopped and finished ones.
-            paused: all trials that were stopped and may be continued; their arms are not begun
+            curves: the curves of the running, stopped and finished trials that reported since the
+                last call.
+            paused: all trials that were stopped and may be continued. Their arms are not started
                 again.
             last_step: the step at which a training ends, if it is given.
-            compete: whether `ask` may choose paused trials; else the caller continues them.
+            compete: whether `ask` may choose paused trials. Otherwise the caller continues them.
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-        """Return the forecasts of those of these trials that reported."""
+        """Return the forecasts of the given trials that have reported."""
 
 
 def never_waits(strategy: object) -> bool:
-    """Return whether the strategy chooses for any pending pulls, and so has no batch of its own."""
+    """Return whether the strategy chooses for any pending pulls, so that its batches have no
+    limit."""
     return isinstance(strategy, Waits) and strategy.never_waits
 
 
 def refresh_growth(strategy: object) -> float:
-    """Return the share by which results have grown when a strategy that never waits is to learn
-    them; 0: it learns at once."""
+    """Return the growth of the number of results, as a share, at which a strategy that never waits
+    learns them; 0 if it learns immediately."""
     return strategy.refresh_growth if never_waits(strategy) and isinstance(strategy, RefreshesByGrowth) else 0.0
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
-    """Return whether `waiting` results are `share` of those `known` and of the pulls `running`, and
-    a refit is due: with many workers one more result changes little."""
+    """Return whether a refit is due because the `waiting` results are at least the `share` of the
+    `known` results and of the `running` pulls. With many workers, one more result changes
+    little."""
     return waiting >= share * (known + running)
 
 

@@ -16,7 +16,7 @@ from orchestrator.bandit.kernels import Kernel
 
 MAX_BYTES = 256 * 2**20
 WIDTH = 64  # the number of columns of a panel
-ENTRIES = 65_536  # the number of columns that are computed at a time
+ENTRIES = 65_536  # the number of entries of columns that are computed at a time
 # the number of arms whose cached columns are multiplied at a time, so that they stay in the
 # processor's cache
 DOT_ROWS = 1024

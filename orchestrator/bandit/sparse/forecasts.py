@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
 FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
-# the standard deviation of a final score due to the unseen part of all curves, per unit of t
+# the variance of a final score due to the unseen part of all curves, per unit of t
 UNSEEN_VARIANCE = 2.0
 
 

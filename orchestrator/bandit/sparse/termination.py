@@ -60,7 +60,7 @@ class GlobalDrift:
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
-        position = self._batch.position(arm)  # must be first: it may move the arrays
+        position = self._batch.position(arm)  # must be first, because this call may move the arrays
         self.bound += self._batch.start_variance.item(position)
 
     def decide(self) -> Verdict:
@@ -89,22 +89,22 @@ class ProductDrift:
 class Bracket:
     """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)]."""
 
-    lower: float  # it is at least this
-    upper: float  # it is at most this
+    lower: float  # a lower bound on the drift
+    upper: float  # an upper bound on the drift
 
 
 class LocalDrift:
     """Lemma 1's bound first; once that is above C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma
     3).
 
-    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the squared k̃_fb that is printed in the paper
-    (`paper`) does not bound the ratio of the approximate variances, the larger of the two does, and
-    stays below Lemma 1's bound.
+    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the paper's squared k̃_fb (`paper`) does not bound
+    the ratio of the approximate variances. The larger of the two does, and stays below Lemma 1's
+    bound.
 
-    Three cheaper brackets of the maximum are tried before a sweep over all arms:
-    `_from_summands`, `_from_pulls` and `_from_spectral_radius`. A later sweep of a batch looks only
-    at the arms that can have come above C̃ since the last one. The verdicts are those of sweeps
-    over all arms at every pull.
+    Before a sweep over all arms, three cheaper brackets of the maximum are tried: `_from_summands`,
+    `_from_pulls` and `_from_spectral_radius`. A later sweep of a batch computes only the arms that
+    can have risen above C̃ since the last sweep. The verdicts are those of sweeps over all arms at
+    every pull.
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
@@ -113,10 +113,10 @@ class LocalDrift:
         self._covariance = covariance
         self._global = GlobalDrift(batch, ratio_threshold)
         self._sums = np.zeros(len(batch.posterior.model.arms))  # Σ c(x, x_s)/σ̃²_fb(x) (A,) over the pulls swept
-        self._largest_sum = 0.0  # of `_sums`
-        self._unswept: list[int] = []  # arms pulled since the last whole sweep
-        self._rise = 0.0  # Σ σ̃²_fb over them
-        self.bound = 1.0  # the least upper bound so far
+        self._largest_sum = 0.0  # the arms of `_sums`
+        self._unswept: list[int] = []  # the arms that were pulled since the last complete sweep
+        self._rise = 0.0  # Σ σ̃²_fb over these pulls
+        self.bound = 1.0  # the smallest upper bound so far
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`. Each summand c(x, x_s)/σ̃²_fb(x) is at most σ̃²_fb(x_s)."""
@@ -137,8 +137,8 @@ class LocalDrift:
         return Verdict.SPENT
 
     def _brackets(self) -> Iterator[Bracket]:
-        """Yield brackets of the maximum, each at a higher price than the one before; the last one
-        is on one side of C̃."""
+        """Yield brackets of the maximum at increasing cost. The last one decides on which side of
+        C̃ the maximum is."""
         yield self._from_summands()
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)
@@ -148,7 +148,7 @@ class LocalDrift:
         yield self._from_sweep(min(self._rise, radius))
 
     def _from_summands(self) -> Bracket:
-        """Bound the maximum by Lemma 1, or by an earlier bound and the summands since."""
+        """Bound the maximum by Lemma 1, or by an earlier bound and the later summands."""
         return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
 
     def _from_pulls(self, sums: Floats) -> Bracket:
@@ -157,13 +157,13 @@ class LocalDrift:
         return Bracket(1.0 + float(sums.max()), np.inf)
 
     def _from_spectral_radius(self, radius: float) -> Bracket:
-        """Bound the maximum by the largest sum before the pulls and the largest that theirs can be
-        for any x, known or not: see `_spectral_radius`."""
+        """Bound the maximum by the largest sum before the pulls, plus the largest sum of the pulls
+        for any x, candidate or not: see `_spectral_radius`."""
         return Bracket(1.0, 1.0 + self._largest_sum + radius)
 
     def _from_sweep(self, rise: float) -> Bracket:
-        """Compute the sums of the arms that can have come above C̃, as none has risen by more than
-        `rise`; of all arms, once and for all, where these are many."""
+        """Compute the sums of the arms that can have risen above C̃, given that no sum has risen by
+        more than `rise`. If there are many such arms, compute all sums."""
         reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
         if len(reaching) <= len(self._sums) // 4:
             reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
@@ -188,7 +188,7 @@ class LocalDrift:
         return magnitudes, sums
 
     def _summands(self, arms: Indices | None) -> Floats:
-        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, for
+        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, or for
         all arms if None."""
         return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
 

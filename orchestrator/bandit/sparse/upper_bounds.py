@@ -1,7 +1,8 @@
-"""Upper bounds on every arm from an earlier posterior: after a refit most arms need no new moments.
+"""Upper bounds on every arm from an earlier posterior, so that most arms need no new moments after
+a refit.
 
-Let μ̃₀ and σ̃₀ be those of an earlier posterior, the reference, which were computed for all arms.
-With ρ and d of `certificate`
+Let μ̃₀ and σ̃₀ be the moments of an earlier posterior, the reference, which were computed for all
+arms. With ρ and d of `certificate`
 
     μ̃(x) + width · σ̃(x) ≤ μ̃(x) + width √ρ σ̃₀(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x).
 """
@@ -19,9 +20,9 @@ from orchestrator.bandit.sparse.blocks import BoundLine, Fit
 from orchestrator.bandit.sparse.certificate import LADDER, Certificate, PosteriorShift, Rounding
 from orchestrator.bandit.sparse.scalarisation import Bound, Scalarising
 
-# approximate costs in units of one arm in a sweep over all arms
-TIGHTEN_COST = 0.4  # of a tightened bound
-LOOK_COST = 2.0  # of an arm whose moments are computed
+# approximate costs, in units of one arm in a sweep over all arms
+TIGHTEN_COST = 0.4  # the cost of a tightened bound
+LOOK_COST = 2.0  # the cost of an arm whose moments are computed
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Reference:
 
 class Screen:
     """The reference of one model: the last posterior that was computed for all arms. A new sweep
-    over all arms is made when the work on single arms has cost as much as one, so all the work is
-    at most about twice that of the best choice of sweeps in hindsight. This cache changes no pick:
-    bounds remain valid, and existing `UpperBounds` keep their reference.
+    over all arms is made when the work on single arms has cost as much as a sweep. The total work
+    is therefore at most about twice that of the best choice of sweeps in hindsight. This cache
+    changes no pick: bounds remain valid, and existing `UpperBounds` keep their reference.
     """
 
     def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
@@ -44,11 +45,12 @@ class Screen:
         self._regularization = regularization
         self._prior = largest_prior  # κ²
         self._reference: Reference | None = None
-        self._spent = 0.0  # on single arms since the reference, in units of one arm of a sweep
-        self._rung = 0  # in `LADDER`, of the last ρ
+        # the work on single arms since the reference, in units of one arm of a sweep
+        self._spent = 0.0
+        self._rung = 0  # the index of the last ρ in `LADDER`
 
     def extend(self, largest_prior: float) -> "Screen":
-        """Return a screen of the same reference with more arms; `largest_prior`: κ² of all."""
+        """Return a screen of the same reference with more arms. `largest_prior`: κ² of all arms."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
         screen._reference = self._reference
         screen._spent = self._spent
@@ -57,7 +59,8 @@ class Screen:
 
     def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
         """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms
-        `blocked`. `fit` becomes the reference when the old one is too far or has cost too much."""
+        `blocked`. `fit` becomes the reference if the old reference is too far away or has cost too
+        much."""
         present = Reference(fit, Rounding.of(fit, self._kernel))
         reference = self._reference
         shift = None
@@ -77,7 +80,8 @@ class Screen:
         self._spent += cost * arms
 
     def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
-        """Return the shift of `present`; None: too far. ρ is sought from below the last rung."""
+        """Return the shift of `present`; None if it is too far from the reference. The search for ρ
+        starts below the last rung."""
         old = reference.fit
         new = present.fit
         certificate = Certificate.of(old, new, self._cross(all_arms, old, new), self._regularization)
@@ -88,7 +92,7 @@ class Screen:
         return certificate.shift(LADDER[rung], reference.rounding.means_with(present.rounding))
 
     def _cross(self, all_arms: AllArms, old: Fit, new: Fit) -> Floats:
-        """Return k(𝒮₀, 𝒮): from kept columns where the atoms are arms."""
+        """Return k(𝒮₀, 𝒮), from cached columns if the atoms are arms."""
         if is_pair(old.basis.arms).any() or is_pair(new.basis.arms).any():
             return self._kernel.cross(old.basis.features, new.basis.features)
         return all_arms.kernel_rows(old.basis.arms, new.basis)
@@ -96,10 +100,11 @@ class Screen:
     def _lines(
         self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
     ) -> tuple[BoundLine, BoundLine]:
-        """Return two bounds on one output: for the fit's own means, and for its reference's."""
+        """Return two bounds on one output: with the fit's means, and with the reference's means."""
         rho = shift.ratio
         d = shift.distances[output]
-        # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
+        # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so the effect of rounding is bounded by one number for all
+        # arms
         variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack
         deviations = width * variance**0.5 + d * (reference.rounding.variance + shift.slack) ** 0.5
         mean = present.rounding.means_with(reference.rounding)[output]
@@ -110,11 +115,11 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not looked at: `argmax_queue.RemainingArms` of all blocks, at a
-    few passes over them.
+    """Upper bounds on all arms that were not evaluated: `argmax_queue.RemainingArms` of all blocks,
+    computed in a few passes.
 
-    `lines`: for each output's bound the two of `Screen`. `take` gives bounds with the reference's
-    means, `tighten` with the fit's own.
+    `lines`: the two bounds of `Screen` for each output. `take` returns bounds with the reference's
+    means, `tighten` with the fit's means.
     """
 
     def __init__(
@@ -131,7 +136,7 @@ class UpperBounds:
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
         self._requests = all_arms.requests(self._lines[0], blocked)
         self._tops = all_arms.tops(self._requests)
-        self._below = [np.inf] * len(self._tops)  # bounds from there on are taken
+        self._below = [np.inf] * len(self._tops)  # bounds from this value on are taken
 
     @property
     def top(self) -> float:
@@ -139,7 +144,7 @@ class UpperBounds:
         return max(self._tops)
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `argmax_queue.RemainingArms.take`: of each block."""
+        """See `argmax_queue.RemainingArms.take`; applied to each block."""
         share = -(-least // self._all_arms.number)
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
         requests = {number: (self._requests[number], self._below[number]) for number in numbers}
@@ -152,18 +157,18 @@ class UpperBounds:
         return np.concatenate(arms), np.concatenate(bounds), self.top
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return bounds for `arms` (n,) with their own means, one product with the dictionary's
-        kernel rows each: (n,)."""
+        """Return bounds (n,) for `arms` (n,) with the fit's means, each computed from one product
+        with the dictionary's kernel row."""
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten(self._fit, self._own_lines[0], arms)
 
     def arms_reaching(
         self, blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """Return arms (n,) but `blocked`, ascending, whose bounds (n,) on the scalarised score
-        reach `best`.
+        """Return arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the scalarized
+        score reach `best`.
 
-        If that is −∞: of each block the `most` arms of largest bounds.
+        If `best` is −∞, return the `most` arms with the largest bounds of each block.
         """
         return self._all_arms.arms_reaching(self._lines, blocked, scalarising, best, most)
 

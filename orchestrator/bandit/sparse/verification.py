@@ -1,25 +1,24 @@
-"""Repeated evaluations of the best arms, where single values are noisy.
+"""Repeated evaluations of the best arms, for noisy values.
 
-A model over the parameters does not know how an arm differs from its neighbours. With much noise
-the largest upper bound is then that of an arm that was evaluated before, and one arm would get half
-of the evaluations. Instead, most picks are of arms that were not evaluated yet, and a share of them
-repeats the best ones until their bounds separate. Where arms repeat, the estimate of an arm has a
-part of its own: with μ̃ and σ̃ the model's, t the score of the mean reward of its n pulls and v the
-noise, an own effect ~ N(0, v/N) gives
+A model over the parameters does not know how an arm differs from its neighbors. With much noise, an
+arm that was evaluated before has the largest upper bound, and a single arm would get half of the
+evaluations. Instead, most picks are new arms, and a share of the picks repeats the best arms until
+their bounds separate. If arms repeat, the estimate of an arm includes an individual effect ~ N(0,
+v/N). With the model's μ̃ and σ̃, the score t of the mean reward of the arm's n pulls, and the noise
+v, it is
 
     m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
 
-The estimate that is shown of the recommended arm (`estimate`) has three corrections, as the best of
-many estimates is too good:
+The displayed estimate of the recommended arm (`estimate`) has three corrections, because the best
+of many estimates is too optimistic:
 
-* Each arm has an own effect, also if arms do not repeat: a deviation from the model is not all
-  noise. N is twice as large, because the arm was selected for its luck, too.
-* v is the noise that repeated evaluations show, where that is more than the fitted one, and μ̃ and
-  σ̃² are those of the model with that noise. The fit sees one mean for each arm, so in a space with
-  few configurations it takes noise for differences between them.
-* s is widened by the model's errors where it predicts the best values, each arm left out of its own
-  prediction: with h = n σ̃²/v, the root of the mean of n (t − μ̃)²/(v (1 − h)) over the best quarter
-  of the arms, if that is above 1.
+* Each arm has an individual effect even if arms do not repeat, because a deviation from the model
+  is not only noise. N is twice as large, because the arm was also selected for its luck.
+* v is the noise that repeated evaluations show if it exceeds the fitted noise, and μ̃ and σ̃² are
+  those of the model with this noise. The fit uses one mean for each arm, so in a space with few
+  configurations it mistakes noise for differences between them.
+* s is widened by the model's leave-one-out errors at the best values: with h = n σ̃²/v, the root of
+  the mean of n (t − μ̃)²/(v (1 − h)) over the best quarter of the arms, if that is above 1.
 """
 
 import math
@@ -34,30 +33,32 @@ from orchestrator.bandit.sparse.calibrated import NEGLIGIBLE_NOISE, Belief, is_n
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
-EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all were chosen
-OWN_PULLS = 4.0  # N: pulls of an arm after which its own rewards count as much as the model's mean
+EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all arms were chosen
+# N: the number of pulls after which an arm's rewards count as much as the model's mean
+OWN_PULLS = 4.0
 WIDTH = 2.0  # standard deviations
-RECOMMENDED_OWN_PULLS = 8.0  # N of the recommended arm
-FITTED_PULLS = 4.0  # repeated evaluations that count as much as the fitted noise beside the measured one
-MOST_CHECKED = 400  # arms whose errors are looked at
-LEAST_BEST, BEST_PART = 8, 4  # of them, the best ones: one in four, and at least 8
-LEAST_LEFT = 1e-3  # of 1 − h, for rounding
+RECOMMENDED_OWN_PULLS = 8.0  # N for the recommended arm
+FITTED_PULLS = 4.0  # the fitted noise counts as much as this number of repeated evaluations
+MOST_CHECKED = 400  # the largest number of arms whose errors are used
+LEAST_BEST, BEST_PART = 8, 4  # the best of these arms: one in four, and at least 8
+LEAST_LEFT = 1e-3  # a lower bound on 1 − h, because of rounding
 
 
 @dataclass(frozen=True)
 class Estimates:
     """The estimates of the pulled arms, which include their own rewards."""
 
-    arms: Indices  # (p,), those with a finished pull, ascending
-    counts: Indices  # (p,), their pulls
-    means: Floats  # (p,), estimates m of their scores
+    arms: Indices  # (p,), the arms with a finished pull, ascending
+    counts: Indices  # (p,), the arms' numbers of pulls
+    means: Floats  # (p,), estimates m of the arms' scores
     model_variances: Floats  # (p,), (1 − w)² σ̃²
-    noise: float  # v, the variance of a score; 0 if arms do not repeat, as if they had no own effect
+    # v, the variance of a score; 0 if arms do not repeat, as if arms had no individual effects
+    noise: float
 
     @staticmethod
     def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
-        """Return the estimates at `state`; `belief`: of the model, None: the sparse posterior's;
-        `arms`: of these alone, which have a finished pull, ascending."""
+        """Return the estimates at `state`. `belief`: the model's belief; None for the sparse
+        posterior's. `arms`: the arms to estimate, which have a finished pull, ascending."""
         arms = state.pulls.finished_arms if arms is None else arms
         counts = state.pulls.counts[arms]
         fitted = state.model.regularization
@@ -70,9 +71,9 @@ class Estimates:
         return Estimates(arms, counts, means, (1.0 - weights) ** 2 * fitted * variances, noise)
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
-        """Return the arm with the largest upper bound when `open_pulls` are pending, by its own
-        effect alone, of those not `blocked`; None where the bounds of the best of them and of all
-        others are separate, or fewer than two are left."""
+        """Return the arm with the largest upper bound, by its individual effect only, given
+        `open_pulls`. Arms in `blocked` are excluded. None if the bounds of the best arm and of all
+        others are separate, or if fewer than two arms are left."""
         opened = np.array(open_pulls, np.intp)
         pulls = self.counts.copy()
         np.add.at(pulls, np.searchsorted(self.arms, opened[np.isin(opened, self.arms)]), 1)
@@ -90,7 +91,8 @@ class Estimates:
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     """Return the estimate of the reward of the recommended arm, which has a finished pull, and its
     standard deviation; see the module's text. None before the first fit, with several objectives,
-    with learning curves, and where fewer than three means differ: two are too few for a scale."""
+    with learning curves, and if fewer than three means differ, because two are too few for a
+    scale."""
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.curve_evidence is not None or state.scale.slope <= 0.0:
         return None
@@ -110,14 +112,16 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
 
 
 def _measured_noise(state: SparseState) -> float:
-    """Return the variance of a score's noise: the fitted one, or more where repeated evaluations of
-    the better half of the arms, whose scores are linear in their rewards, show it."""
+    """Return the variance of a score's noise: the fitted variance, or a larger one if repeated
+    evaluations of the better half of the arms, whose scores are linear in their rewards, show
+    it."""
     return max(state.model.regularization, _pooled_noise(state, FITTED_PULLS))
 
 
 def _pooled_noise(state: SparseState, weight: float) -> float:
-    """Return the variance of a score's noise: the mean of the fitted one, which counts as much as
-    `weight` repeated evaluations, and of the squares of those of the better half of the arms."""
+    """Return the variance of a score's noise: the mean of the fitted variance, which counts as much
+    as `weight` repeated evaluations, and of the squared deviations of repeated evaluations of the
+    better half of the arms."""
     fitted = state.model.regularization
     finished = state.pulls.finished
     arms = state.pulls.finished_arms
@@ -131,8 +135,8 @@ def _pooled_noise(state: SparseState, weight: float) -> float:
 
 
 def _error_ratio(state: SparseState) -> float:
-    """Return the size of the model's errors at the best arms, each left out of its own prediction,
-    relative to the expected size; at least 1."""
+    """Return the size of the model's leave-one-out errors at the best arms, relative to the
+    expected size; at least 1."""
     arms = state.pulls.finished_arms
     arms = arms[:: -(-len(arms) // MOST_CHECKED)]
     means, variances = sparse_belief(state)(arms)
@@ -148,13 +152,15 @@ def _error_ratio(state: SparseState) -> float:
 class OpenArms:
     """The arms that the next pick may choose.
 
-    An arm that was chosen before, pending ones included, is not chosen again until all were; only
-    `contender` repeats one. The papers' presets and `verify: 0` leave repeats to the strategy.
+    An arm that was chosen before, including a pending arm, is not chosen again until all arms were
+    chosen. Only `contender` repeats arms. The papers' presets and `verify: 0` leave repeats to the
+    strategy.
     """
 
     blocked: Indices  # arms that may not be chosen, ascending
-    left: int  # how many arms were not chosen yet; 0 if the strategy decides about repeats
-    reason: str = ""  # of the picks of other arms than those
+    # the number of arms that were not chosen yet; 0 if the strategy decides about repeats
+    left: int
+    reason: str = ""  # the reason of the picks of other arms
 
     @staticmethod
     def of(state: SparseState, pending: Sequence[int], verify: float) -> "OpenArms":
@@ -172,8 +178,8 @@ def may_verify(state: SparseState) -> bool:
 
     Both the fitted noise and the repeats so far must show it. A repeat that gave the same value as
     before shows that values are exact, unless different arms share values (counts, accuracies).
-    Never with several objectives, and not with learning curves, whose model has no effect of an
-    arm's own.
+    Always False with several objectives, and with learning curves, whose model has no individual
+    effects of arms.
     """
     pulls = state.pulls
     if state.calibration is None or not state.goals.is_single or state.curves.trials:
@@ -224,9 +230,9 @@ def contender_due(
 
 
 def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: float) -> bool:
-    """Return whether the next pick repeats one of the best arms; never the same picks as those of
-    `is_coverage_due` with the default shares. Until two values of one arm have differed, only one
-    repeat is pending at a time."""
+    """Return whether the next pick repeats one of the best arms. With the default shares,
+    `is_coverage_due` never selects the same picks. Until two values of one arm have differed, only
+    one repeat is pending at a time."""
     if not state.pulls.varies and np.isin(np.array(open_pulls, np.intp), state.pulls.arms).any():
         return False
     number = state.pulls.total + len(state.failed) + len(open_pulls) + 1
