@@ -1,4 +1,5 @@
-"""The exact Gaussian-process posterior, one pull at a time, and the strategies' parts that need it.
+"""The exact Gaussian-process posterior, updated one pull at a time, and the common code of the
+strategies that use it.
 
-Anything with inducing points is in `sparse`.
+Posteriors with inducing points are in `sparse`.
 """

@@ -3,8 +3,8 @@ D.1, after Nguyen et al. 2017, "Regret for expected improvement over the best-ob
 stopping condition").
 
 With f* the largest posterior mean and ε the margin, both rank the arms by how far f may be above f*
-+ ε. They are written on the Bayesian scale, where the prior's variance is k(x, x) and the noise's
-is λ: with the σ² of the 1/λ scale that is √λ σ. Each has a file in `strategies`.
++ ε. Both use the Bayesian scale, on which the prior variance is k(x, x) and the noise variance is
+λ. Their standard deviation is √λ σ, with the σ² of the 1/λ scale. Each has a file in `strategies`.
 """
 
 import math
@@ -35,8 +35,8 @@ class Improvement(ExactStrategy[ExactState]):
     Gaussian process.
 
     f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`:
-    nothing is chosen while a reward is not in yet. Raises ValueError, naming the field, when one is
-    out of range.
+    no arm is chosen while a reward is missing. Raises ValueError, which names the field, if a value
+    is out of range.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -70,7 +70,7 @@ class Improvement(ExactStrategy[ExactState]):
         return math.nan
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: the warm start's, then the argmax."""
+        """Return one arm, unless one is pending: first the warm start's arms, then the argmax."""
         return next_pull(state, pending, limit, self.scores, self.width_at(state), self.verify)
 
 

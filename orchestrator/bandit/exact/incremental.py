@@ -1,8 +1,8 @@
-"""The exact Gaussian process, updated for each pull: O(p² + pA) a pull instead of O(p³ + p²A).
+"""The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
 
-p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal. So
-a first pull adds a row to the Cholesky factor, and another pull of the same arm is a rank-one
-downdate, λ/n becoming λ/(n + 1).
+p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal.
+The first pull of an arm adds a row to the Cholesky factor. Another pull of the arm is a rank-one
+downdate, which changes λ/n to λ/(n + 1).
 
 With c = k(·, x) − k_p(·)ᵀ (K_p + λN⁻¹)⁻¹ k_p(x), which is λ times the posterior covariance with x,
 a pull of x with reward y turns (BBKB eq. 1 and the Sherman-Morrison formula)
@@ -30,8 +30,8 @@ class ExactPosterior:
     """Exact belief over all arms. All arrays are read-only."""
 
     model: SparseModel  # kernel, arms, λ and scores
-    order: Indices  # (p,), the arms pulled, by first pull
-    counts: Indices  # (p,), how often each of them was pulled
+    order: Indices  # (p,), the pulled arms, in the order of their first pulls
+    counts: Indices  # (p,), the number of pulls of each arm
     factor: Floats  # (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts)
     mean: Floats  # (A,), the posterior mean
     variance: Floats  # (A,), the posterior variance on the 1/λ scale
@@ -63,7 +63,7 @@ class ExactPosterior:
     def of(model: SparseModel, pulls: Pulls, order: Indices, counts: Indices | None = None) -> "ExactPosterior":
         """Return the belief after `pulls` of the arms `order` (p,), all at once.
 
-        `counts` (p,): how many pulls of each arm count; None: all.
+        `counts` (p,): the number of pulls of each arm that count; None for all.
         """
         prior = ExactPosterior.prior(model)
         lam = model.regularization
@@ -91,8 +91,8 @@ class ExactPosterior:
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
-        """Return the belief with the mean of the current scores; `pulls` are all pulls, whose
-        scores the arms of `order` get: O(p² + pA)."""
+        """Return the belief with the mean for the current scores of `pulls`, which are all pulls.
+        Costs O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
         mean = np.empty(len(self.mean))
@@ -102,14 +102,14 @@ class ExactPosterior:
         return replace(self, mean=read_only(mean + offset, np.float64))
 
     def pull(self, arm: int, reward: float) -> "ExactPosterior":
-        """Return the belief after a pull of `arm` too."""
+        """Return the belief after one more pull of `arm`."""
         lam = self.model.regularization
         row, covariance = self._covariance(arm)
         pivot = float(self.variance[arm]) * lam + lam
         with np.errstate(over="ignore"):
             gain = bounded((bounded(reward) - self.mean[arm]) / pivot)
             mean = bounded(self.mean + covariance * gain)
-        # rounding can take a well-known arm below 0
+        # rounding can make the variance of a well-known arm negative
         variance = np.maximum(self.variance - covariance**2 / (lam * pivot), 0.0)
         grown = self._with_row(arm, row, pivot) if arm not in self.order else self._with_another_pull(arm)
         return replace(
@@ -120,14 +120,15 @@ class ExactPosterior:
         )
 
     def pull_without_reward(self, arm: int) -> "ExactPosterior":
-        """Return the belief after a pull of `arm` without reward: the mean stays, bit for bit."""
+        """Return the belief after a pull of `arm` without a reward. The mean does not change, bit
+        for bit."""
         return self.pull(arm, float(self.mean[arm]))
 
     def _covariance(self, arm: int) -> tuple[Floats, Floats]:
         """Return R⁻ᵀ k_p(x) (p,), and c of every arm (A,)."""
         columns = self.model.columns
         column = columns.rows(slice(None), self.model.points(np.array([arm])))[:, 0].copy()
-        if not len(self.order):  # the solver refuses an empty matrix
+        if not len(self.order):  # the solver rejects an empty matrix
             return np.empty(0), column
         row = solve_triangular(self.factor, column[self.order], trans="T", check_finite=False)
         weights = solve_triangular(self.factor, row, check_finite=False)
@@ -153,7 +154,7 @@ class ExactPosterior:
         difference = np.zeros(len(self.order) - position)
         difference[0] = math.sqrt(lam / (pulled * (pulled + 1)))  # λ/n − λ/(n + 1) under the root
         factor = self.factor.copy()
-        # λ/n is a lower bound on a squared pivot; rounding may say otherwise
+        # λ/n is a lower bound on a squared pivot, which rounding may violate
         downdate(factor[position:, position:], difference, lam / counts[position:])
         return self._replace_factor(self.order, counts, factor)
 
@@ -163,7 +164,7 @@ class ExactPosterior:
 
 
 def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:
-    """Return mean scores of `order` (p,) less m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
+    """Return the mean scores of `order` (p,) minus m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
     scores: Floats = score_pulls(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
     if model.mean is Mean.ZERO:
         return scores, 0.0

@@ -16,16 +16,18 @@ from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 
-_MANY = 64  # number of first pulls from which one factorisation is faster than an update for each pull
+# the number of first pulls from which one factorization is faster than an update for each pull
+_MANY = 64
 
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
     """State of the strategies with an exact posterior: `base`, the observations, and the `belief`
-    after them. A strategy with more state adds fields in a subclass; the methods here keep them.
+    after them. A strategy with more state adds fields in a subclass, and the methods of this class
+    keep them.
 
-    The belief is a function of the rewards in the order of the `tell`s; it is stored because each
-    is an update of the one before. There is no dictionary.
+    The belief is a function of the rewards in the order of the `tell`s. It is stored because each
+    belief is an update of the previous one. There is no dictionary.
     """
 
     base: SparseState
@@ -51,7 +53,7 @@ class ExactState:
 
     @property
     def round(self) -> int:
-        """How many `tell`s made this state."""
+        """The number of `tell`s."""
         return self.base.round
 
     @property
@@ -61,14 +63,14 @@ class ExactState:
 
     @property
     def dictionary(self) -> Indices:
-        """Empty: the posterior is exact."""
+        """Empty, because the posterior is exact."""
         return self.base.dictionary
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the next round's state with these pulls and set-aside arms in it.
+        """Return the next round's state with these pulls and set-aside arms.
 
-        `model`: the strategy's calibrated one, checked against these results and fitted to them
-        when a fit is due.
+        `model`: the strategy's calibrated model, which is checked against these results, and fitted
+        to them if a fit is due.
         """
         base = calibrate(self.base.observe(observations), self.base, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
@@ -94,7 +96,7 @@ class ExactState:
         return replace(self, base=base, belief=belief)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
-        """Return the belief with these pulls too."""
+        """Return the belief with these pulls added."""
         belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
             return ExactPosterior.after(belief.model, arms, rewards)
@@ -103,8 +105,8 @@ class ExactState:
         return belief
 
     def _score(self, base: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """Return the belief at `base`, which has further pulls of `arms`: new scores for all, and
-        after a fit a new kernel."""
+        """Return the belief at `base`, which has further pulls of `arms`, with new scores of all
+        arms and, after a fit, a new kernel."""
         belief = self.belief
         if not base.pulls.total:
             return belief
@@ -119,7 +121,7 @@ class ExactState:
         return self.belief.mean[arms], self.belief.variance[arms]
 
     def with_start(self, initial: Sequence[int]) -> Self:
-        """Return this state with the warm start's arms as they were recorded."""
+        """Return this state with the recorded arms of the warm start."""
         return self._with(replace(self.base, initial=tuple(int(arm) for arm in initial)), self.belief)
 
     def posterior(self, width: float) -> Posterior:
@@ -137,7 +139,8 @@ class ExactState:
         return masked
 
     def best(self, scores: Floats, blocked: Indices) -> int:
-        """Return the arm of the largest of `scores` (A,) that is not `blocked`; ties: the lowest."""
+        """Return the arm with the largest of `scores` (A,) that is not `blocked`. Ties go to the
+        lowest index."""
         masked = scores.copy()
         masked[blocked] = -np.inf
         return int(np.argmax(masked))

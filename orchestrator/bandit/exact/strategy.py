@@ -23,16 +23,16 @@ Score = Callable[[ExactState], Floats]
 
 
 class ExactStrategy(ABC, Generic[E]):
-    """A strategy whose state is an `ExactState`. It has no data of its own: hyper-parameters are a
-    dataclass's.
+    """A strategy whose state is an `ExactState`. It has no fields; its dataclass subclasses define
+    the hyperparameters.
 
-    A strategy with more state than pulls and belief has its own state `E`, and its own `init`.
+    A strategy with more state than pulls and belief defines a state class `E` and overrides `init`.
     """
 
     kernel: AnyKernel
     regularization: float
     model: Model | None
-    warm_start: AnyWarmStart | None = None  # none, unless a strategy has such a field
+    warm_start: AnyWarmStart | None = None  # None unless a strategy has this field
     verify: float
 
     @abstractmethod
@@ -41,7 +41,8 @@ class ExactStrategy(ABC, Generic[E]):
 
     @abstractmethod
     def width_at(self, state: E) -> float:
-        """Return the factor on σ (1/λ scale) in the upper bounds at `state`; NaN without any."""
+        """Return the factor on σ (1/λ scale) in the upper bounds at `state`; NaN if there are no
+        upper bounds."""
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
@@ -54,7 +55,7 @@ class ExactStrategy(ABC, Generic[E]):
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:
-        """State after these pulls; draws nothing. After a failed warm start the prior decides."""
+        """State after these pulls; draws nothing. If the warm start failed, the prior decides."""
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:
@@ -66,11 +67,11 @@ class ExactStrategy(ABC, Generic[E]):
         return state.restore(observations, self.model, record)
 
     def recommend(self, state: E) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        """See `Recommends`: the pulled arm with the largest posterior mean if rewards are noisy."""
         return state.recommend()
 
     def posterior(self, state: E) -> Posterior:
-        """Return the belief over all arms at `state`; bounds are NaN where there is no width."""
+        """Return the belief over all arms at `state`. The bounds are NaN if there is no width."""
         return state.posterior(self.width_at(state))
 
 
@@ -82,12 +83,12 @@ def next_pull(
     width: float,
     verify: float = 0.0,
 ) -> Decision:
-    """Return the warm start's next arm, then the arm of largest `score`; nothing while a reward is
-    not in yet.
+    """Return the warm start's next arm, then the arm with the largest `score`; no arm while a
+    reward is missing.
 
-    `score` gives (A,), −∞ for arms that may not be chosen; those set aside are left out anyway.
-    Ties go to the lowest index. `width`: the width of the pick, a factor on σ of the 1/λ scale, NaN
-    for none; `verify`: see `next_arm`. Raises ValueError when `limit` is below 1.
+    `score` gives (A,), −∞ for arms that may not be chosen; arms that are set aside are always
+    excluded. Ties go to the lowest index. `width`: the width of the pick, a factor on σ of the 1/λ
+    scale, NaN for none; `verify`: see `next_arm`. Raises ValueError if `limit` is below 1.
     """
     wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
     if wait:

@@ -2,13 +2,13 @@
 estimate.
 
 With z the scores of all values of some trials and S = K_g + blockdiag(K_r) + v I (`curve_kernel`),
-what is minimised over θ, the logarithms of all lengthscales and variances, is
+the fit minimizes over θ, the logarithms of all lengthscales and variances,
 
     L(θ) = ½ (z − m1)ᵀ S⁻¹ (z − m1) + ½ log det S + ½ m² + ½ Σ_j ((θ_j − θ₀_j)/τ_j)²
 
 with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimiser. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a
-aᵀ)_{ab} ∂S_ab/∂θ plus the prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit takes whole
-trials, so many that their values are at most `MOST_VALUES`; its time is therefore bounded.
+aᵀ)_{ab} ∂S_ab/∂θ plus the prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit uses complete
+trials with at most `MOST_VALUES` values in total, which bounds its time.
 """
 
 import math
@@ -30,8 +30,8 @@ from orchestrator.bandit.model.fitting import (
     squared_distances,
 )
 
-FIRST_TRIALS = 8  # trials with a value before the first fit
-TRIALS_GROWTH = 1.25  # trials at a fit over those at the fit before
+FIRST_TRIALS = 8  # the number of trials with a value at the first fit
+TRIALS_GROWTH = 1.25  # the ratio of the numbers of trials at a fit and at the previous fit
 MOST_VALUES = 320
 STEPS = 30
 # logarithms of s_g, s_h, s_m, s_r, v and the lengthscales of k_t and k_q: medians, standard
@@ -49,15 +49,15 @@ def prior_numbers(first: float, last: float) -> CurveNumbers:
 
 
 def is_fit_due(trials: int, known: int) -> bool:
-    """Return whether to fit with values of so many trials, `known` at the last fit: at 8, then
-    whenever they have grown by a quarter."""
+    """Return whether a fit is due with this number of trials, `known` at the last fit: at 8 trials,
+    then at each growth by a quarter."""
     return trials >= max(FIRST_TRIALS, math.ceil(TRIALS_GROWTH * known))
 
 
 def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
     """Return positions (k,), ascending, of the trials to fit to: the best quarter by their latest
-    scores (n,), the others evenly by rank, as many as have `MOST_VALUES` values; `sizes` (n,): how
-    many values each has."""
+    scores (n,), and others spread evenly by rank, with at most `MOST_VALUES` values in total.
+    `sizes` (n,): the number of values of each trial."""
     if sizes.sum() <= MOST_VALUES:
         return np.arange(len(sizes))
     descending = np.argsort(-last_scores, kind="stable")
@@ -75,25 +75,26 @@ def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
 class CurveFitInput:
     """The input of a fit."""
 
-    features: Floats  # (n, d), of the trials' candidates
+    features: Floats  # (n, d), the features of the trials' candidates
     values: CurveValues  # the trials' values
     scores: Floats  # (N,), the score of each value
-    layout: Layout  # that of the candidates
+    layout: Layout  # the layout of the candidates
     family: AnyKernel  # the kernel whose lengthscales are fitted
 
 
 def fit_curves(
     given: CurveFitInput, start: tuple[tuple[float, ...], CurveNumbers], span: tuple[float, float]
 ) -> tuple[tuple[float, ...], CurveNumbers]:
-    """Return lengthscales of the parameters and the numbers of the model over steps, fitted.
+    """Fit the model over steps, and return the lengthscales of the parameters and the other
+    numbers.
 
     Args:
         given: the trials.
-        start: lengthscales and numbers that the search begins with.
+        start: the lengthscales and numbers at which the search begins.
         span: the steps at t = 0 and t = 1.
     """
-    # imported here: it takes a fifth of a session's start, and the first fit is made while workers
-    # evaluate
+    # imported here, because the import takes a fifth of a session's start, and the first fit is
+    # made while workers evaluate
     from scipy.optimize import minimize
 
     objective = CurveObjective(given, span)
@@ -142,8 +143,8 @@ def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:
 
 
 class CurveObjective:
-    """L(θ) and its gradient. θ: log ℓ (p,) in units of the parameters' extents, then the seven of
-    `MEDIANS`."""
+    """L(θ) and its gradient. θ: log ℓ (p,) in units of the parameters' extents, then the seven
+    numbers of `MEDIANS`."""
 
     def __init__(self, given: CurveFitInput, span: tuple[float, float]) -> None:
         values = given.values

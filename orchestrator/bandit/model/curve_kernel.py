@@ -9,12 +9,13 @@ A trial i that trains configuration x has at step t the score
     `CurveKernel` cov(r_i(t), r_i(t'))     = s_r (½ + ½ k_q(t, t')), independent between trials
     `OwnCovariance` var ε                    = v
 
-s_g: the part of a configuration's quality that all steps show. s_h: how its curve bends. s_m: the
-curve that all trials share. s_r: what a trial keeps of its own (its seed, and what the kernel
-cannot explain). k_x is a stationary kernel of variance 1, k_t and k_q are squared exponentials. t =
-log(s / first) / log(last / first).
+s_g: the variance of the part of a configuration's quality that is constant over steps. s_h: the
+variance of the shape of its curve. s_m: the variance of the curve that all trials share. s_r: the
+variance of the trial effect r_i (due to the seed, and to effects that the kernel cannot explain).
+k_x is a stationary kernel of variance 1, k_t and k_q are squared exponentials. t = log(s / first) /
+log(last / first).
 
-A candidate without a step stands for its value at the last step, t = 1.
+A candidate without a step represents its value at the last step, t = 1.
 """
 
 import math
@@ -32,12 +33,12 @@ from orchestrator.bandit.kernels import AnyKernel
 class CurveNumbers:
     """The fitted numbers of the model over steps, besides the lengthscales of the parameters."""
 
-    # s_g, variance of the part of a configuration's quality that does not change with the step
+    # s_g, the variance of the part of a configuration's quality that does not change with the step
     lasting: float
-    bending: float  # s_h, variance of the part that changes with the step
-    shared: float  # s_m, variance of the curve that all trials share
-    own: float  # s_r, the variance of the part of a single trial
-    noise: float  # v, variance of a single value
+    bending: float  # s_h, the variance of the part that changes with the step
+    shared: float  # s_m, the variance of the curve that all trials share
+    own: float  # s_r, the variance of the trial effect
+    noise: float  # v, the variance of a single value
     step_lengthscale: float  # lengthscale of k_t, in units of t
     own_lengthscale: float  # lengthscale of k_q, in units of t
     first: float  # the step at t = 0
@@ -53,8 +54,8 @@ class CurveNumbers:
         return log_times(steps, self.first, self.last)
 
     def correlation(self, step: float) -> float:
-        """Return the correlation, over configurations, of a value at `step` with the final value:
-        how reliable the step is."""
+        """Return the correlation, over configurations, of a value at `step` with the final value,
+        which is the reliability of the step."""
         apart = 1.0 - float(self.times(np.array([step]))[0])
         bend = math.exp(-0.5 * (apart / self.step_lengthscale) ** 2)
         own = math.exp(-0.5 * (apart / self.own_lengthscale) ** 2)
@@ -62,7 +63,7 @@ class CurveNumbers:
         return covariance / (self.lasting + self.bending + self.own + self.noise)
 
     def recorded(self) -> dict[str, float]:
-        """Return JSON-able."""
+        """Return the numbers as plain values for JSON."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @staticmethod
@@ -87,10 +88,9 @@ def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floa
 
 @dataclass(frozen=True)
 class CurveKernel:
-    """cov(g(x, t), g(x', t')), see the module's text.
+    """cov(g(x, t), g(x', t')), see the module.
 
-    Rows of d features are candidates at the last step; a row of d + 1 features has its step in the
-    last one.
+    A row of d features is a candidate at the last step. The last of d + 1 features is the step.
     """
 
     base: AnyKernel  # k_x, a stationary kernel of variance 1
@@ -126,7 +126,7 @@ class CurveKernel:
         return covariances
 
     def _times(self, X: Floats) -> Floats:
-        """Return t of each row (n,), or (1,) where all rows are at the last step."""
+        """Return t of each row (n,), or (1,) if all rows are at the last step."""
         return np.ones(1) if X.shape[1] == self.dimension else self.numbers.times(X[:, self.dimension])
 
 

@@ -2,15 +2,15 @@
 variance.
 
 With n_i pulls of the i-th of p distinct arms, t_i its score, K the stationary kernel with one
-lengthscale a parameter and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), what
-is minimised over θ = (log ℓ, log v) is
+lengthscale per parameter and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), the
+fit minimizes over θ = (log ℓ, log v)
 
     L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v −
     log v₀)/τ)²
 
 with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. Several
-objectives and constraints share kernel and noise: the terms in t are summed over them, with a mean
-each. With a = S⁻¹(t − m1),
+objectives and constraints share kernel and noise. The terms in t are summed over them, with a
+separate mean for each. With a = S⁻¹(t − m1),
 
     ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
 
@@ -32,22 +32,23 @@ from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern
 from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
-FIRST_FIT = 16  # results before the first fit
-EARLY_FIT = 8  # the same where no arm is pulled twice: a short start
-GROWTH = 1.3  # results at a fit over those at the fit before
-MOST_ARMS = 400  # distinct arms in a fit, which bounds its time
+FIRST_FIT = 16  # the number of results at the first fit
+EARLY_FIT = 8  # the same number if no arm is pulled twice, for a short start
+GROWTH = 1.3  # the ratio of the numbers of results at a fit and at the previous fit
+MOST_ARMS = 400  # the largest number of distinct arms in a fit, which bounds its time
 STEPS = 25
 LENGTHSCALES = (0.02, 30.0)
 NOISES = (1e-3, 1.0)
 PRIOR_NOISE = 0.05  # median of v
 PRIOR_NOISE_DEVIATION = 1.5  # standard deviation of the logarithm of v
-NEAREST = 32  # arms around the best one in a local fit
+NEAREST = 32  # the number of arms around the best one in a local fit
 # see `keep_close_values`
 CLOSE_LENGTHSCALE = 0.05
 CLOSE_DISTANCE = 0.02
 CLOSE_NOISE = 0.1
-_JITTER = 1e-8  # for near-copies of an arm that was pulled very often
-_DIGITS = 6  # of the fitted numbers: the last digits differ between machines
+_JITTER = 1e-8  # for near-duplicates of an arm that was pulled very often
+# the number of digits of fitted numbers, because the last digits differ between machines
+_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -55,41 +56,43 @@ class Fitted:
     """The fitted numbers of the calibrated model."""
 
     lengthscales: tuple[float, ...]  # one for each parameter, in units of the features
-    # v, the variance of a score; where learning curves are modelled, of a final value given its
+    # v, the variance of a score; if learning curves are modeled, of a final value given its
     # configuration's quality
     noise: float
-    results: int  # how many results they were fitted to; 0 before any fit, when they are the prior's medians
-    # the numbers of the model over steps; None where learning curves are not modelled
+    # the number of results in the fit; 0 before any fit, when the values are the prior's medians
+    results: int
+    # the numbers of the model over steps; None if learning curves are not modeled
     curve: CurveNumbers | None = None
-    curve_trials: int = 0  # how many trials the last fit over steps had; 0 before the first one
+    curve_trials: int = 0  # the number of trials in the last fit over steps; 0 before the first fit
 
     def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel | CurveKernel:
-        """Return the kernel of that family with these lengthscales, one per feature, and variance
-        1; over steps too where learning curves are modelled."""
+        """Return the kernel of the given family with these lengthscales, one per feature, and
+        variance 1. It includes steps if learning curves are modeled."""
         scales = np.asarray(self.lengthscales)[layout.parameters]
         base = type(family)(lengthscale=tuple(scales.tolist()))
         return base if self.curve is None else CurveKernel(base, self.curve, len(scales))
 
 
 def prior(layout: Layout, noise: float | None) -> Fitted:
-    """Return the prior's medians, ½√p in the parameters' extents; `noise` where it is known."""
+    """Return the prior's medians: lengthscales of ½√p in the parameters' extents, and `noise` if it
+    is known."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
     lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
 def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
-    """Return whether to fit now: at `first` results, then at each growth by 30 %."""
+    """Return whether a fit is due: at `first` results, then at each growth by 30 %."""
     return results >= max(first, GROWTH * last.results)
 
 
 def keep_close_values(fitted: Fitted, last: Fitted, layout: Layout) -> Fitted:
-    """Return `fitted`, with the lengthscales and the noise of `last` where these are close to it.
+    """Return `fitted`, with the lengthscales and the noise of `last` if they are close.
 
-    A new kernel invalidates everything that was computed with the old one, and hundreds of results
-    determine a lengthscale to no better than 5 %. Lengthscales are kept if each is within 5 %, or
-    moves no distance between arms by more than 0.02; the noise within 10 %. `last` is always a fit
-    that was adopted, so small changes do not accumulate.
+    A new kernel invalidates all results computed with the old one, and hundreds of results
+    determine a lengthscale only to about 5 %. Lengthscales are kept if each is within 5 % or
+    changes no distance between arms by more than 0.02, and the noise if it is within 10 %. `last`
+    is always an adopted fit, so small changes do not accumulate.
     """
     if not last.results:
         return fitted
@@ -107,15 +110,15 @@ def keep_close_values(fitted: Fitted, last: Fitted, layout: Layout) -> Fitted:
 class Evidence:
     """The input of a fit."""
 
-    features: Floats  # (p, d), of distinct arms
-    scores: Floats  # (p,), their mean scores; (J, p) with further objectives and constraints
-    counts: Indices  # (p,), how often each was pulled
+    features: Floats  # (p, d), the features of distinct arms
+    scores: Floats  # (p,), the arms' mean scores; (J, p) with further objectives and constraints
+    counts: Indices  # (p,), the number of pulls of each arm
     results: int  # the number of all pulls
 
 
 def chosen_for_fit(scores: Floats) -> Indices:
-    """Return positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): the
-    best quarter of that many, the others evenly by rank."""
+    """Return positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): a
+    quarter of them are the best arms, and the others are spread evenly by rank."""
     if len(scores) <= MOST_ARMS:
         return np.arange(len(scores))
     descending = np.argsort(-scores, kind="stable")
@@ -125,7 +128,7 @@ def chosen_for_fit(scores: Floats) -> Indices:
 
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """Return the fit, started at `start`; `noise`: v when it is known and not fitted."""
+    """Return the fit, which starts at `start`. `noise`: v if it is known and not fitted."""
     # imported here: it takes a fifth of a session's start, and the first fit is made while workers
     # evaluate
     from scipy.optimize import minimize
@@ -148,13 +151,13 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
-    """Return the noise variance of a fit to the `NEAREST` arms around the best one alone, in units
-    of these.
+    """Return the noise variance of a fit to only the `NEAREST` arms around the best one, on the
+    scale of their scores.
 
-    A search that has converged has most of its arms within a distance that is far below the
-    shortest lengthscale, and the fit to all arms takes their differences for noise. On their own
-    scale a function without noise is smooth again. `features` (p, d) and `rewards` (p,) are those
-    of distinct arms, p ≥ 2.
+    In a converged search, the distances between most arms are far below the shortest lengthscale,
+    and the fit to all arms mistakes their differences for noise. On the scale of these arms, a
+    function without noise is smooth again. `features` (p, d) and `rewards` (p,) are those of
+    distinct arms, p ≥ 2.
     """
     at = features / layout.extents[layout.parameters]
     squared = np.sum((at - at[np.argmax(rewards)]) ** 2, axis=1)
@@ -168,7 +171,7 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
 
 
 def shorten(number: float) -> float:
-    """Return `number` with six digits: the last ones differ between machines."""
+    """Return `number` with six digits, because the last digits differ between machines."""
     return float(f"{number:.{_DIGITS}g}")
 
 
@@ -281,6 +284,6 @@ SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
 
 
 def can_be_fitted(family: AnyKernel) -> bool:
-    """Return whether lengthscales of that kernel can be fitted: those of the linear kernel only
-    scale its variance."""
+    """Return whether the kernel's lengthscales can be fitted. Those of the linear kernel only scale
+    its variance."""
     return not isinstance(family, Linear)

@@ -1,4 +1,4 @@
-"""The model that all model-based strategies share, so that they differ only in how they choose."""
+"""The model of all model-based strategies, so that strategies differ only in their choices."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,24 +39,25 @@ class ScoredCurves(Protocol):
 
     @property
     def values(self) -> CurveValues:
-        """Of all trials."""
+        """The values of all trials."""
 
     @property
     def features(self) -> Floats:
-        """Of each trial's candidate (n, d)."""
+        """The features of each trial's candidate (n, d)."""
 
     @property
     def scores(self) -> Floats:
         """The score of each value (N,)."""
 
 
-FindFeatures = Callable[[Indices], Floats]  # (n,) arms to their features (n, d), wherever they are
+# maps arms (n,) to their features (n, d), which may be in another process
+FindFeatures = Callable[[Indices], Floats]
 
 
 class Mean(StrEnum):
     """The prior mean of the scores."""
 
-    CONSTANT = "constant"  # one number, estimated
+    CONSTANT = "constant"  # one estimated number
     ZERO = "zero"
 
 
@@ -69,7 +70,8 @@ class Fitting(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """How rewards are modelled. Raises ValueError, naming the field, when one is out of range."""
+    """The options of the model of rewards. Raises ValueError, which names the field, if a value is
+    out of range."""
 
     kernel: Annotated[
         AnyKernel,
@@ -112,7 +114,7 @@ class Model:
         return self.fit is Fitting.AUTO
 
     def results_at_first_fit(self, layout: Layout) -> int:
-        """Return the number of results at which the model of such arms is fitted first."""
+        """Return the number of results at the first fit of the model of these arms."""
         if self.first_fit is not None:
             return self.first_fit
         return FIRST_FIT if layout.repeats else EARLY_FIT
@@ -126,10 +128,10 @@ class Model:
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
     def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
-        """Return the fit to all `pulls` when one is due, with the values of `fitted` that are close
-        to the new ones; else `fitted`.
+        """Return the fit to all `pulls` if a fit is due, with the values of `fitted` that are close
+        to the new ones; otherwise `fitted`.
 
-        `look_up` gives the features of arms.
+        `look_up` returns the features of arms.
         """
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
@@ -140,8 +142,8 @@ class Model:
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
-        """Return the fit of the model over steps to the trials of `evidence` when one is due; else
-        `fitted`, for curves over the steps of `span`, first and last."""
+        """Return the fit of the model over steps to the trials of `evidence` if a fit is due;
+        otherwise `fitted`. `span`: the first and the last step."""
         numbers = prior_numbers(*span) if fitted.curve is None else replace(fitted.curve, first=span[0], last=span[1])
         lengthscales = fitted.lengthscales
         trials = len(evidence.values.sizes)
@@ -163,13 +165,14 @@ ModelOption = Annotated[
 
 
 def model_of(strategy: object) -> Model | None:
-    """Return the calibrated model of a strategy; None when it has none."""
+    """Return the calibrated model of a strategy; None if it has none."""
     model = getattr(strategy, "model", None)
     return model if isinstance(model, Model) else None
 
 
 def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Floats:
-    """Return scores (n,) of `rewards` (n,) among those of `pulls`; rewards without a model."""
+    """Return the scores (n,) of `rewards` (n,) among those of `pulls`; the rewards themselves if
+    there is no model."""
     numbers = np.asarray(rewards, np.float64)
     if model is None or model.outputs is Outputs.RAW:
         return numbers

@@ -1,16 +1,16 @@
-"""Scores, to which the model is fitted instead of the raw rewards.
+"""Scores: the transformed rewards to which the model is fitted.
 
 Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A
-Gaussian process with prior variance 1 and a fixed width suits none of them. Scores are computed
-from the mean rewards of the *distinct* arms, each counted once, however often it was pulled, and
-again whenever rewards come in:
+Gaussian process with prior variance 1 and a fixed width suits none of these scales. Scores are
+computed from the mean rewards of the *distinct* arms, each counted once, however often it was
+pulled, and again whenever rewards come in:
 
 * `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above
   it, so that gaps between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that the
   values of bad arms have no influence.
 * `rank`: Φ⁻¹((rank − ½)/n) of all; invariant to every increasing map of the rewards.
 * `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
-* `raw`: the rewards, as the papers have it.
+* `raw`: the rewards, as in the papers.
 
 All but `raw` are then standardised to mean 0 and variance 1 over the n arms, and they are invariant
 to the scale and shift of the rewards: deviations from the median, in units of their spread, are
@@ -34,7 +34,8 @@ from orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
 JUMP = 30.0
-LEAST_ABOVE = 3  # arms above the median, from which on one can be said to be far from the others
+# the smallest number of arms above the median with which one can be called far from the others
+LEAST_ABOVE = 3
 LARGEST = 1e15  # deviations in units of their spread
 LOWEST_SHARE = 1e-3  # of the ranks below the median: Φ⁻¹ of it is −3.1
 WINSOR = 3.0  # normal standard deviations
@@ -43,7 +44,7 @@ _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class Outputs(StrEnum):
-    """How rewards become scores; see the module's text."""
+    """The transformation of rewards to scores; see the module."""
 
     HALF_RANK = "half_rank"
     RANK = "rank"
@@ -52,7 +53,7 @@ class Outputs(StrEnum):
 
 
 def mean_rewards(pulls: Pulls) -> Floats:
-    """Return the mean reward (p,) of each arm pulled, in the order of `pulls.arms`."""
+    """Return the mean reward (p,) of each pulled arm, in the order of `pulls.arms`."""
     means: Floats = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
     return means
 
@@ -82,7 +83,8 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
 
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:
-    """Return which arm of mean rewards `means` (p,) is implausibly far above, if any."""
+    """Return a mask of the arm whose mean reward in `means` (p,) is implausibly far above all
+    others, if any."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))
 
@@ -102,13 +104,15 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
 
 
 def _limit(above: Floats) -> float:
-    """Return the largest deviation that counts whole, of those `above` the median (n,)."""
+    """Return the largest deviation that is not clipped, given the deviations `above` the median
+    (n,)."""
     is_alone = len(above) > LEAST_ABOVE and above[-1] / JUMP > above[-2] > 0
     return float(above[-2] if is_alone else above[-1])
 
 
 def _round(deviations: Floats, spread: float, median: float) -> Floats:
-    """Return deviations in units of `spread`, rounded; zeros where that is rounding only."""
+    """Return rounded deviations in units of `spread`; zeros if the spread is only due to
+    rounding."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
     bound = LARGEST * spread  # so that no quotient overflows
@@ -139,8 +143,8 @@ def _standardise(scores: Floats) -> Floats:
 
 
 class Scale:
-    """Rewards to scores and back, as the arms pulled so far have it: an increasing piecewise linear
-    map.
+    """The map between rewards and scores that the pulled arms determine. It is increasing and
+    piecewise linear.
 
     Above the largest mean reward it continues with the slope between the best arms; below the
     smallest it is constant.
@@ -161,7 +165,8 @@ class Scale:
         return inside + self.slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
-        """Return the reward with each of `scores` (n,): (n,); the nearest where there is none."""
+        """Return the reward (n,) of each of `scores` (n,), or the nearest reward if there is
+        none."""
         knots, first = np.unique(self._scores, return_index=True)
         inside: Floats = np.interp(scores, knots, self._means[first])
         if self.slope <= 0.0:

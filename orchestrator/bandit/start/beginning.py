@@ -1,4 +1,4 @@
-"""The state that a strategy begins with: its model, published or calibrated, and the arms of its
+"""Creates the initial state of a strategy: its model, published or calibrated, and the arms of its
 warm start."""
 
 import numpy as np
@@ -19,7 +19,7 @@ AnyArms = Arms | Floats | PlacedArms
 
 
 def features_and_layout(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
-    """Return features and layout of `arms`. Raises ValueError on an array that is not allowed."""
+    """Return the features and the layout of `arms`. Raises ValueError for an invalid array."""
     if isinstance(arms, PlacedArms):
         return arms, None
     checked = arms if isinstance(arms, Arms) else Arms.of(arms)

@@ -3,13 +3,13 @@
 
 Ridge leverage scores ℓ_λ(x) = (k(x, x) − k_n(x)ᵀ (K_n + λI)⁻¹ k_n(x)) / λ over n pulls, and a
 dictionary drawn with them, without the n × n matrix: coarse scores (large λ) need few atoms, and
-the atoms of one level are accurate enough to estimate the scores of the next, finer one. Everything
-is on the unnormalised scale, on which the last λ is the ridge parameter itself, as in `posterior`;
-there ℓ_λ is the variance σ².
+the atoms of one level are accurate enough to estimate the scores of the next, finer one. All values
+are on the unnormalized scale of `posterior`, on which the last λ is the ridge parameter itself and
+ℓ_λ is the variance σ².
 
-A level costs about n · |J| kernel entries and there are log_q(κ²n/λ) of them. n pulls of one arm
-are one row with a count, and c draws of one row are one atom with a c-th of the weight, so
-duplicates have no cost.
+A level costs about n · |J| kernel entries, and there are log_q(κ²n/λ) levels. n pulls of one arm
+are one row with a count, and c draws of one row are one atom with 1/c of the weight, so duplicates
+cost nothing.
 """
 
 import math
@@ -21,7 +21,7 @@ from scipy.linalg import cholesky, solve_triangular
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.kernels import Kernel
 
-_BLOCK = 2048  # rows a matrix product
+_BLOCK = 2048  # the number of rows in a matrix product
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ def bless(
     = `regularization` > 0.
 
     `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ, `q1` > 0 the oversampling of the
-    candidates, `q2` > 0 that of the atoms. Raises ValueError on other constants, no rows, or a
-    count below 1.
+    candidates, `q2` > 0 that of the atoms. Raises ValueError for other constants, if there is no
+    row, or for a count below 1.
     """
     if not (q > 1 and q1 > 0 and q2 > 0):
         raise ValueError(f"bless needs q > 1, q1 > 0 and q2 > 0, got {q}, {q1} and {q2}")
@@ -62,7 +62,7 @@ def bless(
     total = int(counts.sum())
     dictionary = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
     for level in _path(largest * total, regularization, q):
-        # R_h of the n pulls, as how often each row is among them
+        # R_h of the n pulls, as a count for each row
         size = min(max(1, math.ceil(q1 * largest * total / level)), total)
         candidates = counts if size == total else rng.multivariate_hypergeometric(counts, size, method="marginals")
         dictionary = _draw(kernel, rows, candidates, total, dictionary, level=level, q2=q2, rng=rng)
@@ -89,7 +89,8 @@ def _draw(
     present = np.flatnonzero(candidates)
     size = int(candidates.sum())
     scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
-    mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0: κ² may be
+    # the scores are never all 0, although κ² may be
+    mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)
     dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
     atoms = max(1, math.ceil(q2 * dimension))  # M_h
     draws = rng.multinomial(atoms, mass / mass.sum())

@@ -1,9 +1,9 @@
-"""Picks for the sake of coverage: the most promising arm of the level of a choice that lacks
-evaluations.
+"""Picks for coverage: the most promising arm of a choice's level that lacks evaluations.
 
-The model gives up a level after a few poor evaluations, also when its best configurations are in a
-small region. So in a space with choices some of the picks go to levels that lack evaluations
-(`levels.Levels`): few while the best mean reward rises, and half of them while it does not.
+The model abandons a level after a few poor evaluations, even if its best configurations are in a
+small region. In a space with choices, a share of the picks therefore goes to levels that lack
+evaluations (`levels.Levels`): a small share while the best mean reward rises, and half of the picks
+while it does not.
 """
 
 import math
@@ -17,15 +17,17 @@ from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.levels import Levels
 
-ON_PLATEAU = 0.5  # share of the picks while the best mean reward does not rise
-PLATEAU = 16  # results without a rise of the best mean reward, or twice as many as pulls are open
-MOST_ARMS = 8192  # whose levels are looked at, besides those that were evaluated
-MOST_COMPARED = 512  # arms of a level
+ON_PLATEAU = 0.5  # the share of the picks while the best mean reward does not rise
+# a plateau: this number of results without a rise of the best mean reward, but at least twice the
+# number of open pulls
+PLATEAU = 16
+MOST_ARMS = 8192  # the number of arms whose levels are computed, in addition to the evaluated arms
+MOST_COMPARED = 512  # the largest number of arms of a level
 
 
 def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
-    """Return whether the next pick with so many pulls open is for the sake of coverage: a `share`
-    of the picks is, or `ON_PLATEAU` if that is more and the best mean reward does not rise."""
+    """Return whether the next pick is for coverage, given the number of open pulls. A `share` of
+    the picks is, or `ON_PLATEAU` if that is larger and the best mean reward does not rise."""
     if not share:
         return False
     is_plateau = state.pulls.total - state.peak.results >= max(PLATEAU, 2 * open_pulls)
@@ -42,14 +44,14 @@ class LevelPicker:
         self._state = state
         self._width = width
         self._posterior = ConditionedPosterior(state.posterior)
-        self._conditioned = 0  # of the open pulls, in order
-        self._arms: Indices = np.empty(0, np.intp)  # whose levels are known, ascending
+        self._conditioned = 0  # the arms of the open pulls, in order
+        self._arms: Indices = np.empty(0, np.intp)  # the arms whose levels are known, ascending
         self._levels: Levels | None = None
 
     def lacking_arm(self, open_pulls: Sequence[int]) -> int | None:
-        """Return the arm with the largest bound of the level that lacks evaluations most,
-        `open_pulls` included, which begin with those of the last call; None without choices, or
-        where no level lacks any."""
+        """Return the arm with the largest bound of the level that lacks most evaluations.
+        `open_pulls` count as evaluations, and begin with those of the last call. None if there is
+        no choice, or if no level lacks evaluations."""
         state = self._state
         layout = self._state.layout
         if layout is None or layout.parameter_count == len(layout.parameters):
@@ -63,14 +65,15 @@ class LevelPicker:
         return self.best_bound(_thin(arms[lacking], MOST_COMPARED), open_pulls) if len(lacking) else None
 
     def _levels_of(self, evaluated: Indices, layout: Layout) -> Levels:
-        """Return the levels of `_arms`, of which all `evaluated` arms are."""
+        """Return the levels of `_arms`, which include all `evaluated` arms."""
         if self._levels is None or not np.isin(evaluated, self._arms).all():
             self._arms = np.union1d(_thin(np.arange(len(self._state.model.arms)), MOST_ARMS), evaluated)
             self._levels = Levels.of(self._state.model.all_arms.look_up(self._arms), layout)
         return self._levels
 
     def best_bound(self, arms: Indices, open_pulls: Sequence[int]) -> int:
-        """Of `arms` (n,), n ≥ 1, the one with the largest bound when `open_pulls` are pending."""
+        """Return the arm with the largest bound among `arms` (n,), n ≥ 1, given the pending
+        `open_pulls`."""
         posterior = self._posterior
         posterior.extend(open_pulls[self._conditioned :])
         self._conditioned = len(open_pulls)
@@ -82,6 +85,7 @@ class LevelPicker:
 
 
 def _thin(arms: Indices, most: int) -> Indices:
-    """Return at most `most` of `arms`, spread evenly, with the last one, near the best."""
+    """Return at most `most` of `arms`, spread evenly, including the last one, which is near the
+    best arm."""
     step = max(-(-len(arms) // most), 1)
     return arms[::-1][::step][::-1]

@@ -1,7 +1,7 @@
-"""Levels of choices among the arms: which arm has which, and which of them still lack evaluations.
+"""The levels of choices: the levels of each arm, and the levels that lack evaluations.
 
 The one-hot columns of a choice belong to one parameter of the arms' layout. A parameter that exists
-in one level only has its branch covered with that level.
+only in one level is covered together with this level.
 """
 
 from dataclasses import dataclass
@@ -12,16 +12,21 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 
 NO_LEVEL = -1  # where the choice does not exist
-EACH = 4  # evaluations that a level should have, and so many for every number that exists in it
-MOST_FAILED = 3  # evaluations of a level, all failed, after which none of its arms is needed
+# the number of evaluations that a level should have, and the additional number for each numeric
+# parameter in it
+EACH = 4
+# the number of failed evaluations after which a level without a success needs no further arm
+MOST_FAILED = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The levels of all choices in some arms."""
+    """The levels of all choices for some arms."""
 
-    of_arms: Indices  # (n, c), the level of each of the c choices; `NO_LEVEL` where the choice does not exist
-    quotas: tuple[Indices, ...]  # of each choice, how many evaluations (L,) each of its levels should have
+    # (n, c), the level of each of the c choices; `NO_LEVEL` if the choice does not exist
+    of_arms: Indices
+    # for each choice, the number of evaluations (L,) that each level should have
+    quotas: tuple[Indices, ...]
 
     @staticmethod
     def of(features: Floats, layout: Layout) -> "Levels":
@@ -38,14 +43,14 @@ class Levels:
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
 
     def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> Indices:
-        """Return the `eligible` arms of the level that lacks the largest share of its quota; none
-        where none lacks any.
+        """Return the `eligible` arms of the level that lacks the largest share of its quota; empty
+        if no level lacks evaluations.
 
         Arms are positions in `of_arms`.
 
         Args:
-            evaluated: arms that were evaluated or are being evaluated, each as often as it was.
-            failed: those of them whose evaluation failed.
+            evaluated: arms that were evaluated or are being evaluated, once for each evaluation.
+            failed: the arms whose evaluation failed.
             eligible: arms that may be chosen, ascending.
         """
         counted = [
@@ -67,11 +72,12 @@ class Levels:
 
 
 def _count(column: Indices, arms: Indices, levels: int) -> Indices:
-    """Return how many of `arms` have each of the `levels` levels in `column` (n,)."""
+    """Return, for each of the `levels` levels, the number of `arms` with this level in `column`
+    (n,)."""
     return np.bincount(column[arms] + 1, minlength=levels + 1)[1:]
 
 
 def _quota(numbers: Floats) -> int:
-    """Return the evaluations that a level should have in whose arms the parameters with one feature
-    are `numbers` (n, k)."""
+    """Return the number of evaluations that a level should have. `numbers` (n, k): the features of
+    its arms' parameters with one feature."""
     return EACH * (1 + int(np.count_nonzero(np.ptp(numbers, axis=0)))) if len(numbers) else 0

@@ -1,9 +1,9 @@
 """The start of a strategy: the arms that are pulled before its first batch, or existing data (BBKB
 §5).
 
-Arms to pull are drawn once, before any reward is known. Existing data are pulls made elsewhere,
-rewards included: they are read and matched to arms outside the bandit core, and `begin_sparse`
-makes a state from them.
+Arms to pull are drawn once, before any reward is known. Existing data are earlier pulls with their
+rewards. They are read and matched to arms outside the bandit core, and `begin_sparse` builds a
+state from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 
-# pulls of a spread start whose length depends on the space
+# the number of pulls of a spread start whose length depends on the space
 SHORTEST = 8
 LONGEST = 16
-RESTART = 64  # uniform arms that join a warm start that failed, at most
+RESTART = 64  # the largest number of uniform arms that are added to a failed warm start
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
 
 
 @dataclass(frozen=True)
 class RandomStart:
-    """`pulls` uniform arms, different ones as long as there are that many."""
+    """`pulls` uniform arms, which are distinct as long as there are enough arms."""
 
     pulls: PullsOption = 1
     name: Literal["random"] = "random"
@@ -51,12 +51,12 @@ class RandomStart:
 
 @dataclass(frozen=True)
 class UncertaintyStart:
-    """Uncertainty sampling (BBKB Algorithm 3): the arm of largest exact σ² again and again, until
+    """Uncertainty sampling (BBKB Algorithm 3): repeatedly the arm with the largest exact σ², until
     max σ² ≤ 1/`workers`.
 
-    After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the
-    latest; with no `workers` only then (a campaign fills in its number of workers). An arm may come
-    up twice.
+    Afterwards, every batch has at least workers · (C̃ − 1)/3 arms. The start ends after `max_pulls`
+    at the latest; without `workers`, it always has `max_pulls` (a campaign sets its number of
+    workers). An arm may be pulled twice.
     """
 
     workers: Annotated[
@@ -84,8 +84,8 @@ class UncertaintyStart:
 
 @dataclass(frozen=True)
 class SpreadStart:
-    """`pulls` different arms that cover the space: the first ones where arms are in the order of a
-    low-discrepancy sequence, else uniform ones. Uncertainty sampling chooses the corners instead,
+    """`pulls` different arms that cover the space: the first arms if arms are in the order of a
+    low-discrepancy sequence, otherwise uniform arms. Uncertainty sampling would choose the corners,
     which are rarely good.
     """
 
@@ -118,10 +118,10 @@ class SpreadStart:
 
 
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
-    """Return at most `limit` arms of the warm start that are not pulled or `pending`.
+    """Return at most `limit` arms of the warm start that are neither pulled nor `pending`.
 
-    `never_waits`: before the first reward, further arms fill up `limit` after the warm start's end,
-        so that no worker waits.
+    `never_waits`: if the warm start ends before the first reward, further arms fill up `limit`, so
+    that no worker waits.
     """
     start = state.remaining_start(pending)[:limit]
     if never_waits and not state.pulls.total:
@@ -130,8 +130,9 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 
 def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
-    """Return the state after a `tell`: when the whole warm start failed, as many uniform arms join
-    it as have failed, at most `RESTART`, so that every worker has a trial. Other states are
+    """Return the state after a `tell`. If the whole warm start failed, it is extended by as many
+    uniform arms as have failed, at most `RESTART`, so that every worker has a trial. Other states
+    are
     returned unchanged, without a draw."""
     if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
@@ -157,13 +158,13 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
 @dataclass(frozen=True)
 class DataStart:
-    """Existing data instead of pulls: results of arms, or of parameters that are an arm's, known
-    before the campaign.
+    """Existing data instead of pulls: results of arms, or of configurations that match arms, which
+    are known before the campaign.
 
     `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with
-    `campaign`). `campaign` is its name there: the name of its folder. `reward` is the column of a
-    table that holds the results, on the objective's scale; its other columns are `arm`, the index
-    of a candidate, or else one a parameter.
+    `campaign`). `campaign` is its name there: the name of its folder. `reward` is the table's
+    column of results, on the objective's scale. The other columns are either `arm`, the index of a
+    candidate, or one column for each parameter.
     """
 
     path: Annotated[str, Doc("A CSV or Parquet table, the folder of another run, or the database URL of one.")]
@@ -193,7 +194,7 @@ WarmStartOption = Annotated[
     AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.")
 ]
 
-# first pulls of the strategies as they were published: of one pull at a time, and of batches
+# the number of first pulls of the published strategies: with single pulls, and with batches
 ONE_PULL = RandomStart()
 FIRST_BATCH = UncertaintyStart(max_pulls=16)
 
@@ -204,11 +205,11 @@ class StartsWarm(Protocol):
 
     @property
     def warm_start(self) -> AnyWarmStart | None:
-        """How it starts; None when the strategy has its own way to start."""
+        """The warm start; None if the strategy has another initialization."""
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
-    """Return the strategy's warm start; None when it has none."""
+    """Return the strategy's warm start; None if it has none."""
     return strategy.warm_start if isinstance(strategy, StartsWarm) else None
 
 
@@ -230,15 +231,15 @@ WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
 def begin_sparse(
     state: SparseState, existing: Sequence[Observation], rng: np.random.Generator, calibrated: Model | None = None
 ) -> SparseState:
-    """Return the state that begins with `existing` pulls: counts and sums are theirs, and BLESS
-    draws the dictionary out of their arms.
+    """Return the state that begins with `existing` pulls: it has the counts and sums of these
+    pulls, and BLESS draws the dictionary from their arms.
 
-    The information gain is that of all existing pulls together, with no variances in between, which
-    were unknown: G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström
-    approximation K̃ = (zᵀz'). For any dictionary it is at least log det(I + K/λ), which is all that
-    Theorem 2 asks of G, since log det(A + B) is at most log det A + Tr(A⁻¹B); it exceeds it by
-    d_eff or so at most. With the prior's variance for each pull, as in a `tell`, G would be n log(1
-    + κ²/λ).
+    The information gain is computed for all existing pulls together, because the variances between
+    them are unknown: G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the
+    Nyström approximation K̃ = (zᵀz'). For any dictionary it is at least log det(I + K/λ), which
+    suffices for Theorem 2, because log det(A + B) is at most log det A + Tr(A⁻¹B). It exceeds this
+    value by about d_eff at most. With the prior's variance for each pull, as in a `tell`, G would
+    be n log(1 + κ²/λ).
     """
     after = state.observe(existing)
     after = after if calibrated is None else refit(after, calibrated)
@@ -248,14 +249,16 @@ def begin_sparse(
     counts = pulls.counts[pulls.arms]
     weighted = bless(model.kernel, rows, counts, model.regularization, rng)
     dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
-    spectrum = model.fit(pulls, dictionary).fit.spectrum  # of Σ n_p z zᵀ, and, but for zeros, of K̃; its sum is Tr K̃
+    # the eigenvalues of Σ n_p z zᵀ and, except for zeros, of K̃; their sum is Tr K̃
+    spectrum = model.fit(pulls, dictionary).fit.spectrum
     left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
     gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
     return replace(after, dictionary=dictionary, information_gain=gain)
 
 
 class _NoisyCholesky:
-    """Exact variances after `picks`, of arms looked at: a row of L⁻¹ k(picks, x) a pick."""
+    """Exact variances of the evaluated arms after `picks`, with one row of L⁻¹ k(picks, x) for each
+    pick."""
 
     tie: ClassVar[float] = 0.0
     stale: ClassVar[Indices] = np.empty(0, np.intp)
@@ -264,25 +267,27 @@ class _NoisyCholesky:
         self._model = model
         self.picks: list[int] = []
         self.arms: Indices = np.empty(0, np.intp)
-        self._solved = np.empty((0, 0))  # L⁻¹ k(picks, x) of these arms: (picks, n), with L Lᵀ = K + λI over the picks
-        self._rows: list[tuple[Floats, float]] = []  # of each pick: its own solved column, and its pivot
+        # L⁻¹ k(picks, x) of the evaluated arms: (picks, n), with L Lᵀ = K + λI over the picks
+        self._solved = np.empty((0, 0))
+        # for each pick, its solved column and its pivot
+        self._rows: list[tuple[Floats, float]] = []
         self._explained = np.empty(0)
 
     def scores(self) -> Floats:
-        """Return exact σ² of the arms looked at, on the 1/λ scale: (n,)."""
+        """Return the exact σ² (n,) of the evaluated arms, on the 1/λ scale."""
         unexplained = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
         variance: Floats = unexplained / self._model.regularization
         return variance
 
     def refresh(self, positions: Indices) -> None:
-        """Nothing: scores are always up to date."""
+        """Do nothing, because scores are always up to date."""
 
     def variance(self, arm: int) -> float:
-        """Return exact σ² of `arm`, which was looked at."""
+        """Return the exact σ² of `arm`, which must be evaluated."""
         return float(self.scores()[self.arms == arm][0])
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return infinite bounds: the scores are exact already, so no bound improves them."""
+        """Return infinite bounds, because scores are exact already and no bound improves them."""
         return np.full(len(arms), np.inf)
 
     @property
@@ -299,7 +304,7 @@ class _NoisyCholesky:
         return positions
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) too."""
+        """Evaluate `arms` (n,)."""
         solved = np.empty((len(self.picks), len(arms)))
         explained = np.zeros(len(arms))
         for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
@@ -311,7 +316,7 @@ class _NoisyCholesky:
         self._explained = np.append(self._explained, explained)[order]
 
     def append(self, arm: int) -> None:
-        """Add a pull of `arm`, which was looked at."""
+        """Add a pull of `arm`, which must be evaluated."""
         column = self._solved[:, self.arms == arm][:, 0]
         pivot = self._model.diagonal[arm] + self._model.regularization - column @ column
         # λ is a lower bound on the pivot, except for rounding
@@ -322,9 +327,9 @@ class _NoisyCholesky:
         self._rows.append((column, pivot))
 
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
-        """Return what `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), `solved` before."""
+        """Return the row that `pick` adds to `solved`, L⁻¹ k(picks, x) of `arms` (n,)."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
-        # not @: an arm's row must not depend on the other arms in the call
+        # instead of @, because an arm's row must not depend on the other arms in the call
         for value, earlier in zip(column, solved, strict=True):
             cross -= value * earlier
         row: Floats = cross / np.sqrt(pivot)

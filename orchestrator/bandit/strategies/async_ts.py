@@ -44,7 +44,7 @@ from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observati
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AsyncTSState(SparseState):
-    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones too."""
+    """`seed` is drawn by `init`. `over` counts the pulls that have ended, including failures."""
 
     seed: int
     over: int
@@ -57,7 +57,7 @@ class AsyncTSState(SparseState):
         for block in posterior.model.parts():
             whitened = posterior.model.columns.rows(block, posterior.fit.basis) @ posterior.fit.transform.T
             embedded[block] = np.einsum("ij,ij->i", whitened, whitened)
-        # rounding can take an arm of the dictionary below 0
+        # rounding can make the value of a dictionary's arm negative
         deviation: Floats = np.sqrt(np.maximum(posterior.variance - embedded, 0.0))
         return deviation
 
@@ -70,9 +70,9 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h
     independent standard normal, h one an arm: variance β² σ̃². Pending pulls are not in the
     posterior; picks differ because of the draws (Kandasamy et al. 2018). The method has no rule for
-    its batch: at most `batch_size` pulls are pending. In mode `async` a free worker gets a draw at
-    once, as published. The draw of the i-th pull is a function of posterior, seed and i, so `ask`
-    is pure.
+    its batches, so at most `batch_size` pulls are pending. In mode `async`, an idle worker
+    immediately receives a draw, as published. The draw of the i-th pull is a function of posterior,
+    seed and i, so `ask` is pure.
 
     β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments
     (Appendix D) take `batch_size` 30 and `scale` 0.1.
@@ -104,7 +104,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
 
     @property
     def never_waits(self) -> bool:
-        """See `Waits`: where nothing bounds the pending pulls."""
+        """See `Waits`. True if nothing bounds the pending pulls."""
         return self.batch_size is None
 
     @cached_property
@@ -119,7 +119,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return AsyncTSState(**settings, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one draw a pick, as `limit` and `batch_size` allow; at first, of the prior."""
+        """Return one draw for each pick, at most as many as `limit` and `batch_size` allow. The
+        first draws are from the prior."""
         wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
@@ -136,7 +137,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
-        """Return the argmax of the draw of the pull number `pull`; ties: lowest index."""
+        """Return the argmax of the draw of the pull with the index `pull`. Ties go to the lowest
+        index."""
         posterior = state.posterior
         sample = posterior.mean + width * self._deviation(state, pull)
 
@@ -162,7 +164,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return deviation
 
     def width_at(self, state: AsyncTSState) -> float:
-        """Return β at `state`: a factor on σ̃ of the 1/λ scale."""
+        """Return β at `state`, a factor on σ̃ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
         return self.scale * self.confidence.width(state.information_gain)

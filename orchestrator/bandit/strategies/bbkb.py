@@ -7,8 +7,8 @@ the width with the old variances, a new dictionary is drawn, and the posterior i
 counts.
 
 Pulls without rewards (`pending`) are added to the variance and to the drift before anything is
-picked. Lemma 1 holds for any dictionary, pulls and pending pulls, so the upper bounds stay valid
-for any order of the rewards, as long as the time that an evaluation takes does not depend on its
+picked. Lemma 1 holds for any dictionary, pulls and pending pulls. The upper bounds therefore stay
+valid for any order of the rewards, as long as the duration of an evaluation does not depend on its
 noise. The asynchronous mode is based on this.
 """
 
@@ -87,7 +87,8 @@ _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
 @dataclass(frozen=True)
 class BBKB(SparseStrategy[SparseState]):
-    """Hyper-parameters of BBKB. Raises ValueError, naming the field, when one is out of range.
+    """Hyper-parameters of BBKB. Raises ValueError, which names the field, if a value is out of
+    range.
 
     The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations
     and ten workers. With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale
@@ -96,8 +97,8 @@ class BBKB(SparseStrategy[SparseState]):
     A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated
     model, `width` 2, `wait: never` and first pulls that cover the space (`strategies.presets`).
 
-    `mode`, `refresh_overhead` and `refresh_growth` are read where a campaign is run; `ask` and
-    `tell` do not depend on them.
+    Campaigns read `mode`, `refresh_overhead` and `refresh_growth`; `ask` and `tell` do not depend
+    on them.
     """
 
     kernel: KernelOption = defaults.BBKB
@@ -162,7 +163,7 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence_of(self.width if isinstance(self.width, str) else "practical", self.ratio_threshold)
 
     def width_at(self, state: SparseState) -> float:
-        """Return the width at `state`: a factor on σ̃ of the 1/λ scale."""
+        """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
         noise = state.model.regularization
         if not isinstance(self.width, str):
             return self.width * math.sqrt(noise)
@@ -174,7 +175,7 @@ class BBKB(SparseStrategy[SparseState]):
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
         bad arms.
 
-        `arms` is a value of `Arms`, an array, or stands for one (`PlacedArms`).
+        `arms` is an `Arms`, an array, or a representation of one (`PlacedArms`).
         """
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
@@ -208,7 +209,7 @@ class BBKB(SparseStrategy[SparseState]):
         decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
         if is_spent or len(picks) == count:
             return decision
-        # all arms were chosen; the strategy decides about the repeats in the rest of the batch
+        # all arms were chosen, so the strategy decides about repeats in the remaining batch
         chosen = (*pending, *(pick.arm for pick in picks))
         further = self._batch(state, chosen, count - len(picks))
         if not isinstance(further, Choose):
@@ -244,12 +245,14 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _kept_workspaces(self) -> Recent[_Key, Workspace]:
-        """The end of the last `ask`; only one: it keeps arrays of all arms. Decisions are equal."""
+        """The workspace of the last `ask`. Only one is kept, because it holds arrays of all arms.
+        Decisions do not depend on it."""
         return Recent(1)
 
     @staticmethod
     def _key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> "_Key":
-        """Return all that a workspace depends on, beside the strategy; posteriors by identity."""
+        """Return the key of a workspace: everything on which it depends besides the strategy.
+        Posteriors are compared by identity."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
 
     def _drift(self, batch: AnyBatch) -> Drift:
@@ -270,22 +273,24 @@ class BBKB(SparseStrategy[SparseState]):
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """State with these pulls made elsewhere; see `begin_sparse` for dictionary and G."""
+        """Return the state with these existing pulls; see `begin_sparse` for dictionary and G."""
         return begin_sparse(state, existing, rng, self.model)
 
     @property
     def takes_goals(self) -> bool:
-        """See `Multiobjective`: with the calibrated model."""
+        """See `Multiobjective`. Requires the calibrated model."""
         return self.model is not None
 
     @property
     def takes_prior(self) -> bool:
-        """See `Informed`: with the calibrated model, on whose scores the prior counts."""
+        """See `Informed`. Requires the calibrated model, because the prior is added to its
+        scores."""
         return self.model is not None
 
     @property
     def grows(self) -> bool:
-        """See `Grows`: with the calibrated model, whose lengthscales new arms follow."""
+        """See `Grows`. Requires the calibrated model, because new arms are drawn with its
+        lengthscales."""
         return self.model is not None
 
     def growth(self, state: SparseState) -> Growth | None:

@@ -1,8 +1,8 @@
 """BKB: budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2019, Algorithm
 1).
 
-One pull at a time, and a new dictionary after each: BBKB with batches of one, and with a width of
-its own.
+One pull at a time, and a new dictionary after each. BKB is BBKB with batches of one and a different
+width.
 """
 
 import math
@@ -45,8 +45,8 @@ class BKB(SparseStrategy[SparseState]):
     """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one
     is out of range.
 
-    Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is
-    chosen while a reward is not in yet, so a second worker stays idle.
+    Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: no arm is
+    chosen while a reward is missing, so a second worker stays idle.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -72,7 +72,7 @@ class BKB(SparseStrategy[SparseState]):
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: the warm start's first, then argmax u."""
+        """Return one arm, unless one is pending: first the warm start's arms, then argmax u."""
         wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
         if wait:
             return wait
@@ -101,7 +101,7 @@ class BKB(SparseStrategy[SparseState]):
         pulls = state.pulls
         a = (1.0 + ACCURACY) / (1.0 - ACCURACY)
         dimension = float(pulls.counts[pulls.arms] @ state.posterior.moments(pulls.arms)[1])
-        # log(κ²t) d_eff stands for log det(I + K/λ), which is not negative
+        # log(κ²t) d_eff estimates log det(I + K/λ), which is not negative
         logarithm = math.log(max(1.0, float(state.model.diagonal.max()) * pulls.total))
         noise = math.sqrt(self.noise_variance)
         log_delta = math.log(1.0 / self.delta)
@@ -109,9 +109,9 @@ class BKB(SparseStrategy[SparseState]):
         return 2.0 * noise * math.sqrt(a * logarithm * dimension + log_delta) + bias
 
     def gain(self, variance: Floats) -> float:
-        """Return 0: G is not in this width."""
+        """Return 0, because this width does not depend on G."""
         return 0.0
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """State with these pulls made elsewhere; see `begin_sparse`."""
+        """Return the state with these existing pulls; see `begin_sparse`."""
         return replace(begin_sparse(state, existing, rng, self.model), information_gain=0.0)

@@ -1,7 +1,7 @@
 """The picks of a batch of BBKB: an ordered list of pickers on one workspace.
 
-Each picker names an arm, or leaves the pick to the next one. A stopped trial that promises more
-than a new trial of the named arm is continued instead.
+Each picker names an arm, or defers to the next picker. A stopped trial that is more promising than
+a new trial of the named arm is continued instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of the picks, in [0, 1], that do not take the arm of the largest bound."""
+    """The shares of the picks, in [0, 1], that do not take the arm with the largest bound."""
 
     verify: float
     coverage: float
@@ -46,17 +46,17 @@ class Shares:
 
 @dataclass
 class Workspace:
-    """Scratch of one or more `ask`s at a state."""
+    """The workspace of one or more `ask`s at a state."""
 
     state: SparseState
     picking: Picking
     drift: Drift
     shares: Shares
-    is_exploring: bool  # whether only verification repeats arms
+    is_exploring: bool  # whether arms are repeated only for verification
     verifies: bool  # whether verification repeats arms
-    reason: str  # the reason of the picks of the largest bound
+    reason: str  # the reason of the picks with the largest bound
     pulls: list[int] = field(default_factory=list)  # pending or picked, in this order
-    left: int = 0  # the number of arms that were not chosen yet, if the workspace is exploring
+    left: int = 0  # the number of arms that were not chosen yet, if only verification repeats arms
     queue: ArgmaxQueue = field(init=False)
     paused: PausedTrials | None = None  # the stopped trials that compete with new ones
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
@@ -115,8 +115,8 @@ class Workspace:
     def prospect(self) -> Prospect:
         """Return the gain and noise that further evaluations promise.
 
-        The arms that only verification repeats count, as they do if the strategy decides about
-        repeats. A level that lacks evaluations promises no gain by itself.
+        Arms that only verification may repeat are included, as if the strategy decided about
+        repeats. A level that lacks evaluations does not contribute to the gain.
         """
         state = self.state
         picking = self.picking
@@ -129,7 +129,7 @@ class Workspace:
             arms = np.append(arms, chosen)
             bounds = np.append(bounds, picking.upper_bounds(chosen))
         if (bonus := state.prior_bonus) is not None:
-            bounds += bonus[arms] - bonus.min()  # no other bound is larger by more
+            bounds += bonus[arms] - bonus.min()  # no other bound exceeds it by more
         return state.prospect(float(bounds.max()))
 
     def _continued(self, arm: int) -> Pick | None:
@@ -160,7 +160,7 @@ class Workspace:
 
 
 def verification(workspace: Workspace) -> Named | None:
-    """Name one of the best arms, which is repeated because values are noisy."""
+    """Name one of the best arms, to repeat it because values are noisy."""
     state = workspace.state
     if not workspace.verifies or not is_verification_due(state, workspace.pulls, workspace.shares.verify):
         return None
@@ -182,7 +182,7 @@ def coverage(workspace: Workspace) -> Named | None:
 
 
 def largest_bound(workspace: Workspace) -> Named:
-    """Name the arm of the largest upper bound (BBKB Algorithm 1, line 6)."""
+    """Name the arm with the largest upper bound (BBKB Algorithm 1, line 6)."""
     return Named(workspace.queue.top(), workspace.reason)
 
 

@@ -38,10 +38,10 @@ class GPBUCB(ExactStrategy[ExactState]):
     """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one
     is out of range.
 
-    A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance
-    shrinks with every pick. It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls
-    included (BBKB Proposition 2), and α = C β with GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick
-    costs O(p² + pA) with p distinct arms pulled or picked.
+    The picks of a batch are chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, and the
+    exact variance shrinks with every pick. The batch ends once Π (1 + σ²_{s−1}(x_s)) > C over the
+    picks, pending pulls included (BBKB Proposition 2), and α = C β with GP-UCB's β = ξ √(G + 2 log
+    1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
 
     The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
@@ -71,8 +71,8 @@ class GPBUCB(ExactStrategy[ExactState]):
         return self.wait is Waiting.NEVER
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the warm start's arms first; then a batch, cut at `limit`, with `pending` in the
-        variance and the product."""
+        """Return the warm start's arms first, then a batch of at most `limit` picks. `pending`
+        pulls count in the variance and the product."""
         wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
@@ -119,7 +119,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         return replace(after, base=extend_failed_start(after.base, rng))
 
     def width_at(self, state: ExactState) -> float:
-        """Return α = C β at `state`: a factor on σ of the 1/λ scale."""
+        """Return α = C β at `state`, a factor on σ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         noise = math.sqrt(self.noise_variance)
@@ -129,6 +129,6 @@ class GPBUCB(ExactStrategy[ExactState]):
 
 
 def _append(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
-    """Return the belief with a pull of `arm` without its reward, which `drift` notes."""
+    """Return the belief with a pull of `arm` without its reward. The pull is added to `drift`."""
     drift.append(arm, float(belief.variance[arm]))
     return belief.pull_without_reward(arm)
