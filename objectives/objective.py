@@ -186,7 +186,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class HasPreparation(Protocol):
-    """An objective with something to do once in each process, such as an import."""
+    """An objective that requires a preparation once in each process, such as an import."""
 
     def prepare(self) -> None:
         """Prepare this process. May raise anything: the evaluation then tries again and raises it."""

@@ -11,7 +11,7 @@ from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, Inva
 
 
 class MissingValueError(InvalidValueError):
-    """The returned mapping has no value. `evaluation`: its other entries; the value is NaN."""
+    """The returned mapping has no value. `evaluation`: the other entries, with NaN as the value."""
 
     def __init__(self, message: str, evaluation: Evaluation) -> None:
         super().__init__(message)

@@ -32,7 +32,7 @@ LARGEST_CELLS = 500_000_000  # numbers in the matrix of features, 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
 
 LEAST_DRAWS = 4096
-# Intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
+# The largest number of intermediate arms of an enumeration, in multiples of the largest result
 _SLACK = 4
 
 

@@ -1,4 +1,4 @@
-"""The part that `Optimizer` and `CandidateOptimizer` have in common."""
+"""The common base of `Optimizer` and `CandidateOptimizer`."""
 
 import threading
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class AskTell(Renamed):
 
     @exclusive
     def save(self, path: str | Path) -> None:
-        """Write everything to a file as JSON, whole or not at all. `load` reads it.
+        """Write the optimizer to a file as JSON, atomically. `load` reads it.
 
         Args:
             path: the file to write.
@@ -98,13 +98,13 @@ class AskTell(Renamed):
 
     @property
     def _title(self) -> str:
-        """What is searched, in words."""
+        """A description of the search."""
         raise NotImplementedError
 
     def _saved(self) -> Entry:
-        """Return everything as plain values."""
+        """Return the optimizer as plain values."""
         raise NotImplementedError
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        """Take the values that `_saved` returned."""
+        """Restore the values that `_saved` returned."""
         raise NotImplementedError

@@ -34,7 +34,7 @@ from orchestrator.version import __version__
 
 find_old_names()  # a pickle imports this module before it refers to a strategy
 
-_PICKLED_BY = "pickled by"  # key of the version in a pickle
+_PICKLED_BY = "pickled by"  # the key of the version in a pickle
 _WITH_CALLS = "0.2.0"  # the version whose pickles have a log of calls
 _RULES = Rules(evaluations=0)  # rewards are maximized
 
@@ -43,7 +43,7 @@ class CandidateOptimizer(AskTell):
     """Finds the candidate with the largest expected reward: `ask` proposes candidates, `tell` takes
     rewards.
 
-    `Optimizer` is the same for the configurations of a search space.
+    `Optimizer` does the same for the configurations of a search space.
 
     Args:
         candidates: an array (A, d) whose rows are the features of the candidates; or `Arms`, which
@@ -208,7 +208,8 @@ class CandidateOptimizer(AskTell):
         return {"format": FORMAT, **saved, "log": dump_log(self._search.campaign.events)}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        from orchestrator.settings.strategies import build_strategy  # pydantic, for those who save only
+        # imported here, because only saving needs pydantic
+        from orchestrator.settings.strategies import build_strategy
 
         self._lock = threading.RLock()
         self._arms = build_arms(saved["arms"])
@@ -217,8 +218,8 @@ class CandidateOptimizer(AskTell):
 
     @exclusive
     def __getstate__(self) -> dict[str, object]:
-        """Return the values that are pickled and copied. Pickling reads them later, when another
-        thread may be in `ask` or `tell`; so the values that these change are copied here."""
+        """Return the values that are pickled and copied. Pickling reads the values later, when
+        another thread may be in `ask` or `tell`, so mutable values are copied here."""
         learner = self._search.learner
         shared = {id(part): part for part in (self._arms, learner.strategy)}  # these never change
         return {
@@ -240,7 +241,7 @@ class CandidateOptimizer(AskTell):
                 self._search = Search.of(state["strategy"], state["seed"], state["model"], _RULES, state["events"])
             case version if version == _WITH_CALLS:
                 self._arms = state["_arms"]
-                strategy = replace(state["_strategy"])  # without what it has cached
+                strategy = replace(state["_strategy"])  # without its caches
                 self._search = Search.begin(strategy, state["_seed"], self._arms, _RULES)
                 repeat_calls(self._search, state["_log"])
             case version:

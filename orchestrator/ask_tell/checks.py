@@ -24,7 +24,7 @@ Rewards = Sequence[float | None] | ArrayLike
 
 
 def check_limit(limit: object, what: str = "limit") -> int:
-    """Check a number of pulls or candidates, at least 1; `what` it is."""
+    """Check a number of pulls or candidates, at least 1. `what`: its name in messages."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
         raise ValueError(f"{what} must be a whole number >= 1, got {excerpt(limit)}")
     number = int(limit)
@@ -34,7 +34,8 @@ def check_limit(limit: object, what: str = "limit") -> int:
 
 
 def check_list(values: object, what: str, example: str) -> list[Any]:
-    """Return `values` as a list, no text, mapping or single value; `example`: what to write."""
+    """Return `values` as a list. Texts, mappings and single values are rejected. `example`: an
+    example in the message."""
     is_single = getattr(values, "ndim", 1) == 0  # NumPy's arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
@@ -42,14 +43,15 @@ def check_list(values: object, what: str, example: str) -> list[Any]:
 
 
 def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
-    """Return `values`, a mapping whose keys are texts. `example` shows what to write."""
+    """Return `values`, a mapping whose keys are texts. `example`: an example in the message."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
     return values
 
 
 def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
-    """Return `values`, a list of mappings whose keys are texts. `example` shows what to write."""
+    """Return `values`, a list of mappings whose keys are texts. `example`: an example in the
+    message."""
     return [
         check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
     ]
@@ -57,7 +59,7 @@ def check_mappings(values: object, what: str, example: str) -> list[Mapping[str,
 
 def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any]]:
     """Return the mappings of a campaign file for `goals`: `Objective`, `Constraint` or mappings.
-    `example` shows what to write."""
+    `example`: an example in the message."""
     return check_mappings([as_section(goal) for goal in check_list(goals, what, example)], what, example)
 
 
@@ -72,7 +74,7 @@ def check_objective(objective: object) -> None:
 
 def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Mapping[str, object]]:
     """Return `space`, parameters by name: objects, or mappings as in a campaign file.
-    `for_a_table`: what to write where candidates are the rows of a table."""
+    `for_a_table`: the remedy in the message if candidates are the rows of a table."""
     if not isinstance(space, Mapping):
         raise ValueError(
             f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
@@ -95,7 +97,8 @@ def check_direction(direction: object, is_needed: bool = False) -> None:
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
         )
     if direction not in ("minimize", "maximize", None):
-        from orchestrator.settings.mistakes import hint  # here: it loads pydantic and YAML
+        # imported here, because it loads pydantic and YAML
+        from orchestrator.settings.mistakes import hint
 
         meant = hint(str(direction), ("minimize", "maximize"))
         raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
@@ -109,7 +112,8 @@ def check_seed(seed: object) -> int:
 
 
 def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
-    """Return observations of the candidates `indices` (n,) below `size`; None: a failure."""
+    """Return observations of the candidates `indices` (n,) below `size`. A result of None is a
+    failure."""
     arms, values = check_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
     if len(values) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
@@ -134,7 +138,8 @@ def _value(row: object, metric: str) -> float | None:
 
 
 def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
-    """Return the metrics `names` (m,) of `count` results, mappings or rows; None: a failure."""
+    """Return the metrics `names` (m,) of `count` results, which are mappings or rows. A result of
+    None is a failure."""
     rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
@@ -156,7 +161,7 @@ def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
 
 
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
-    """Return `values` (n,), or a single one, as floats; `what` they are."""
+    """Return `values` (n,), or a single value, as floats. `what`: their name in messages."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "iufO":
@@ -207,7 +212,7 @@ def build_part(table: Mapping[str, Callable[..., T]], choice: T | str | Mapping[
 
 
 def look_up(table: Mapping[str, T], name: object, what: str) -> T:
-    """Return the entry of `table` that has this name; `what` the name stands for, in the message."""
+    """Return the entry of `table` with this name. `what`: the kind of the entry, in messages."""
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"{what} must be one of {', '.join(table)}, got {name!r}{did_you_mean(str(name), table)}")
     return table[name]
@@ -240,7 +245,7 @@ def _reward(value: object) -> float | None:
 
 
 def _number(value: object, what: str) -> float | None:
-    """Return a finite number, or None; `what` it is."""
+    """Return a finite number, or None. `what`: its name in messages."""
     try:
         number = _float(value)
         if number is None or math.isfinite(number):

@@ -1,8 +1,8 @@
 """The strategy between ask and tell: its state, the results that it has learned, and its beliefs.
 
-A refit costs more than a pick, and one more result changes little when there are hundreds. So
-results are collected and learned together, when `campaign.policy` says that a refit is due. Until
-then their trials remain pending for the strategy.
+A refit costs more than a pick, and one more result changes little when there are hundreds. Results
+are therefore collected and learned together when `campaign.policy` decides that a refit is due.
+Until then, their trials remain pending for the strategy.
 """
 
 import math
@@ -52,7 +52,7 @@ class Learner:
         self.model = model
         self._campaign = campaign
         self._view = model  # the state after all results
-        self._view_of: tuple[object, ...] = ()  # the values that `_view` was computed from
+        self._view_of: tuple[object, ...] = ()  # the values from which `_view` was computed
         self._sums: dict[int, tuple[float, ...]] = {}  # arm → sums of all its rewards, for arms with new results
 
     def rng(self, *stream: int) -> np.random.Generator:
@@ -66,12 +66,12 @@ class Learner:
         return self.refreshed(self.strategy.recorded(self.model))
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Learn all results as `record` says, without drawing or fitting anything."""
+        """Learn all results with the drawn and fitted values of `record`."""
         observations = [*self._campaign.state.existing_observations, *self._campaign.unlearned]
         self.model = self.strategy.restore(self.before, observations, record)
 
     def refreshed(self, record: Mapping[str, Any]) -> ModelRefreshed:
-        """Return the event that records a refresh; `record` is from the state after it."""
+        """Return the event that records a refresh. `record` describes the state after it."""
         state = self._campaign.state
         self._sums = {}
         return ModelRefreshed(
@@ -104,17 +104,17 @@ class Learner:
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `rewards` (n,) as the model uses them: as scores among the results under a
-        calibrated model, else unchanged. Raises ValueError before the first result."""
+        calibrated model, otherwise unchanged. Raises ValueError before the first result."""
         if self.view.pulls.total == 0:
             raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
         return scores_among(self.view.pulls, model_of(self.strategy), rewards)
 
     def best(self) -> tuple[int, float]:
-        """Return the arm to recommend, of those with a final reward, and the mean of its rewards;
-        there must be one.
+        """Return the recommended arm and the mean of its rewards. At least one arm must have a
+        final reward.
 
-        It is the arm of the largest mean reward, unless the strategy recommends another one because
-        rewards are noisy.
+        The recommended arm has the largest mean reward, unless the strategy recommends another one
+        because rewards are noisy.
         """
         pulls = self.view.pulls
         arms = pulls.finished_arms
@@ -124,8 +124,9 @@ class Learner:
         return int(arms[position]), float(means[position])
 
     def front(self, objectives: int) -> list[tuple[int, Point]]:
-        """Return the arms that satisfy all constraints and that no other arm dominates, with the mean
-        rewards of the objectives, how many there are; the best of the first objective first."""
+        """Return the arms that satisfy all constraints and that no other arm dominates, with the
+        mean rewards of the objectives and the numbers of rewards, starting with the best first
+        objective."""
         pulls = self.view.pulls
         finished = pulls.finished_arms
         means = np.array([output.reward_sums[finished] / pulls.counts[finished] for output in pulls.outputs])
@@ -166,8 +167,8 @@ class Learner:
 
     @property
     def before(self) -> StrategyState:
-        """The state that the strategy's next `tell` continues: it has the curves of all trials that
-        run, are paused, or have ended since the last one."""
+        """The state for the strategy's next `tell`, with the curves of all trials that run, are
+        paused, or have ended since the previous `tell`."""
         trainings, rule = self._campaign.state.trainings, self._campaign.rules.training
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
             return self.model
@@ -177,7 +178,7 @@ class Learner:
         return state
 
     def _forecasts(self) -> tuple[Forecast, ...]:
-        """Return the forecasts of the running and paused trials that reported."""
+        """Return the forecasts of the running and paused trials that have reported."""
         state = self._campaign.state
         open_trials = [
             each for each in state.trainings.curves if each in state.running or each in state.trainings.paused

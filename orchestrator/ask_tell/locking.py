@@ -1,4 +1,4 @@
-"""Methods of one object that several threads may call: they run one after the other."""
+"""Serializes the methods of an object that several threads may call."""
 
 import functools
 import threading
@@ -21,7 +21,7 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     """Return `method`, which waits until no other thread is in an exclusive method of its object.
 
     Args:
-        method: a method; of a property, its function.
+        method: a method, or the function of a property.
     """
 
     @functools.wraps(method)

@@ -15,7 +15,8 @@ from orchestrator.candidates.pool import Appended
 
 def dump_log(events: Sequence[Event]) -> list[list[Any]]:
     """Return the kind and the fields of each event."""
-    from orchestrator.campaign.event_json import body_of  # pydantic, for those who save only
+    # imported here, because only saving needs pydantic
+    from orchestrator.campaign.event_json import body_of
 
     return [[event.kind, json.loads(body_of(event))] for event in events]
 

@@ -28,10 +28,12 @@ from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from workers.messages import FailureKind
 
-TOLD = "result from elsewhere"  # why the caller started trials that the strategy did not choose
+# the reason of trials that the caller started without a choice of the strategy
+TOLD = "result from elsewhere"
 PENDING = "pending elsewhere"
 ENQUEUED = "enqueued"
-LEARN_AT_ONCE = 1e-9  # a share that one result exceeds, for strategies that learn every result before they choose
+# a share that a single result exceeds, for strategies that learn every result before they choose
+LEARN_AT_ONCE = 1e-9
 _ATTEMPT: Mapping[str, Any] = {"time": 0.0, "started": 0.0, "finished": 0.0, "worker": ""}
 _failure = partial(TrialFailed, failure=FailureKind.ERROR, message="", is_final=True, **_ATTEMPT)
 _success = partial(TrialSucceeded, **_ATTEMPT)
@@ -43,13 +45,13 @@ class ArmResult:
 
     arm: int
     value: float | None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # beside the value
+    metrics: Mapping[str, float] = field(default_factory=dict)  # further metrics
     trial: int | None = None  # the index of its trial; None before it was recorded
 
 
 def without_budget(rules: Rules, growth: float) -> Rules:
-    """Return `rules` for a campaign in memory, which has no budget. A refit is due when rewards have
-    grown by the share `growth`; 0: at the first new result."""
+    """Return `rules` for a campaign in memory, which has no budget. A refit is due when the number
+    of rewards has grown by the share `growth`, or at the first new result if `growth` is 0."""
     return replace(
         rules,
         evaluations=sys.maxsize,
@@ -131,7 +133,8 @@ class MemoryCampaign:
         return self.state.running[trial].attempt
 
     def choose(self, arms: Sequence[int], reason: str, **details: Any) -> None:
-        """Record a choice of new trials, which are queued; `details`: further fields of the event."""
+        """Record a choice of new trials, which are queued. `details`: further fields of the
+        event."""
         first = self.state.totals.chosen
         picks = tuple(PickedTrial(trial=first + index, arm=arm, parameters={}) for index, arm in enumerate(arms))
         round_ = self.state.refresh.round
@@ -146,8 +149,8 @@ class MemoryCampaign:
         self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
 
     def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
-        """Return a running trial for each of `arms` (n,). It is one that runs already if `shares`,
-        else the arm's paused trial, which continues, else a new one."""
+        """Return a running trial for each of `arms` (n,). With `shares`, it is the arm's running
+        trial if there is one. Otherwise the arm's paused trial continues, or a new trial starts."""
         used: Counter[int] = Counter()
         trials: list[int] = []
         new: list[int] = []

@@ -1,4 +1,4 @@
-"""Spellings of version 0.2, which still work and warn."""
+"""Spellings of version 0.2, which still work but cause a warning."""
 
 import functools
 import inspect
@@ -17,12 +17,12 @@ _REFUSED = {
 
 
 def warn(message: str, stacklevel: int = 3) -> None:
-    """Warn the caller of the caller that a spelling will be removed in the next version."""
+    """Warn, at the caller's caller, that a spelling will be removed in the next version."""
     warnings.warn(f"{message}; the older spelling is removed in version 0.4", FutureWarning, stacklevel + 1)
 
 
 class Renamed:
-    """A class whose methods have had other names, which are in `RENAMED`."""
+    """A class with renamed methods. `RENAMED` maps the old names to the new ones."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"expect": "mark_pending", "reached": "last_step"}
 
@@ -65,19 +65,19 @@ class SearchResult(TrialResult):
     __slots__ = ()
 
     def __call__(self) -> tuple[Any, float | None]:
-        """Return the pair that `best()` has returned."""
+        """Return the pair that `best()` returned in version 0.2."""
         warn("best is a property: write best.parameters and best.value")
         return self._pair[0], self.value
 
     def __getitem__(self, key: str | int) -> Any:
-        """Return an item of the mapping or pair that version 0.2 has returned."""
+        """Return an item of the mapping or pair that version 0.2 returned."""
         warn("a trial has attributes: write parameters and value")
         if isinstance(key, int):
             return self._pair[key]
         return dict(zip(("configuration", "value", "candidate", "reward"), self._pair * 2, strict=True))[key]
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the pair that version 0.2 has returned."""
+        """Iterate over the pair that version 0.2 returned."""
         warn("a trial has attributes: write parameters and value")
         return iter(self._pair)
 

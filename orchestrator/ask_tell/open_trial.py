@@ -31,8 +31,8 @@ class OpenTrial(dict[str, Scalar]):
     A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` accept too.
 
     Args:
-        parameters: by name.
-        optimizer: whose `ask` returned it.
+        parameters: the parameters by name.
+        optimizer: the optimizer whose `ask` returned the trial.
 
     >>> from bbkb import Optimizer, Range
     >>> optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
@@ -52,15 +52,15 @@ class OpenTrial(dict[str, Scalar]):
     @property
     def last_step(self) -> int:
         """The largest step that the training has reported, after which it continues; 0 for a new
-        one."""
+        training."""
         return self._optimizer.last_step(self)
 
     def report(self, value: float, step: int) -> bool:
         """Report a value of the training before its end, as `Optimizer.report` does.
 
         Args:
-            value: on the scale of `tell`.
-            step: counted from 1.
+            value: the value at the step, on the scale of `tell`.
+            step: the step, counted from 1.
 
         Returns:
             False if this training is to be stopped now.
@@ -71,7 +71,7 @@ class OpenTrial(dict[str, Scalar]):
         """Report the result, as `Optimizer.tell` does.
 
         Args:
-            value: a number; with several objectives or constraints a mapping of metrics.
+            value: a number, or a mapping of metrics if there are several objectives or constraints.
         """
         self._optimizer.tell(self, value)
 
@@ -80,7 +80,7 @@ class OpenTrial(dict[str, Scalar]):
         self._optimizer.fail(self)
 
     def stop(self) -> None:
-        """End the training before its last step for good; see `Optimizer.stop`."""
+        """End the training permanently before its last step; see `Optimizer.stop`."""
         self._optimizer.stop(self)
 
     def __reduce__(self) -> tuple[Any, ...]:

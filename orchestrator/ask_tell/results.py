@@ -1,4 +1,4 @@
-"""The results of a search as `TrialResult`, in the terms of its user."""
+"""The results of a search as `TrialResult`, on the user's scale."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from orchestrator.campaign.trial_result import TrialResult, Trials
 
 
 class Results:
-    """The trials of a search. Its best trial, and its front, are those of the model.
+    """The trials of a search. The best trial and the front are determined with the model.
 
     Args:
         search: the search.
@@ -48,8 +48,8 @@ class Results:
 
     @property
     def front(self) -> Front:
-        """The trials that satisfy all constraints and that no other one dominates, with mean values;
-        the best of the first objective first."""
+        """The trials that satisfy all constraints and that no other trial dominates, with mean
+        values, starting with the best first objective."""
         objectives = self._goals.objectives
         members = []
         for arm, rewards in self._search.learner.front(len(objectives)):
@@ -60,7 +60,7 @@ class Results:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """The number of results, and the best of them, for a table."""
+        """The number of results and the best result, for a table."""
         facts = [(f"{self._noun}s", str(len(self.trials))), ("pending", str(len(self._search.campaign.pending)))]
         if self.is_any and self.front:
             best = self.best

@@ -1,9 +1,9 @@
 """Files of `Optimizer.save`: one JSON object with the arguments and the log.
 
 `Optimizer` and `CandidateOptimizer` write the events of their search. Reading a file folds the
-events again, without drawing or fitting anything. A file with `space` is a search of
-configurations, one with `arms` a search of rows of an array. In format 1, of version 0.2.0, the log
-has an entry for each call.
+events again, without drawing or fitting anything. A file with `space` contains a search over
+configurations, and a file with `arms` a search over the rows of an array. In format 1, of version
+0.2.0, the log has an entry for each call.
 """
 
 import base64
@@ -22,28 +22,28 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.files import write_text
 
-Entry = dict[str, Any]  # a call, a result, or all of a file, as JSON has it
+Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 T = TypeVar("T")
 
 FORMAT = 2
 READABLE_FORMATS = (1, 2)
-# what a damaged file makes the constructors of its parts raise
+# the exceptions that the constructors raise for a damaged file
 _DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
-Kind = Literal["arms", "space"]  # the key that a file of this kind has
+Kind = Literal["arms", "space"]  # the key by which a file of this kind is recognized
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
 _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
 
 def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
-    """Write `saved` as JSON, whole or not at all. Raises OSError when it cannot be written."""
+    """Write `saved` as JSON, atomically. Raises OSError if it cannot be written."""
     write_text(Path(path), json.dumps(saved) + "\n")
 
 
 def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:
-    """Call `build` with what `write_saved` wrote. Raises ValueError when the file cannot be read,
-    was not written by `write_saved`, or has another `kind`: it was written by the other class.
-    Imports nothing unless `runs_code`: a strategy of a module that this program has not imported is
-    refused with a ValueError too."""
+    """Call `build` with the values that `write_saved` wrote. Raises ValueError if the file cannot
+    be read, was not written by `write_saved`, or has another `kind` because the other class wrote
+    it. Nothing is imported unless `runs_code`: a strategy of a module that this program has not
+    imported also raises ValueError."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") not in READABLE_FORMATS:
@@ -60,7 +60,8 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
 
 
 def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError when the strategy's module must be imported first: its code would run."""
+    """Raise ValueError if the strategy's module is not imported yet, because an import would run
+    its code."""
     strategy = saved.get("strategy")
     name = strategy.get("name") if isinstance(strategy, dict) else strategy
     module, colon, _ = str(name).rpartition(":")
@@ -72,10 +73,10 @@ def _refuse_import(saved: Entry) -> None:
 
 
 def dump_arms(arms: Arms) -> Entry:
-    """Return `arms` as plain values; the features, float64, as NumPy's own format in base 64, so
-    that no digit is lost.
+    """Return `arms` as plain values. The float64 features are in NumPy's format, encoded in base
+    64, so that no digit is lost.
 
-    Raises ValueError when the features are not in one array.
+    Raises ValueError if the features are not in one array.
     """
     if not isinstance(arms.features, np.ndarray):
         raise ValueError(f"candidates must be one array to be saved, got {type(arms.features).__name__}")
@@ -91,7 +92,7 @@ def dump_arms(arms: Arms) -> Entry:
 
 
 def build_arms(saved: Mapping[str, Any]) -> Arms:
-    """Return the arms that `dump_arms` wrote. Raises ValueError when they are not allowed."""
+    """Return the arms that `dump_arms` wrote. Raises ValueError if they are invalid."""
     content = base64.b64decode(saved["features"], validate=True)
     features = check_features(np.load(io.BytesIO(content), allow_pickle=False))
     layout = Layout(
@@ -104,15 +105,17 @@ def build_arms(saved: Mapping[str, Any]) -> Arms:
 
 
 def dump_named(strategy: AnyStrategy) -> Entry:
-    """Return the strategy by name, with options. Raises ValueError if a file cannot name it."""
-    from orchestrator.settings.strategies import build_strategy, dump_strategy  # pydantic, for those who save only
+    """Return the name and the options of the strategy. Raises ValueError if a file cannot name
+    it."""
+    # imported here, because only saving needs pydantic
+    from orchestrator.settings.strategies import build_strategy, dump_strategy
 
     try:
         dumped = dict(dump_strategy(strategy))
         if build_strategy(dumped) == strategy:
             return dumped
         problem = "it would be loaded as another one"
-    except (ValueError, TypeError) as error:  # pydantic's errors are ValueErrors
+    except (ValueError, TypeError) as error:  # includes pydantic's errors
         problem = str(error).splitlines()[0]
     raise ValueError(
         f"the strategy {strategy!r} cannot be written into a file: {problem}; pickle the optimizer instead"

@@ -2,9 +2,9 @@
 results.
 
 The rules are those of every campaign. `transitions.apply` folds the events into a state, and
-`policy.decide` says when the strategy chooses, learns, or appends candidates; an `ask` for n trials
-is a campaign with n free slots. The events record what the strategy drew, fitted and forecast, so a
-loaded search continues exactly as the saved one would have.
+`policy.decide` decides when the strategy chooses, learns, or appends candidates. An `ask` for n
+trials is a campaign with n free slots. The events record what the strategy drew, fitted and
+forecast, so a loaded search continues exactly as the saved one would have.
 """
 
 import itertools
@@ -64,7 +64,8 @@ class Search:
 
         Args:
             strategy: chooses the arms.
-            seed: of all random numbers; the same calls with the same seed give the same arms.
+            seed: the seed of all random numbers. The same calls with the same seed give the same
+                arms.
             arms: the candidates at the beginning.
             rules: goals, and the rules on trainings.
             candidates: the configurations of the arms, if they are those of a space.
@@ -97,8 +98,9 @@ class Search:
         return _of_space(self.candidates).pool.candidates
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
-        """Return at most `limit` arms, which are pending from now on; none if the strategy waits for
-        results. `skip`: so many arms are chosen before them and left to others."""
+        """Return at most `limit` arms, which become pending; none if the strategy waits for
+        results. `skip`: the number of arms to choose first and leave out, because other processes
+        evaluate them."""
         state = self.campaign.state
         slots = len(state.running) + skip + limit
         if slots != state.session.slots:
@@ -115,18 +117,18 @@ class Search:
                     chosen = self._choose(pending, picks, skip)
                     if chosen is None:
                         return []
-                    if chosen:  # what `decide` would say; asking it takes time
+                    if chosen:  # the decision of `decide`, without its cost
                         return self._dispatch(self.campaign.state.backlog, chosen)
                 case _:
                     return []
 
     def enqueue(self, arms: Sequence[int]) -> None:
-        """Let the next calls of `ask` return `arms` before any other."""
+        """Make the next calls of `ask` return `arms` before any others."""
         if arms:
             self.campaign.choose(arms, ENQUEUED, is_enqueued=True)
 
     def know(self, existing: Sequence[Observation]) -> None:
-        """Learn results that were known before, at least one, all with rewards."""
+        """Learn results that were known before the search: at least one, all with rewards."""
         self.take(existing_event(existing))
         self._learn()
 
@@ -135,15 +137,16 @@ class Search:
         self.campaign.start(arms, PENDING, shares=False)
 
     def tell(self, results: Sequence[ArmResult]) -> None:
-        """Take results, in any order. Raises RewardSumError, and takes none, if the rewards of an arm
-        have no finite sum."""
+        """Record results, in any order. Raises RewardSumError without recording any result if the
+        rewards of an arm have no finite sum."""
         self.learner.check_sums([self._observation(result) for result in results])
         trials = self.campaign.start([result.arm for result in results], TOLD)
         for trial, result in zip(trials, results, strict=True):
             self.campaign.end(trial, result)
 
     def report(self, arm: int, step: int, value: float) -> bool:
-        """Take the value of the arm's trial at a step. Return False if the trial is stopped now."""
+        """Record the value of the arm's trial at a step. Return False if the trial is stopped
+        now."""
         (trial,) = self.campaign.start([arm], PENDING)
         report = StepReport(trial, self.campaign.attempt(trial), step, value)
         self.take(ReportsArrived(time=0.0, reports=(report,)))
@@ -153,7 +156,7 @@ class Search:
         return cause is None
 
     def stop(self, arm: int) -> None:
-        """End the arm's running or paused trial for good."""
+        """End the arm's running or paused trial permanently."""
         running = self.campaign.running_trial(arm)
         if running is not None:
             self.campaign.stop(running, "ended by the caller")
@@ -162,8 +165,9 @@ class Search:
             self.take(CheckpointsRemoved(time=0.0, trials=(paused,)))
 
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
-        """Return their arms; a configuration that is not a candidate becomes one. Raises
-        ObjectiveError if one is not of the space, or the strategy supports no further candidates."""
+        """Return the arms of configurations. A configuration that is not a candidate becomes one.
+        Raises ObjectiveError if a configuration does not belong to the space, or the strategy does
+        not support appended candidates."""
         candidates = _of_space(self.candidates)
         for appended in candidates.missing(configurations):
             if not isinstance(self.strategy, Grows):
@@ -173,7 +177,7 @@ class Search:
         return [candidates.arm(configuration) for configuration in configurations]
 
     def append(self, appended: Appended) -> None:
-        """Append candidates of the caller's, or those that the model asked for."""
+        """Append the caller's candidates, or those that the model requested."""
         columns = {name: tuple(column) for name, column in appended.columns.items()}
         first = len(self.configurations)
         round_ = self.campaign.state.refresh.round
@@ -182,28 +186,28 @@ class Search:
         )
 
     def take(self, event: Event) -> None:
-        """Record `event`, and let the strategy's state follow it."""
+        """Record `event`, and update the strategy's state."""
         if isinstance(event, CandidatesGrown):
             self._extend(event)
         self.campaign.take(event)
 
     def repeat(self, event: Event) -> None:
-        """Record `event` of an earlier search; the strategy draws and fits nothing."""
+        """Record `event` of an earlier search, without drawing or fitting anything."""
         if isinstance(event, ModelRefreshed):
             self.learner.restore(event.record)
         self.take(event)
 
     def _dispatch(self, assignments: Sequence[QueuedAttempt], chosen: Sequence[int] = ()) -> list[int]:
         """Start these trials. Return their arms, in the order in which the strategy has `chosen` the
-        trials: the backlog has those that continue after the new ones."""
+        trials: in the backlog, continued trials follow the new ones."""
         attempts = {assignment.trial: assignment for assignment in assignments}
         started = [attempts[trial] for trial in chosen or attempts]
         self.take(TrialsDispatched(time=0.0, attempts=tuple((each.trial, each.attempt) for each in started)))
         return [each.arm for each in started]
 
     def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
-        """Let the strategy choose. Return the trials in the order chosen, none if it waits for
-        results; None if it has chosen only arms that are skipped."""
+        """Let the strategy choose. Return the trials in the order of choice; empty if the strategy
+        waits for results, None if it has chosen only arms that are skipped."""
         decision = self.strategy.ask(self.learner.model, pending, limit)
         chosen = decision.picks if isinstance(decision, Choose) else ()
         picks = chosen[skip:]
@@ -216,7 +220,8 @@ class Search:
         self.campaign.choose(
             [pick.arm for pick in picks if pick.trial not in continued],
             decision.reason or _NO_CHOICE,
-            limit=len(picks) if skip else limit,  # the next choice may skip fewer
+            # the number of arms that the next choice still skips
+            limit=len(picks) if skip else limit,
             continued=continued,
         )
         if continued:
@@ -231,7 +236,7 @@ class Search:
         self.take(replace(event, wants_growth=grows))
 
     def _grow(self, pending: Sequence[int]) -> None:
-        """Append the candidates that the model asks for."""
+        """Append the candidates that the model requests."""
         pool, model = None if self.candidates is None else self.candidates.pool, self.learner.model
         growth = None if pool is None else pool.demand(self.strategy, model)
         if pool is not None and growth is not None and isinstance(self.strategy, Grows):
@@ -244,7 +249,7 @@ class Search:
         self.learner.model = self.strategy.extend(self.learner.model, features, event.retired, log_prior)
 
     def _observation(self, result: ArmResult) -> Observation:
-        """Return a result as rewards, which are maximised."""
+        """Return a result as rewards, which are maximized."""
         rules = self.campaign.rules
         if result.value is None:
             return Observation(result.arm, None)
@@ -253,7 +258,7 @@ class Search:
 
 
 def existing_event(existing: Sequence[Observation]) -> ExistingTaken:
-    """Return the event that records results known before, all with rewards."""
+    """Return the event that records existing results, all with rewards."""
     return ExistingTaken(
         time=0.0,
         source="existing",

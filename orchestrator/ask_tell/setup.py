@@ -1,4 +1,4 @@
-"""The values that a search of a space begins with, as they are saved."""
+"""The arguments of a search over a space, in the form in which they are saved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class SearchSetup:
     enqueue: Sequence[Mapping[str, Scalar]]  # the configurations that `ask` returns first
     candidate_limit: int  # the largest number of candidates
     steps: int | None = None  # the step at which a training ends; None: no training is stopped
-    first_trials: int = 0  # how many trainings are stopped after a few steps first
+    first_trials: int = 0  # the number of trainings that are stopped after a few steps at first
     checkpoints: bool = False  # whether a stopped training continues from its checkpoint, so that pauses cost nothing
 
     def dump(self) -> Entry:

@@ -56,8 +56,8 @@ class Optimizer(AskTell):
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        direction: "minimize" or "maximize" the values. It must be given, unless `objectives` are,
-            which have directions of their own.
+        direction: "minimize" or "maximize" the values. Required, unless `objectives` are given,
+            each of which has a direction.
         objectives: several objectives, [Objective("accuracy"), Objective("seconds", "minimize")].
             Values are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [Constraint("memory_gb", at_most=4)].
@@ -65,15 +65,16 @@ class Optimizer(AskTell):
             name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; or `module:Name` or a
             class of your own.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
-        forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
+        forbid: combinations of values that are excluded, such as [{"model": "svm", "kernel":
+            "poly"}].
         enqueue: configurations that `ask` returns first; missing parameters are drawn.
         candidate_limit: the largest number of candidates. Beyond it, the worst ones that `ask` has
             never returned are retired.
         steps: the step at which a training ends. `report` then returns whether a training continues,
             and `ask` returns stopped trainings again if they are promising. None: no training is
             stopped.
-        first_trials: how many trainings are stopped after about an eighth of `steps`, before the
-            best ones continue.
+        first_trials: the number of trainings that are stopped after about an eighth of `steps`,
+            before the best ones continue.
         checkpoints: whether a training that `ask` returns again continues after its last step.
             False: it restarts from step 1, so trainings are stopped less often.
 
@@ -231,11 +232,11 @@ class Optimizer(AskTell):
 
     @exclusive
     def stop(self, configuration: Mapping[str, Scalar]) -> None:
-        """End a training before its last step for good. The model keeps the reported values, and
-        `ask` does not return it to be continued. A training without reports counts as failed.
+        """End a training permanently before its last step. The model keeps the reported values, and
+        `ask` does not return the training again. A training without reports counts as failed.
 
         Args:
-            configuration: of a training that runs or is paused.
+            configuration: the configuration of a running or paused training.
 
         Raises:
             ObjectiveError: if the configuration is not of the space.
@@ -244,8 +245,8 @@ class Optimizer(AskTell):
 
     @exclusive
     def last_step(self, configuration: Mapping[str, Scalar]) -> int:
-        """Return the largest step that an unfinished training has reported, after which it continues;
-        0 for a new one.
+        """Return the largest step that an unfinished training has reported, after which it
+        continues; 0 for a new training.
 
         Args:
             configuration: parameters by name.
@@ -296,7 +297,7 @@ class Optimizer(AskTell):
     @exclusive
     def front(self) -> Front:
         """The configurations that satisfy all constraints and that no other one dominates, with the
-        mean values of the objectives as `metrics`; the best of the first objective first."""
+        mean values of the objectives as `metrics`, starting with the best first objective."""
         return self._results.front
 
     def _trials(self, arms: Sequence[int]) -> list[OpenTrial]:

@@ -95,7 +95,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Refresh:
-    """The strategy's newest refresh; the defaults stand for none."""
+    """The strategy's newest refresh; the defaults mean that there is none."""
 
     round: int = 0  # refreshes so far
     time: float = 0.0

@@ -115,7 +115,7 @@ def _prediction(history: History, row: TrialRow, mean: float, best: float | None
 def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float] | None:
     """Return the map from scores to values at the time of the choice.
 
-    None with several objectives or constraints, and if the model's settings are unknown.
+    None if there are several objectives or constraints, or if the model's settings are unknown.
     """
     strategy = history.settings.plain.get("strategy")
     model = strategy.get("model") if isinstance(strategy, Mapping) else None

@@ -59,7 +59,8 @@ class Evaluations:
     def _record(self, outcome: Outcome) -> None:
         campaign = self._recorder.campaign
         cause = self.stop_causes.pop(outcome.trial, "")
-        if isinstance(outcome, Stopped) and not cause:  # its worker ended it at its step limit
+        # the worker ended the attempt at its step limit
+        if isinstance(outcome, Stopped) and not cause:
             cause = cause_at_limit(campaign, outcome.trial) or ""
         self._recorder.record(event_of(outcome, campaign, self._reports, self._executor.now(), cause))
 

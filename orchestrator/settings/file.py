@@ -103,7 +103,7 @@ def write(tree: Tree) -> str:
 def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """Return the document after `a.b.c=value` assignments, in order; values are read as YAML.
 
-    Mappings that are missing on the way are made. Raises ConfigError naming the assignment.
+    Missing mappings on the path are created. Raises ConfigError naming the assignment.
     """
     tree = _copy(document.tree)
     places = dict(document.places)

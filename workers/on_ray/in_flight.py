@@ -30,7 +30,7 @@ class RunningAttempt:
     runner: runs it, as a task or on a worker actor.
     request: the attempt as it was submitted; None if it was adopted from an earlier session.
     submitted: time of submission on the monotonic clock, for its age.
-    started: time of submission on the wall clock, for its failure.
+    started: the wall-clock time of submission, for the failure's message.
     suspected: since when its node may be dead, on the monotonic clock; None if no node has died.
     """
 

@@ -8,8 +8,8 @@ waits for the answer for a bounded time, because an unnecessary step costs more.
 that is slow or away loses intermediate values but no results, and evaluations that report nothing
 cost nothing.
 
-The answer is advisory: it may come some steps late. A limit that is known in advance travels with
-the attempt (`Attempt.step_limit`), and the worker keeps it exactly.
+The answer is advisory: it may come some steps late. A limit that is known in advance is sent with
+the attempt (`Attempt.step_limit`), and the worker enforces it exactly.
 """
 
 import math
