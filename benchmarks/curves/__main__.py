@@ -4,7 +4,7 @@ time.
 Finished searches are kept in `--out`; a repeated call runs only the others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -21,9 +21,9 @@ from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
 from benchmarks.curves.own import FOLDER
 from benchmarks.curves.simulate import Record, Setting, search
-from benchmarks.curves.summary import Found, Key, ratios_to_best_peer, tables
+from benchmarks.curves.summary import Found, Key, tables
 from benchmarks.peers.cache import Cache
-from benchmarks.tables import Cell, Table, write
+from benchmarks.tables import Table, write
 from objectives.datasets import DataSource
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
@@ -94,13 +94,10 @@ def main(
             if caches[name].get(*_key(problem, setting)) is None
         ]
         _run(missing, processes, lambda record: _keep(record, caches, console))
-    results = {
-        (family, label): _read(caches, [table for table in selected if table in FAMILIES[family]], same)
-        for label, same in _by_label(settings).items()
-        for family in FAMILIES
-    }
-    listed = [table for (family, label), here in results.items() for table in tables(family, label, here, base)]
-    listed.extend(_ratios(results, base))
+    listed: list[Table] = []
+    for (label, same), family in product(_by_label(settings).items(), FAMILIES):
+        found = _read(caches, [name for name in FAMILIES[family] if name in selected], same)
+        listed.extend(tables(family, label, found, base))
     write(listed, out / "results", console)
 
 
@@ -149,17 +146,6 @@ def _read(caches: Mapping[str, Cache[Record]], problems: Sequence[str], settings
         }
         by_method[method] = {key: record for key, record in records.items() if record is not None}
     return {method: records for method, records in by_method.items() if records}
-
-
-def _ratios(results: Mapping[tuple[str, str], Found], base: str) -> Iterator[Table]:
-    rows: list[tuple[Cell, ...]] = [
-        (f"{family}, {label}", *(round(ratio, 2) for ratio in ratios_to_best_peer(records, base)))
-        for (family, label), records in results.items()
-        if base in records
-    ]
-    if rows:
-        columns = ("family", "10%", "20%", "35%", "50%", "75%", "100%")
-        yield Table("curves-ratios", f"mean regret of {LABELS[base]} over that of the best peer", columns, rows)
 
 
 def _problems(text: str) -> list[str]:

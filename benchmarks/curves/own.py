@@ -82,7 +82,7 @@ class Own:
 
     space: Space
     data: str  # a data set of scikit-learn
-    train: Callable[[Rows, Mapping[str, object], int], Iterator[float]]  # with a configuration and a seed
+    train: Callable[[Rows, Mapping[str, object], int], Iterator[float]]  # configuration, seed
     is_scaled: bool = True  # whether the features are scaled
 
 
@@ -155,7 +155,7 @@ def load(name: str, folder: Path) -> CurveProblem:
         arrays = dict(archive)
     arms = SearchSpace(space).candidates_of({one: arrays[f"p_{one}"] for one in space})
     table = Recorded(space, arms, _finite(arrays["values"]), arrays["seconds"])
-    return table.problem(f"own-{name}", tuple(range(1, STEPS + 1)), (1,) * STEPS, STEPS)
+    return table.problem(f"own-{name}", tuple(range(1, STEPS + 1)), (1,) * STEPS)
 
 
 def _finite(values: Floats) -> Floats:
@@ -173,7 +173,8 @@ def traits(name: str, values: Floats) -> tuple[Cell, ...]:
     better half.
     """
     finite = _finite(values)
-    full = np.array([row[np.maximum.accumulate(np.where(np.isnan(row), 0, np.arange(STEPS)))] for row in finite])
+    last_step = np.maximum.accumulate(np.where(np.isnan(finite), 0, np.arange(STEPS)), axis=1)
+    full = np.take_along_axis(finite, last_step, axis=1)
     last = full[:, -1]
     unit = last.max() - np.median(last)
     rise = full.max(axis=1) - full[:, 0]
@@ -196,15 +197,16 @@ def main(
     processes: Annotated[int, typer.Option(min=1, help="Problems at the same time.")] = 1,
 ) -> None:
     """Record the problems that are not yet in the folder, and print their traits."""
-    for name in names.split(","):
-        if name not in OWN:
-            raise UserError(f"the names must be some of {','.join(OWN)}, got {name!r}")
-    missing = [name for name in names.split(",") if not (own / f"{name}.npz").is_file()]
+    selected = names.split(",")
+    if unknown := set(selected) - set(OWN):
+        raise UserError(f"the names must be some of {','.join(OWN)}, got {','.join(unknown)}")
+    missing = [name for name in selected if not (own / f"{name}.npz").is_file()]
     with ProcessPoolExecutor(processes) as pool:
         for path in pool.map(record, missing, [own] * len(missing)):
             typer.echo(f"recorded {path}")
-    rows = [traits(name, np.load(own / f"{name}.npz")["values"]) for name in names.split(",")]
-    write([Table("traits", "recorded curves: rank correlations, and shares", TRAITS, rows)], own, Console(width=140))
+    rows = [traits(name, np.load(own / f"{name}.npz")["values"]) for name in selected]
+    title = "rank correlations of early values with the last one, and shares of the curves"
+    write([Table("traits", title, TRAITS, rows)], own, Console(width=140))
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

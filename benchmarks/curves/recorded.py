@@ -63,8 +63,8 @@ class Table:
         durations: Floats = self.seconds[self.row(configuration)]
         return durations
 
-    def problem(self, name: str, steps: tuple[int, ...], costs: tuple[int, ...], whole_cost: int) -> CurveProblem:
-        """The problem with these curves."""
+    def problem(self, name: str, steps: tuple[int, ...], costs: tuple[int, ...]) -> CurveProblem:
+        """The problem with these curves; a training that reports only its end costs its last step."""
         last = np.count_nonzero(~np.isnan(self.values), axis=1) - 1
         final = self.values[np.arange(len(self.values)), last]
         return CurveProblem(
@@ -73,7 +73,7 @@ class Table:
             arms=self.arms,
             steps=steps,
             costs=costs,
-            whole_cost=whole_cost,
+            whole_cost=steps[-1],
             curve=self.curve,
             durations=self.durations,
             best=float(final.max()),
@@ -104,7 +104,7 @@ def load_taskset(number: int, source: DataSource) -> CurveProblem:
     count = values.shape[1]
     arms = SearchSpace(space).candidates_of(dict(columns))
     table = Table(space, arms, values, np.ones_like(values))
-    return table.problem(f"taskset-{number}", tuple(range(1, count + 1)), (1,) * count, count)
+    return table.problem(f"taskset-{number}", tuple(range(1, count + 1)), (1,) * count)
 
 
 def load_cells(source: DataSource) -> CurveProblem:
@@ -128,4 +128,4 @@ def load_cells(source: DataSource) -> CurveProblem:
     shares = np.array(CELL_EPOCHS) / CELL_EPOCHS[-1]
     seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
     table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
-    return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])
+    return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS)

@@ -172,8 +172,9 @@ class Search:
     def _whole_seconds(self, trial: _Trial) -> float:
         """Return the seconds of a training without reports: those of the last step if each step
         restarts the training, else those of all steps."""
+        durations = trial.durations[: len(trial.values)]
         begins_anew = self.problem.whole_cost < sum(self.problem.costs)
-        return float(trial.durations[-1] if begins_anew else trial.durations[: len(trial.values)].sum())
+        return float(durations[-1] if begins_anew else durations.sum())
 
     def step(self) -> float | None:
         """Take the next report; the value if it is that of a last step, else None."""
@@ -237,7 +238,9 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
         name,
         setting,
         changes=state.changes,
-        trials=[(trial.values, trial.reached * (at in state.last)) for at, trial in enumerate(state.trials)],
+        trials=[
+            (trial.values, trial.reached if number in state.last else 0) for number, trial in enumerate(state.trials)
+        ],
         continuations=state.continuations,
         seconds=state.seconds,
     )
@@ -267,9 +270,10 @@ def make_record(
     """
     budget = setting.trainings * problem.whole_cost
     used, times, regrets = zip(*changes, strict=True)
-    begun = [(problem.regret(float(curve[-1])), reports, reports == len(curve)) for curve, reports in trials]
-    quarter = [regret for regret, reports, is_end in begun if is_end or 4 * reports >= len(problem.steps)]
-    ends = [regret for regret, _, is_end in begun if is_end]
+    begun = [problem.regret(float(curve[-1])) for curve, _ in trials]
+    shares = [1.0 if reports == len(curve) else reports / len(problem.steps) for curve, reports in trials]
+    ended = [regret for regret, share in zip(begun, shares, strict=True) if share == 1.0]
+    quarter = [regret for regret, share in zip(begun, shares, strict=True) if share >= 0.25]
     return Record(
         problem=problem.name,
         method=name,
@@ -280,13 +284,13 @@ def make_record(
         used=[number / budget for number in used],
         times=times,
         regrets=regrets,
-        finished_regret=min(ends, default=None),
-        begun_regret=min(regret for regret, _, _ in begun),
+        finished_regret=min(ended, default=None),
+        begun_regret=min(begun),
         quarter_regret=min(quarter, default=None),
         quarters=len(quarter),
         starts=len(begun),
         continuations=continuations,
-        finished=len(ends),
+        finished=len(ended),
         seconds=seconds,
     )
 

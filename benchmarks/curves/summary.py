@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.curves.methods.catalogue import LABELS, PEERS, RANDOM
+from benchmarks.curves.methods.catalogue import LABELS, RANDOM
 from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, at_marks
 from benchmarks.tables import Cell, Table
@@ -28,12 +28,18 @@ def tables(family: str, setting: str, results: Found, base: str) -> Iterator[Tab
         "method",
         *(f"{mark:.0%}" for mark in MARKS),
         *("best begun", "best to a quarter", "best to the end"),
-        *("begun", "to a quarter", "to the end", "continued", "CPU s"),
+        *("begun", "to a quarter", "to the end", "continued", "CPU s", "ratio"),
     )
-    rows = [_row(method, [records[key] for key in keys]) for method, records in results.items()]
-    yield Table(name, f"{family}, {setting}: mean regret after shares of the budget, {searches}", columns, rows)
+    found = {method: [records[key] for key in keys] for method, records in results.items()}
+    ours = mean_regrets(found[base])[-1] if base in found else np.nan
+    rows = [
+        (*_row(method, records), round(float(ours / (mean_regrets(records)[-1] or np.nan)), 2))
+        for method, records in found.items()
+    ]
+    title = f"{family}, {setting}: mean regret after shares of the budget, {searches}; ratio: {LABELS[base]} / this"
+    yield Table(name, title, columns, rows)
     if base in results and len(results) > 1:
-        title = f"{family}, {setting}: regret of {LABELS[base]} − that of another method, paired, ± standard error"
+        title = f"{family}, {setting}: regret of {LABELS[base]} − another method's, paired, ± standard error"
         others = {LABELS[method]: records for method, records in results.items() if method != base}
         best = _best_random(results)
         if best is not None:
@@ -58,20 +64,11 @@ def differences(our_records: Mapping[Key, Record], their_records: Mapping[Key, R
     the number of these searches."""
     keys = sorted(set(our_records) & set(their_records))
     gaps = np.array([at_marks(our_records[key], MARKS) - at_marks(their_records[key], MARKS) for key in keys])
-    errors = gaps.std(axis=0, ddof=1) / np.sqrt(len(keys)) if len(keys) > 1 else np.full(len(MARKS), np.nan)
-    shown = [f"{mean:+.3f} ± {error:.3f}" for mean, error in zip(gaps.mean(axis=0), errors, strict=True)]
-    return (*shown, len(keys))
-
-
-def ratios_to_best_peer(results: Found, base: str) -> list[float]:
-    """The mean regret of `base` over that of the best peer at each of MARKS; NaN without a peer."""
-    keys = common(results)
-    means = {method: mean_regrets([records[key] for key in keys]) for method, records in results.items()}
-    peers = [means[method] for method in PEERS if method in means]
-    if not peers or base not in means:
-        return [float("nan")] * len(MARKS)
-    best = np.min(peers, axis=0)
-    return [float(our_mean / their_mean) for our_mean, their_mean in zip(means[base], best, strict=True)]
+    means = gaps.mean(axis=0)
+    if len(keys) == 1:
+        return (*(f"{mean:+.3f}" for mean in means), 1)
+    errors = gaps.std(axis=0, ddof=1) / np.sqrt(len(keys))
+    return (*(f"{mean:+.3f} ± {error:.3f}" for mean, error in zip(means, errors, strict=True)), len(keys))
 
 
 def common(results: Found) -> list[Key]:
@@ -98,4 +95,5 @@ def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
 
 def _mean(records: Sequence[Record], name: str) -> float:
     """The mean of a number of the records; NaN if one of them lacks it."""
-    return float(np.mean([np.nan if value is None else value for value in (getattr(one, name) for one in records)]))
+    values = [getattr(record, name) for record in records]
+    return float(np.mean([np.nan if value is None else value for value in values]))

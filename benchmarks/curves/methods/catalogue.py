@@ -23,7 +23,6 @@ LABELS: Mapping[str, str] = {
     "bbkb-model-anew": "bbkb, model, without checkpoints",
 }
 RANDOM = ("random", "random-asha", "random-short")
-PEERS = ("random-asha", "random-short", "tpe-hyperband", "tpe-sha")
 
 
 def known_methods(names: Sequence[str]) -> None:

@@ -49,34 +49,41 @@ class RandomSearch:
 
 
 class ShortThenBest:
-    """Random configurations for `first_steps` steps, then the best `best_kept` to the end."""
+    """Random configurations for `first_steps` steps, then the best `best_kept` to the end.
+
+    Any other worker is idle while these are completed. If trainings that end early leave some of
+    the budget, it goes to the next best configurations, then to further ones.
+    """
 
     watches = True
 
     def __init__(
         self, problem: CurveProblem, seed: int, trainings: int, first_steps: int = 5, best_kept: int = 3
     ) -> None:
-        self._draw = RandomConfigurations(problem, seed)
+        self._draw, self._best_kept = RandomConfigurations(problem, seed), best_kept
         self._until = next(step for step in problem.steps if step >= min(first_steps, problem.last_step))
         place = problem.steps.index(self._until)
         short, remaining_cost = sum(problem.costs[: place + 1]), sum(problem.costs[place + 1 :])
-        self._wanted = max(best_kept, math.floor((trainings * problem.whole_cost - best_kept * remaining_cost) / short))
-        self._values, self._started = dict[int, float](), 0
-        self._waiting: list[int] | None = None
-        self._ended = set[int]()  # trials that ended early
+        budget = trainings * problem.whole_cost - best_kept * remaining_cost
+        self._wanted, self._started = max(best_kept, math.floor(budget / short)), 0
+        self._values = dict[int, float]()  # after the short trainings
+        self._continued, self._ended = set[int](), set[int]()
 
     def suggest(self) -> Suggestion | None:
         if self._started < self._wanted:
-            configuration = self._draw()
-            if configuration is not None:
-                self._started += 1
-                return Start(configuration)
+            start = self._start()
+            if start is not None:
+                return start
             self._wanted = self._started
-        if len(self._values) + len(self._ended) < self._wanted:
+        is_training = len(self._values.keys() | self._ended) < self._started
+        if is_training or len(self._continued - self._ended) >= self._best_kept:
             return None
-        if self._waiting is None:
-            self._waiting = sorted(self._values, key=lambda trial: -self._values[trial])
-        return Continue(self._waiting.pop(0)) if self._waiting else None
+        waiting = self._values.keys() - self._continued
+        if not waiting:
+            return self._start()
+        best = max(waiting, key=lambda trial: (self._values[trial], -trial))
+        self._continued.add(best)
+        return Continue(best)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         if step == self._until:
@@ -84,8 +91,12 @@ class ShortThenBest:
         return step != self._until
 
     def end(self, trial: int, value: float) -> None:
-        if trial not in self._values:
-            self._ended.add(trial)
+        self._ended.add(trial)
 
     def recommend(self) -> None:
         return None
+
+    def _start(self) -> Start | None:
+        configuration = self._draw()
+        self._started += configuration is not None
+        return None if configuration is None else Start(configuration)
