@@ -59,7 +59,7 @@ SHOWN_BY = {
         "test_rewards_of_another_scale_and_shift_give_the_same_picks",
     ),
     "Other searches": (
-        "orchestrator/bandit/strategies/test_optuna_sampler.py",
+        "orchestrator/interop/test_optuna_sampler.py",
         "test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own",
     ),
     "Model cost with thousands of results": (

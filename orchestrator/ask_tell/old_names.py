@@ -22,8 +22,11 @@ _TO_PAPERS = (
     "strategies.igp_ucb",
     "strategies.regularized_evolution",
 )
+_TO_INTEROP = ("strategies.optuna_coding", "strategies.optuna_sampler")
 _MOVED = {_PACKAGE: f"{_BANDIT}.papers"} | {
-    f"{_BANDIT}.{old}": f"{_BANDIT}.papers.{old.partition('.')[2]}" for old in _TO_PAPERS
+    f"{_BANDIT}.{old}": f"{room}.{old.partition('.')[2]}"
+    for room, modules in ((f"{_BANDIT}.papers", _TO_PAPERS), ("orchestrator.interop", _TO_INTEROP))
+    for old in modules
 }
 
 

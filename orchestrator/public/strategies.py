@@ -13,12 +13,12 @@ from orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB as _GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB as _GPUCB
-from orchestrator.bandit.strategies.optuna_sampler import OptunaSampler as _OptunaSampler
 from orchestrator.bandit.strategies.presets import Calibrated
 from orchestrator.bandit.strategies.probability_of_improvement import (
     ProbabilityOfImprovement as _ProbabilityOfImprovement,
 )
 from orchestrator.bandit.strategies.uniform import Uniform as _Uniform
+from orchestrator.interop.optuna_sampler import OptunaSampler as _OptunaSampler
 
 __all__ = [
     "BBKB",

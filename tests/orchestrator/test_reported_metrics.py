@@ -22,7 +22,7 @@ from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.history.export import export
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
-from orchestrator.history.trackers import _report_rows
+from orchestrator.interop.trackers import _report_rows
 from orchestrator.report.curves import learning_curves, metric_curves
 from tests.histories import history_of
 

@@ -13,13 +13,13 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import UserError
-from orchestrator.history import trackers
 from orchestrator.history.export import Format as TableFormat
 from orchestrator.history.export import Table
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import History
-from orchestrator.history.optuna_study import to_optuna
 from orchestrator.history.reading import read_history, read_tables
+from orchestrator.interop import trackers
+from orchestrator.interop.optuna_study import to_optuna
 from orchestrator.store import runs
 
 

@@ -12,7 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from orchestrator.api import Campaign, Result
 from orchestrator.errors import ConfigError, UserError
-from orchestrator.history.optuna_study import to_optuna
+from orchestrator.interop.optuna_study import to_optuna
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.resumed import with_recorded
 from tests.histories import history_of

@@ -21,8 +21,8 @@ from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.options import check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
-from orchestrator.bandit.strategies.optuna_coding import Coding
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
+from orchestrator.interop.optuna_coding import Coding
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

@@ -7,9 +7,9 @@ import optuna
 import pytest
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategies.optuna_coding import Coding
-from orchestrator.bandit.strategies.optuna_sampler import OptunaSampler, OptunaState
 from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.interop.optuna_coding import Coding
+from orchestrator.interop.optuna_sampler import OptunaSampler, OptunaState
 
 RNG = np.random.default_rng(0)
 SQUARE = Arms.of(RNG.random((600, 2)))
