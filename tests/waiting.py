@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from workers.executor import Executor
@@ -17,6 +18,14 @@ def wait_until(holds: Callable[[], T], what: str = "it did not happen", seconds:
         assert time.monotonic() < give_up, what
         time.sleep(0.02)
     return answer
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether the process runs. A process that has ended but was not reaped does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def drain(executor: Executor) -> dict[int, Outcome]:

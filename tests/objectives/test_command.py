@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 
 from objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand
 from objectives.objective import Evaluation, InvalidValueError, ObjectiveError
+from tests.waiting import is_alive, wait_until
 
 PYTHON = shlex.quote(sys.executable)
 REPOSITORY = Path(__file__).parents[2]
@@ -30,20 +29,6 @@ def report(value: object, step: int | None = None, **metrics: float) -> None: ..
 
 def run(command: str, parameters: dict[str, object] | None = None, seed: int = 0, **options: Any) -> Evaluation:
     return ShellCommand(command, **options).evaluate(parameters or {}, seed, report)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead but not yet reaped by its new parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the test's own time limit ends the wait if it never holds."""
-    while not condition():
-        time.sleep(0.01)
 
 
 @settings(max_examples=25, deadline=None)
@@ -112,7 +97,7 @@ def test_endless_output_is_bounded_and_its_end_kept() -> None:
 def test_command_kills_its_remaining_processes_at_its_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert run("sleep 1000 & echo $! > {file}; echo 1", {"file": str(pid_file)}).value == 1
-    wait_for(lambda: not is_alive(int(pid_file.read_text())))
+    wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def test_command_may_wait_for_its_own_children() -> None:
@@ -142,7 +127,7 @@ def test_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkeypat
             run(command, {"file": str(pid_file), "waiting": str(waiting)})
     finally:
         signal.signal(signal.SIGUSR1, previous)
-    wait_for(lambda: not is_alive(int(pid_file.read_text())))
+    wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
@@ -152,11 +137,11 @@ def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
         ShellCommand("sleep 1000 & echo $! > {pid_file}; sleep 1000").evaluate({{}}, 0, print)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=REPOSITORY) as worker:
-        wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
         child = int(pid_file.read_text())
         assert is_alive(child)
         worker.kill()
-    wait_for(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child))
 
 
 def test_child_that_left_the_group_does_not_hold_the_result_back(
@@ -187,7 +172,7 @@ def test_command_leaves_no_file_and_no_process(tmp_path: Path, monkeypatch: pyte
     for _ in range(5):
         run("echo 1 > $BBKB_RESULT")
     assert list(tmp_path.iterdir()) == []
-    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_command_travels_to_a_worker() -> None:

@@ -1,7 +1,8 @@
-"""What test_gangs.py runs in a process of its own: gangs of two machines on two nodes, as JSON
-lines.
+"""The process of test_gangs.py and test_trainers.py: gangs of two machines on two nodes.
 
 python gang_course.py FOLDER PART...
+
+Each part prints a line of JSON: its name and its result.
 """
 
 import json
@@ -23,6 +24,7 @@ from ray.util.placement_group import placement_group_table
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Objective
+from tests.waiting import is_alive
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.ledger import Ledger
@@ -35,17 +37,20 @@ NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
 def main(folder: str, *names: str) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
     os.environ["RAY_ADDRESS"] = cluster.address  # for processes that look for a cluster on this machine
-    nodes = [cluster.add_node(**NODE) for _ in range(2)]
+    for _ in range(2):
+        cluster.add_node(**NODE)
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    parts = {part.__name__: part for part in PARTS}
     for name in names:
-        part = globals()[name]
-        say(name, part(folder, cluster, nodes) if name.endswith("lost_node") else part(folder))
+        if name in TRAININGS:
+            result = train(folder, name, **TRAININGS[name])
+        elif name in LOSSES:
+            result = LOSSES[name](folder, cluster)
+        else:
+            result = parts[name](folder)
+        print(json.dumps({name: result}), flush=True)
     ray.shutdown()
     cluster.shutdown()
-
-
-def say(name: str, value: object) -> None:
-    print(json.dumps({name: value}), flush=True)
 
 
 def function(name: str) -> PythonCallable:
@@ -83,20 +88,12 @@ def wait_for_pids(folder: str, name: str, goes_on: Callable[[], bool] = lambda: 
     return [int(file.read_text()) for file in files]
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def groups() -> list[str]:
     return [row["name"] for row in placement_group_table().values() if row["state"] != "REMOVED"]
 
 
 def closed(executor: RayExecutor, folder: str, name: str) -> dict[str, Any]:
-    """Outcomes of the executor, which is then closed; waits until its processes and groups are
-    gone."""
+    """Take all outcomes, close the executor, and wait until its processes and groups are gone."""
     by_trial = outcomes(executor)
     executor.close()
     pids = wait_for_pids(folder, name)
@@ -115,7 +112,7 @@ def sums(folder: str) -> dict[str, Any]:
 
 
 def evaluated(objective: Objective, name: str) -> dict[str, Any]:
-    """The outcome of one evaluation with x = 4; its group is gone."""
+    """Return the outcome of one evaluation with x = 4; wait until its group is gone."""
     executor = executor_of(objective, name)
     executor.submit([Attempt(0, 0, {"x": 4.0}, 0)])
     by_trial = outcomes(executor)
@@ -229,7 +226,7 @@ def abandoned(folder: str, name: str) -> list[int]:
 
 
 def adopted(folder: str) -> dict[str, Any]:
-    """A gang whose campaign's process is killed goes on, and the next session gets its result."""
+    """A gang continues if its campaign's process is killed, and the next session gets its result."""
     pids = abandoned(folder, "adopted")
     executor = executor_of(function("wait"), "adopted")
     attempts = executor.adopt({0: 1})
@@ -260,8 +257,10 @@ def train(
     then: Callable[[RayExecutor], None] = lambda executor: None,
     **parameters: float,
 ) -> dict[str, Any]:
-    """Trainers of Ray Train whose workers have three CPUs each; `then` is done while they run. Their
-    groups are gone at the end."""
+    """Run trainers of Ray Train whose workers have three CPUs each, and `then` while they run.
+
+    Waits until their groups are gone.
+    """
     executor = executor_of(function(objective), name, limits, is_train=is_train, is_spread=False)
     whole = {"at": folder, "name": name, "workers": 2, **parameters}
     executor.submit([Attempt(i, i, {"x": float(i + 1), **whole}, 0) for i in range(count)])
@@ -270,30 +269,6 @@ def train(
     executor.close()
     wait_for(lambda: not groups())
     return {"slots": executor.slots, "outcomes": by_trial}
-
-
-def trained(folder: str) -> dict[str, Any]:
-    return train(folder, "trained", count=2)
-
-
-def trained_by_torch(folder: str) -> dict[str, Any]:
-    return train(folder, "by_torch", is_torch=True)
-
-
-def trained_on_another_ray(folder: str) -> dict[str, Any]:
-    return train(folder, "another_ray", objective="train_on_another_ray")
-
-
-def trained_by_more(folder: str) -> dict[str, Any]:
-    return train(folder, "by_more", workers=3)
-
-
-def trained_unasked(folder: str) -> dict[str, Any]:
-    return train(folder, "unasked", is_train=False)
-
-
-def trained_too_long(folder: str) -> dict[str, Any]:
-    return train(folder, "too_long", limits=Limits(timeout_seconds=15.0), seconds=300.0)
 
 
 def trained_until_killed(folder: str) -> dict[str, Any]:
@@ -305,12 +280,12 @@ def trained_until_killed(folder: str) -> dict[str, Any]:
     return train(folder, "killed_trainer", then=kill, seconds=300.0)
 
 
-def trained_on_lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
+def trained_on_lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
     """Kill the node of a trainer's worker that does not run the function."""
 
     def remove(executor: RayExecutor) -> None:
         wait_for_pids(folder, "lost_trainer")
-        remove_other_node("lost_trainer", cluster, nodes)
+        remove_other_node("lost_trainer", cluster)
 
     return train(folder, "lost_trainer", then=remove, seconds=300.0)
 
@@ -369,20 +344,36 @@ def turns(folder: str) -> dict[str, Any]:
     return {"order": [name for _, name in sorted(order)]}
 
 
-def remove_other_node(campaign: str, cluster: Cluster, nodes: list[Any]) -> None:
+def remove_other_node(campaign: str, cluster: Cluster) -> None:
     """Kill the node that does not have the worker of the first attempt."""
     first = Ledger(campaign).node_of(0, 1)
-    cluster.remove_node(next(node for node in nodes if node.node_id != first), allow_graceful=False)
+    others = [node for node in cluster.worker_nodes if node.node_id != first]
+    cluster.remove_node(others[0], allow_graceful=False)
 
 
-def lost_node(folder: str, cluster: Cluster, nodes: list[Any]) -> dict[str, Any]:
+def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
     """The node of rank 1 is killed."""
     executor = executor_of(function("wait"), "lost")
     executor.submit(attempts(folder, "lost"))
     wait_for_pids(folder, "lost")
-    remove_other_node("lost", cluster, nodes)
+    remove_other_node("lost", cluster)
     ending = closed(executor, folder, "lost")
     return {**ending, "slots": executor.slots}
+
+
+PARTS = (
+    *(sums, command, gloo, torchrun, failure, stubborn, timed_out, stopped, cancelled),
+    *(killed_rank, killed_command, adopted, orphaned, trained_until_killed, mixed, turns),
+)
+TRAININGS: dict[str, dict[str, Any]] = {
+    "trained": {"count": 2},
+    "trained_by_torch": {"is_torch": True},
+    "trained_on_another_ray": {"objective": "train_on_another_ray"},
+    "trained_by_more": {"workers": 3},
+    "trained_unasked": {"is_train": False},
+    "trained_too_long": {"limits": Limits(timeout_seconds=15.0), "seconds": 300.0},
+}
+LOSSES = {"lost_node": lost_node, "trained_on_lost_node": trained_on_lost_node}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from tests.waiting import wait_until
+from tests.waiting import is_alive, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import deadlines, processes
 from workers.on_ray.executor import RayExecutor
@@ -89,13 +89,6 @@ def pids(note: Path) -> list[int]:
     return [int(line) for line in note.read_text().split()] if note.exists() else []
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN])
 def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_path: Path, stop: int) -> None:
     executor, note = make(), tmp_path / "note"
@@ -106,7 +99,7 @@ def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_pat
     assert failure.kind is FailureKind.TIMEOUT
     assert "timeout_seconds = 1" in failure.message
     assert isinstance(outcomes[1], Success)
-    wait_until(lambda: not is_running(pids(note)[0]))
+    wait_until(lambda: not is_alive(pids(note)[0]))
 
 
 def test_worker_that_another_process_stops_is_a_timeout(make: Make, tmp_path: Path) -> None:
@@ -118,7 +111,7 @@ def test_worker_that_another_process_stops_is_a_timeout(make: Make, tmp_path: Pa
     (failure,) = drain(executor).values()
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.TIMEOUT
-    wait_until(lambda: not is_running(pids(note)[0]))
+    wait_until(lambda: not is_alive(pids(note)[0]))
 
 
 def test_worker_stopped_before_its_attempt_begins_is_replaced(
@@ -137,7 +130,7 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     monkeypatch.undo()
     executor.submit([attempt(1, tmp_path / "note")])
     assert isinstance(drain(executor)[1], Success)
-    wait_until(lambda: not is_running(pids(note)[0]))
+    wait_until(lambda: not is_alive(pids(note)[0]))
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "adopt"])
@@ -151,7 +144,7 @@ def test_process_of_a_stopped_worker_ends_whoever_ends_the_worker(make: Make, tm
     executor.close(leave_running=how == "adopt")
     if how == "adopt":
         make(timeout=None).adopt({5: 1})
-    wait_until(lambda: not is_running(pids(note)[0]))
+    wait_until(lambda: not is_alive(pids(note)[0]))
 
 
 def test_attempt_that_waits_for_its_worker_is_not_late_and_is_in_the_log(
@@ -183,7 +176,7 @@ def test_task_on_its_node_kills_a_stopped_worker() -> None:
     assert process.pid == pid
     os.kill(pid, signal.SIGSTOP)
     processes._kill_remotely(process)
-    wait_until(lambda: not is_running(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_actor_without_a_process_is_ended_too() -> None:
