@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from objectives.errors import BbkbError
 
-MOST_METRICS = 100  # of one result, or of one report
-NAME_CHARACTERS = 100  # of a metric
+MOST_METRICS = 100  # the limit for one result, or for one report
+NAME_CHARACTERS = 100  # the longest name of a metric
 
 Parameters = Mapping[str, Any]  # values of whatever types the space has
 
@@ -109,8 +109,8 @@ class Candidates:
         conditional: names of the parameters that do not exist for every arm.
         is_sequence: whether the first arms cover the space like a low-discrepancy sequence.
         remark: a note on the candidates for a person; may be empty.
-        log_prior: (A,) the logarithm of the expected quality relative to the best arm, ≤ 0; None
-            without priors.
+        log_prior: (A,) the logarithm of the expected quality relative to the best arm, ≤ 0; None if
+            no parameter has a prior.
 
     Raises:
         ObjectiveError: a shape is wrong, or a feature is not finite.
@@ -202,7 +202,8 @@ class HasCandidates(Protocol):
 
 @runtime_checkable
 class HasDescription(Protocol):
-    """An objective that describes itself and its data; a resume is refused when that changes."""
+    """An objective that describes itself and its data; a resume is rejected if the description
+    changes."""
 
     @property
     def description(self) -> str:

@@ -91,7 +91,7 @@ class Range:
 
     @property
     def stride(self) -> float | None:
-        """The distance of neighbouring values; None for real numbers."""
+        """The distance between neighboring values; None for real numbers."""
         return (self.step or 1.0) if self.integer else self.step
 
     @property

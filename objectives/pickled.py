@@ -25,7 +25,7 @@ from typing_extensions import Doc
 from objectives.external import call_with, check_signature
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
-LARGE_BYTES = 50_000_000  # of a pickle, above which the caller is warned
+LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # objects that the warning names
 _CALLS_TO_USER = 7  # from the warning to the line that calls `tune`
 _KEPT_SECONDS = 7 * 86_400

@@ -187,7 +187,8 @@ def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.f
         high = float(numbers.max())
         if low == high:
             return np.empty((len(column), 0))
-        unit = 0.5 if math.isinf(high - low) else 1.0  # halved when it spans all of float64
+        # halved if the values span the whole range of float64
+        unit = 0.5 if math.isinf(high - low) else 1.0
         return ((numbers * unit - low * unit) / (high * unit - low * unit))[:, None]
     levels, index = np.unique(column, return_inverse=True)
     if len(levels) > most_choices:

@@ -42,7 +42,7 @@ _SUMMARY_CHARACTERS = 500
 # of a class, without the code of its metaclass, which may raise
 _QUALNAME = type.__dict__["__qualname__"].__get__
 _OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("objectives", "workers"))
-_OWN_CALLS = 6  # at most, that lead from `evaluate` to the user's code
+_OWN_CALLS = 6  # the largest number of calls from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 

@@ -115,7 +115,7 @@ class Success:
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[Reported, ...] = ()  # while it ran (`workers.reporting`)
-    remark: str = ""  # which metrics were left out, for display
+    remark: str = ""  # names the omitted metrics, for display
     output: str = ""  # the end of its output, if its process does not share the run's folder
 
 

@@ -21,11 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-KEPT_BYTES = 4 * 1024 * 1024  # of a long output
+KEPT_BYTES = 4 * 1024 * 1024  # the kept part of a long output
 HEADER_BYTES = 64
-# of the end of an output that is sent with the outcome, from a node without the run's folder
+# the end of an output that is sent with the outcome from a node without the run's folder
 SENT_BYTES = 64 * 1024
-# of the end of an output that the message of a failure quotes
+# the end of an output that the message of a failure quotes
 TAIL_LINES = 20
 TAIL_CHARACTERS = 2000
 _CHECK_SECONDS = 0.5  # between two checks of the sizes of open files
@@ -223,7 +223,7 @@ def _write_all(descriptor: int, piece: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-_OPEN_FILES: list[OutputFile] = []  # of this process
+_OPEN_FILES: list[OutputFile] = []  # the open files of this process
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """Checks of the arguments of `Optimizer`: indices, rewards, values, limits, and parts such as a
 kernel by name.
 
-Every function raises ValueError with the rule, the value and what to write instead.
+Every function raises ValueError with the rule, the value and the remedy.
 """
 
 import inspect

@@ -28,11 +28,12 @@ class Best:
     value: float
     parameters: Mapping[str, object] = field(default_factory=dict)
     source: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of further objectives and of constraints
+    # the metrics of further objectives and of constraints
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
-        """The source of the value, for a person."""
+        """The source of the value, for display."""
         return f"existing data: {self.source}" if self.trial is None else f"trial {self.trial}"
 
 

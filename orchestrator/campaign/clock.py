@@ -46,10 +46,10 @@ class IdleSeconds:
 class Clock:
     """The time in sessions, without the pauses between them, and its use by the workers."""
 
-    last_time: float = 0.0  # of the last event
+    last_time: float = 0.0  # the time of the last event
     elapsed_seconds: float = 0.0
     capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
-    busy_seconds: float = 0.0  # of attempts that have ended, whatever their outcome
+    busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
     idle: IdleSeconds = field(default_factory=IdleSeconds)
 
     def advance(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
@@ -68,12 +68,13 @@ class Clock:
 class Durations:
     """Durations of evaluations and computations in seconds; 0 before the first of each."""
 
-    evaluation_sum: float = 0.0  # of the attempts that succeeded
-    longest_evaluation: float = 0.0  # of the attempts that succeeded
+    evaluation_sum: float = 0.0  # the total over the attempts that succeeded
+    longest_evaluation: float = 0.0  # the maximum over the attempts that succeeded
     between_outcomes: float = 0.0  # mean time between the arrivals of two outcomes, recently
-    choosing: float = 0.0  # of the newest choice
-    refreshing: float = 0.0  # of the newest refresh
-    fitting: float = 0.0  # of the newest choice that came first after a refresh: it fits the posterior
+    choosing: float = 0.0  # the duration of the newest choice
+    refreshing: float = 0.0  # the duration of the newest refresh
+    # the duration of the newest choice that was the first after a refresh, which fits the posterior
+    fitting: float = 0.0
 
     def after_success(self, seconds: float) -> "Durations":
         """Return the durations with those of one more evaluation that succeeded."""

@@ -23,11 +23,12 @@ class CampaignCreated:
     name: str
     seed: int
     arms: int
-    candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
-    objective: str  # its description, with that of its data: a resume on other data is refused
+    # sha256 of features and parameters: a resume with other candidates is rejected
+    candidates_digest: str
+    objective: str  # its description, with that of its data: a resume with other data is rejected
     optimum: float | None  # best noise-free value; None if the objective does not know it
     settings: Mapping[str, object]  # the resolved campaign file
-    rules: Rules  # that its settings state, before the first session
+    rules: Rules  # the rules of the settings, before the first session
     kind: Literal["campaign_created"] = "campaign_created"
 
 
@@ -44,10 +45,11 @@ class ExistingTaken:
     time: float
     source: str
     arms: tuple[int, ...]
-    values: tuple[float, ...]  # of these arms, on the user's scale
+    values: tuple[float, ...]  # the results of these arms, on the user's scale
     unmatched: int  # results that match no candidate; they are left out
     first_unmatched: str  # one of them, for a person; empty when there is none
-    best_parameters: Mapping[str, object] = field(default_factory=dict)  # of the best of them
+    # the parameters of the best result
+    best_parameters: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
@@ -74,7 +76,7 @@ class SessionOpened:
     slots: int
     # the campaign file as this session uses it (budget, workers, computing may have changed)
     settings: Mapping[str, object]
-    rules: Rules  # of this session, which its settings state
+    rules: Rules  # the rules of this session, from its settings
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 
@@ -164,7 +166,7 @@ class TrialSucceeded:
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()  # (step, value), those that had not arrived before
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()  # (step, further numbers) of these reports
-    remark: str = ""  # which metrics were left out; recorded once, not with every trial
+    remark: str = ""  # names the omitted metrics; recorded once, not with every trial
     kind: Literal["trial_succeeded"] = "trial_succeeded"
 
 
@@ -283,7 +285,8 @@ class Recommendation:
     parameters: Mapping[str, object]
     value: float  # the mean of its values, on the user's scale
     evaluations: int  # how many there are
-    estimate: float | None = None  # of its value without noise, by the model and its own values; None: not known
+    # the value without noise, by the model and the configuration's values; None if unknown
+    estimate: float | None = None
     deviation: float | None = None  # the standard deviation of `estimate`
 
     def __str__(self) -> str:
@@ -312,7 +315,8 @@ class ModelRefreshed:
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
     recommended: Recommendation | None = None  # None if the strategy recommends the best value
-    forecasts: tuple[Forecast, ...] = ()  # of running trials, and of the best of those that can be continued
+    # forecasts of running trials, and of the best trials that can be continued
+    forecasts: tuple[Forecast, ...] = ()
     kind: Literal["model_refreshed"] = "model_refreshed"
 
 
@@ -353,7 +357,8 @@ class SessionClosed:
     time: float
     outcome: SessionOutcome
     reason: str
-    idle_seconds: Mapping[str, float] = field(default_factory=dict)  # of all workers, by cause, in all sessions so far
+    # the idle time of all workers, by cause, in all sessions so far
+    idle_seconds: Mapping[str, float] = field(default_factory=dict)
     kind: Literal["session_closed"] = "session_closed"
 
 

@@ -33,7 +33,7 @@ class FailureGroup:
 
     kind: str
     count: int = 0
-    message: str = ""  # of the newest attempt, whole
+    message: str = ""  # the complete message of the newest attempt
     trials: deque[int] = field(default_factory=lambda: deque(maxlen=_SHOWN_TRIALS))  # the newest last, each once
 
     @property

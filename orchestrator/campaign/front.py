@@ -15,7 +15,7 @@ from orchestrator.campaign.hypervolume import hypervolume, is_as_good
 
 @dataclass(frozen=True, slots=True)
 class FrontMember:
-    """A result on the front: `values` on the user's scale, and maximised as `rewards`."""
+    """A result on the front: `values` on the user's scale, and `rewards` to maximize."""
 
     trial: int
     values: tuple[float, ...]

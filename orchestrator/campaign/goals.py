@@ -16,7 +16,7 @@ VALUE = "value"  # the metric that an objective returns as its value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveGoal:
-    """A metric to be maximised or minimised."""
+    """A metric to maximize or minimize."""
 
     metric: str
     is_maximized: bool = True
@@ -129,7 +129,7 @@ class CampaignGoals:
         return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
 
     def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the objectives' `values`, all to be maximised."""
+        """Return the objectives' `values` as rewards to maximize."""
         return tuple(objective.sign * value for objective, value in zip(self.objectives, values, strict=True))
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:

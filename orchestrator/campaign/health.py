@@ -1,8 +1,8 @@
 """Warnings about a campaign: a worker that was not replaced, an evaluation that does not end, or
 trainings that early stopping cannot judge.
 
-Warnings decide nothing. The state keeps one mark of the workers' time a minute; warnings compare
-the last ten minutes with all the time before.
+Warnings decide nothing. The state keeps one mark of the workers' time per minute. Warnings compare
+the last ten minutes with all earlier time.
 """
 
 from orchestrator.campaign.clock import Mark

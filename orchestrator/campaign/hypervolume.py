@@ -16,7 +16,7 @@ def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -
     """Return the volume of the region that is worse than one of `points` (n, J) and better than
     `reference` (J,).
 
-    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every
+    All are rewards to maximize; J >= 1. Points that are not better than the reference in every
     objective do not count.
     """
     inside = {

@@ -4,9 +4,9 @@ times for each event.
 A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each
 step would copy the rest of it. The items of an `ImmutableQueue` are in one list, which all queues
 derived from it share. A queue has a section of that list. Only the newest queue may extend the list
-in place; any other copies its section first. A queue whose section is the smaller part of the list
-copies it too, or the list would keep every item of a campaign. Such a copy has fewer items than
-were removed from the front since the last one.
+in place; any other copies its section first. A queue also copies its section if it is the smaller
+part of the list; otherwise the list would keep every item of a campaign. Such a copy has fewer
+items than were removed from the front since the last one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from orchestrator.bandit.model.curve_kernel import CurveNumbers
 
 LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
-LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
-LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take if rewards look deterministic
+LEAST_SHARE = 0.8  # the share of results inside μ ± 2σ below which a model is not valid
+# the share of all evaluations that one arm may take if rewards look deterministic
+LARGEST_ARM_SHARE = 0.2
 LEAST_EVALUATIONS = 25
 NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 

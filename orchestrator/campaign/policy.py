@@ -49,12 +49,13 @@ from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Hopeless
 
-MOST_PICKS = 2000  # of one choice in batch mode: an event with 10⁵ picks has 10 MB
+MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks kept in the backlog, as a multiple of the results expected while the strategy computes
 _LARGEST_BACKLOG = 4  # picks for each worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
-_SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluations is worth saving
+# the mean duration below which the time between two evaluations is worth saving
+_SHORT_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class _View:
     """The input of one decision."""
 
     state: CampaignState
-    now: float  # for the budget of hours and for deadlines only
+    now: float  # used only for the budget of hours and for deadlines
     plan: EndOfBudget = ENOUGH  # while the session dispatches
 
     @property

@@ -38,7 +38,7 @@ class AttemptFailures:
     out_of_memory: int = 0
     nodes: int = 0  # ended because a machine was lost
     cancelled: int = 0
-    total: int = 0  # of all kinds
+    total: int = 0  # the number of retries over all kinds
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """Return a copy with one more failed attempt of this kind."""
@@ -68,8 +68,9 @@ class RetryRules:
     """Which failed attempts are retried, and when a session gives up."""
 
     after_errors: int | None = None  # further attempts; None: each kind of failure has its own
-    memory_factor: float | None = None  # on the memory of an attempt after one ran out of it
-    failures_before_giving_up: int = 10  # in one session, without a success
+    # the factor on the memory of the next attempt after one ran out of memory
+    memory_factor: float | None = None
+    failures_before_giving_up: int = 10  # the limit within one session without a success
 
     def allow(
         self,
@@ -147,8 +148,8 @@ class Rules:
     target: float | None = None
     stop_when: StopWhen | None = None
     goals: CampaignGoals = _ONE_OBJECTIVE
-    stopping: StoppingRule | None = None  # of trials that report intermediate values
-    training: TrainingRule | None = None  # which trials are continued, with the rule `model`
+    stopping: StoppingRule | None = None  # the rule that stops trials by intermediate values
+    training: TrainingRule | None = None  # the rule of continued trials, with the rule `model`
     retries: RetryRules = RetryRules()
     deadlines: DeadlineRules = DeadlineRules()
     workers: WorkerRules = WorkerRules()

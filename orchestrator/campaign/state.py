@@ -60,10 +60,10 @@ class Session:
     failed: int = 0  # trials whose last attempt failed
     first_failure: str = ""  # the kind and the message of the first of these; empty exactly while `failed` is 0
     last_outcome: float | None = None  # when the newest outcome arrived
-    marks: tuple[Mark, ...] = ()  # of the last minutes, the newest last
+    marks: tuple[Mark, ...] = ()  # the marks of the last minutes, the newest last
     stop_reason: StopReason | None = None  # why it dispatches nothing more; None while it does
     outcome: SessionOutcome | None = None  # None while it is open, and when it ended without recording its end
-    close_reason: str = ""  # for a person; empty while `outcome` is None
+    close_reason: str = ""  # for display; empty while `outcome` is None
 
     @property
     def phase(self) -> Phase:
@@ -132,7 +132,7 @@ class Results:
     # the best result of a trial that satisfies all constraints
     best: Best | None = None
     front: Front = field(default_factory=Front)  # empty with one objective and no constraint
-    gains: Gains = field(default_factory=Gains)  # with one objective and no constraint
+    gains: Gains = field(default_factory=Gains)  # used with one objective and no constraint
     existing: Existing = field(default_factory=Existing)
 
     def best_known(self, sign: float) -> Best | None:
@@ -185,11 +185,13 @@ class CampaignState:
     refresh: Refresh = field(default_factory=Refresh)
     computation: Computation | None = None  # None while the strategy computes nothing
     # Each open trial is in exactly one of `backlog` and `running`.
-    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # in the order of their dispatch
+    # in the order of dispatch
+    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))  # by trial
     finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
     failures: Failures = field(default_factory=Failures)
-    trainings: Trainings = field(default_factory=Trainings)  # of trials that report values at steps
+    # the trials that report values at steps
+    trainings: Trainings = field(default_factory=Trainings)
     results: Results = field(default_factory=Results)
     notes: Notes = field(default_factory=Notes)
 
@@ -279,7 +281,7 @@ class CampaignState:
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
-        """Results known before the campaign and not learned yet, to be maximised."""
+        """Results known before the campaign and not learned yet, as rewards to maximize."""
         if self.results.existing.not_learned is None:
             return ()
         pairs = zip(self.results.existing.not_learned.arms, self.results.existing.not_learned.values, strict=True)

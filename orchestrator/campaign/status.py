@@ -61,7 +61,7 @@ class TrialsStatus:
 
     @property
     def outcomes(self) -> str:
-        """How the trials ended, for a person."""
+        """The outcomes of the trials, for display."""
         paused = f" ({self.paused:,} may go on)" if self.paused else ""
         stopped = f"{self.stopped:,} stopped early{paused}, " if self.stopped else ""
         return f"{self.succeeded:,} succeeded, {stopped}{self.failed:,} failed"
@@ -76,7 +76,7 @@ class BestStatus:
     trial: int | None
     arm: int | None
     parameters: Mapping[str, object]
-    metrics: Mapping[str, float]  # of further objectives and of constraints
+    metrics: Mapping[str, float]  # the metrics of further objectives and of constraints
     origin: str  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
     recommended: Recommendation | None  # if values are so noisy that the best one may be due to noise
 
@@ -95,8 +95,8 @@ class BudgetStatus:
 
     evaluations: int
     step_budget: int | None
-    steps: int  # that trials have reported; 0 if the budget does not count them
-    elapsed_seconds: float  # in sessions
+    steps: int  # the steps that trials have reported; 0 if the budget does not count them
+    elapsed_seconds: float  # the total duration of the sessions
     left_seconds: float | None  # an estimate; None before the first result
 
     @property
@@ -113,7 +113,7 @@ class WorkersStatus:
     epoch: int
     set_aside: tuple[int, ...]  # arms that were quarantined because they killed too many workers
     utilization: float  # the share of the workers' time spent evaluating, in [0, 1]
-    idle_seconds: Mapping[str, float]  # of all workers together, by cause
+    idle_seconds: Mapping[str, float]  # the total over all workers, by cause
     # lower bound on the makespan: the duration of these evaluations without idle workers
     least_seconds: float
 
@@ -129,11 +129,13 @@ class ModelStatus:
     dictionary_size: int
     # the share of results within two deviations of the model's predictions; None before it is known
     calibration: float | None
-    possible_gain: float | None  # at most, by the model's upper bound; on the value's scale
+    # the largest possible gain by the model's upper bound, on the value's scale
+    possible_gain: float | None
     last_gain: int | None  # evaluations that ended since the best value improved
     # steps, and the correlation of a value there with the end
     steps_reliability: tuple[tuple[int, float], ...]
-    forecasts: tuple[Forecast, ...]  # of running trials, and of stopped ones that can be continued
+    # the forecasts of running trials, and of stopped trials that can be continued
+    forecasts: tuple[Forecast, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +146,11 @@ class Status:
     # created, running, stopping, closed; ended: its process died without closing the session
     phase: str
     activity: str  # of the driver: "evaluating", "choosing a batch", "refitting the model"…
-    outcome: str  # of the last session that closed: finished, failed, interrupted
+    outcome: str  # the outcome of the last session that closed: finished, failed, interrupted
     reason: str
     # on metrics that were left out, on the model, and on workers that do not evaluate
     remarks: tuple[str, ...]
-    last_time: float  # of the last event
+    last_time: float  # the time of the last event
     trials: TrialsStatus
     best: BestStatus
     budget: BudgetStatus

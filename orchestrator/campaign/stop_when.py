@@ -19,9 +19,10 @@ LEAST_ROUND = 8  # choices
 class StopWhen:
     """The rules of `budget.stop_when`."""
 
-    no_gain_of: float | None = None  # the rise of the best value that counts; None without this rule
+    # the rise of the best value that counts; None if the rule is not used
+    no_gain_of: float | None = None
     within: int | None = None  # the number of evaluations in which there must be one
-    # the gain that is too small to go on, a number or the noise; None without this rule
+    # the gain at which to stop, a number or the noise; None if the rule is not used
     expected_gain_below: float | Literal["noise"] | None = None
     patience: int = 2  # rounds of choices in which it was too small
 

@@ -76,7 +76,7 @@ def _means_over_seeds(
 ) -> list[Row]:
     """Return a row with means and their standard errors over runs that differ only in their seed.
 
-    Only the first run with each seed counts. No row if each run has settings of its own.
+    Only the first run with each seed counts. No row if the settings of all runs differ.
     """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]

@@ -31,7 +31,7 @@ class TrainingRow:
                 self.has_restarted = True
             self.reports[step] = value
             self.last_step = max(self.last_step, step)
-            self.metrics.pop(step, None)  # of an earlier attempt
+            self.metrics.pop(step, None)  # the metrics of an earlier attempt
 
 
 # Shared by all trials that report nothing: a value for each of them would take an eighth of a row

@@ -25,7 +25,7 @@ class History:
     """Tables and totals after `position` events. Built by `fold`, or by `begin` and `advance`."""
 
     created: CampaignCreated
-    settings: RecordedSettings  # of the newest session
+    settings: RecordedSettings  # the settings of the newest session
     campaign: CampaignState  # all totals, as the run itself counts them
     position: int = 1
     existing: ExistingTaken | None = None  # results from before the campaign; they are not trials

@@ -23,7 +23,7 @@ class Point(Generic[T]):
     place: int  # its index in the order of arrival, from 1
     reward: float  # higher is better
     item: T  # the result
-    steps: int = 0  # that all trials had reported until then
+    steps: int = 0  # the steps that all trials had reported by then
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Trace(Generic[T]):
     """A sample of `count` results: at most 2 · `MOST_BUCKETS`, and every improvement."""
 
     count: int = 0
-    steps: int = 0  # that all trials have reported
+    steps: int = 0  # the steps that all trials have reported
     width: int = 1  # results per bucket
     improvements: list[Point[T]] = field(default_factory=list)
     # the worst and the best result of each bucket

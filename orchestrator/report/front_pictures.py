@@ -84,7 +84,8 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
 
 
 def hypervolume_course(history: History) -> Figure | None:
-    """Return the hypervolume of the front after each evaluation; None with a single objective."""
+    """Return the hypervolume of the front after each evaluation; None if there is a single
+    objective."""
     goals = history.goals
     last = history.campaign.results.front
     if len(goals.objectives) < 2 or not last.members:
@@ -114,7 +115,8 @@ def _front_changes(history: History) -> list[tuple[int, Front]]:
 
 
 def feasible_share(history: History) -> Figure | None:
-    """Return the share of results so far that satisfy all constraints; None without constraints."""
+    """Return the share of results so far that satisfy all constraints; None if there are no
+    constraints."""
     if not history.goals.constraints or not history.succeeded:
         return None
     feasible = [row.is_feasible is not False for row in history.succeeded]

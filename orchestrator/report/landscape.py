@@ -28,7 +28,7 @@ _CONTOUR_GAP = 0.11  # share of the figure's width between two panels, for an ax
 _LINE = 61  # grid points of a curve
 _CONTOUR = 25  # grid points of one side of a contour panel
 _PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
-_PANEL_CHARACTERS = 28  # of tick labels that fit below a slice
+_PANEL_CHARACTERS = 28  # the number of characters of tick labels that fit below a slice
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
 
 

@@ -28,7 +28,8 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 
 
 def parallel_coordinates(history: History) -> Figure | None:
-    """Return all successful trials over their parameters, the best on top; None without any."""
+    """Return all successful trials over their parameters, the best on top; None if there are
+    none."""
     rows = sorted(sample_results(history, _MOST_LINES, 4), key=history.worth)
     names = parameter_names(rows)
     if not names:

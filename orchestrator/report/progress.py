@@ -254,7 +254,7 @@ def refresh_sizes(history: History) -> Figure | None:
 
 
 def dictionary_sizes(history: History) -> Figure | None:
-    """Return the size of the dictionary after each refresh; None without a dictionary."""
+    """Return the size of the dictionary after each refresh; None if there is no dictionary."""
     refreshes = history.refreshes
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():

@@ -79,7 +79,7 @@ class _Process:
     """The posterior of a Gaussian process over features in the unit cube."""
 
     kernel: AnyKernel
-    features: Floats  # (n, k) of the distinct configurations
+    features: Floats  # (n, k), the features of the distinct configurations
     factor: tuple[Floats, bool]  # Cholesky factor of the covariance of their mean scores
     weights: Floats  # (n,) of the kernel columns in the posterior mean
     mean: float
@@ -119,7 +119,7 @@ class Surrogate:
     results: int
     left_out: int  # trials that were stopped early, which have no result
     _process: _Process
-    _center: float  # of the values
+    _center: float  # the mean of the values
     _spread: float  # the unit of the process's scores, on the user's scale
 
     def predict(self, positions: Floats) -> tuple[Floats, Floats]:

@@ -55,7 +55,7 @@ class Feed:
         self.history: History | None = None
         self.holding = Holding(0)
         self.is_held: bool | None = None  # whether a process runs it; None until it is known
-        self.length = 0  # of the log at the last reading
+        self.length = 0  # the length of the log at the last reading
         self.problem = ""
         self.failures = FailureGroups()
         self._checkpoints = _CheckpointCount()

@@ -19,8 +19,8 @@ _Stamp = tuple[tuple[int, int, int], ...]  # changes with the files of a run tha
 class Source:
     """A campaign that was found."""
 
-    name: str  # in its store, or the name of a folder that cannot be read
-    url: str  # of its store; empty if it cannot be read
+    name: str  # the run's name in its store, or the name of a folder that cannot be read
+    url: str  # the URL of the run's store; empty if it cannot be read
     problem: str = ""  # the reason if it cannot be read
     trials: Path | None = None  # the folder of its trials, if it is known
 

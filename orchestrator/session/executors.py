@@ -35,7 +35,7 @@ class ExecutorKind:
     make: Callable[[Request], Executor]
     # whether the strategy computes in a background thread while the loop receives results
     computes_in_background: bool = False
-    unenforced: tuple[str, ...] = ()  # keys of `workers` whose limits it cannot enforce
+    unenforced: tuple[str, ...] = ()  # keys of `workers` whose limits the executor cannot enforce
 
 
 def _make_inline(request: Request) -> Executor:

@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger("bbkb.notify")
 
 SEND_SECONDS = 10.0  # the time-out of a command or a webhook
 END_SECONDS = 2 * SEND_SECONDS + 1.0  # the longest wait of a session's end for its notification
-_MOST_STALLS = 10  # of a session
+_MOST_STALLS = 10  # the largest number of stall notifications in a session
 _LONGEST = 500  # characters of a failure's message, and of a command's complaint
 
 

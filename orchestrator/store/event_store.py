@@ -99,8 +99,8 @@ class Writer:
 
     store: EventStore
     campaign: str
-    epoch: int  # of the claim
-    length: int  # of the log at the time of the claim
+    epoch: int  # the epoch of the claim
+    length: int  # the length of the log at the time of the claim
 
     def append(self, events: Sequence[Event], position: int | None = None) -> None:
         """Append events in one transaction, as `EventLog.append` does.

@@ -43,7 +43,9 @@ class Identity:
 
     host: str
     pid: int
-    started: str = ""  # in ticks of the kernel; distinguishes it from a later process with the same id
+    # the start time in kernel ticks, which distinguishes the process from a later one with the same
+    # ID
+    started: str = ""
     space: str = ""  # boot of the machine and PID namespace, in which `pid` is unique
 
     @classmethod

@@ -19,7 +19,7 @@ _THREAD = threading.local()  # the attribute `call` is the `Call` of this thread
 
 
 class Call(Generic[T]):
-    """A call in a thread of its own."""
+    """A call in a separate thread."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function

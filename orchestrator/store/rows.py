@@ -17,8 +17,8 @@ _CHECKSUM_BITS = 63  # fits into a signed column of 64 bits
 class Row(NamedTuple):
     """An event in the database."""
 
-    position: int  # in the log, from 0
-    epoch: int  # of the session that wrote it
+    position: int  # the position in the log, from 0
+    epoch: int  # the epoch of the session that wrote the event
     kind: str  # the name of the event's class
     body: str  # its fields as JSON
     checksum: int | None = None  # of this event and the previous checksum; None in older versions

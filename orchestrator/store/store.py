@@ -30,7 +30,7 @@ Stop = Literal["", "drain", "now"]  # the request to the holder: none, drain, or
 class Holding:
     """The right to write a campaign's log, and its holder."""
 
-    epoch: int  # of the session that may write
+    epoch: int  # the epoch of the session that may write
     holder: str = ""  # the process, for display; empty if there is none
     identity: str = ""  # the process as `Identity.to_text` gives it
     since: float = 0.0  # the time of the claim, in seconds on its own clock

@@ -1,5 +1,5 @@
-"""The databases that this user trusts. Readers of a run's folder send passwords and variables of the
-environment to no other database.
+"""The databases that this user trusts. A command that reads a run's folder never sends passwords or
+environment variables to a database that is not trusted.
 
 A run's folder may belong to another user, and its campaign file names the database. A connection
 sends the reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends any

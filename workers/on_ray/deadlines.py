@@ -18,10 +18,10 @@ from workers.on_ray.objective import Reference
 _LOGGER = logging.getLogger("bbkb.executor")
 
 CHECK_SECONDS = 1.0  # between two checks
-_CHECK_SHARE = 0.05  # of this process's time that checks may take
+_CHECK_SHARE = 0.05  # the share of this process's time that checks may take
 # for a worker process to begin its attempt: to unpickle the objective and to read its data
 BEGIN_SECONDS = 600.0
-WAITING_SECONDS = 60.0  # for a worker, before a warning is logged
+WAITING_SECONDS = 60.0  # how long an attempt waits for a worker before a warning is logged
 
 Key = tuple[int, int]  # trial and attempt
 

@@ -24,7 +24,7 @@ class Need:
     gpus: graphics processors on each of its machines; whole above 1.
     memory: bytes on each of its machines.
     machines: the number of parts, each of which lies on one node.
-    is_spread: whether each part must lie on a node of its own.
+    is_spread: whether each part must be on a separate node.
     """
 
     cpus: float = 0.0

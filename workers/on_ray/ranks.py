@@ -34,8 +34,9 @@ from workers.on_ray.processes import end_actor
 from workers.on_ray.trainers import refuse_trainers
 from workers.reporting import Publish
 
-START_SECONDS = 120.0  # for the helpers' processes to start
-NODE_SECONDS = 60.0  # for Ray to notice that a helper's node has died, when the helper does not end
+START_SECONDS = 120.0  # the time for the helpers' processes to start
+# the time for Ray to notice that a helper's node has died, if the helper does not end
+NODE_SECONDS = 60.0
 # after rank 0 has failed, for the failure of another rank that may be its cause
 CAUSE_SECONDS = 5.0
 # for the work of rank 0 before and after an evaluation

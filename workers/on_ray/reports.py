@@ -33,13 +33,13 @@ from workers.messages import IntermediateValue, Reported
 from workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
-POLL_SECONDS = 0.5  # at most, between two polls of either side
-SEND_SECONDS = 0.02  # at least, between two entries of an attempt
-WAIT_SECONDS = 0.3  # at most, that a worker waits for one answer
-WAIT_SHARE = 0.1  # of an attempt's time, at most, that its worker waits for answers
-POLL_SHARE = 0.2  # of the coordinator's time, at most, that it spends on reports
+POLL_SECONDS = 0.5  # the longest time between two polls of either side
+SEND_SECONDS = 0.02  # the shortest time between two entries of an attempt
+WAIT_SECONDS = 0.3  # how long a worker waits for one answer
+WAIT_SHARE = 0.1  # the largest share of an attempt's time that its worker waits for answers
+POLL_SHARE = 0.2  # the largest share of the coordinator's time that it spends on reports
 _FIRST_POLL_SECONDS = 0.002  # after a worker has sent an entry
-_SHORTEST_POLL_SECONDS = 0.005  # of a coordinator whose workers wait
+_SHORTEST_POLL_SECONDS = 0.005  # the shortest interval of a coordinator whose workers wait
 _PROMPTNESS = 20.0  # a coordinator polls again after this fraction of the time since the last entry
 
 
@@ -88,7 +88,7 @@ class _WaitBudget:
 
 
 class ReportSender:
-    """The worker's side, for one attempt. Used as `publish`; a thread of its own sends.
+    """The worker's side, for one attempt. Used as `publish`; a separate thread sends.
 
     With `waits`, a call waits for the answer: at most `WAIT_SECONDS`, and only if the last answer
     came faster than that. The thread starts with the first report, and ends after a last delivery

@@ -23,10 +23,10 @@ from workers.on_ray.reports import ReportSender
 from workers.on_ray.trainers import refuse_trainers
 from workers.surroundings import Streak
 
-_STREAK = Streak()  # of this worker process
+_STREAK = Streak()  # the streak of this worker process
 _EVALUATING = threading.Lock()
 _RETIRING = threading.Event()  # set when this worker process is about to end itself
-_LAST_SEND_SECONDS = 0.5  # for the last outcome to be sent by a process that ends itself
+_LAST_SEND_SECONDS = 0.5  # how long a process that ends itself waits until its last outcome is sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from workers.on_ray.reports import ReportReceiver
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
-# in a task's lease, for the start of a worker process and the unpickling of the objective
+# the part of a task's lease for the start of a worker process and the unpickling of the objective
 START_UP_SECONDS = 30.0
 # for tasks after the death of a node, in addition to the longest response time so far
 NODE_GRACE_SECONDS = 10.0

@@ -30,7 +30,7 @@ from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
 from workers.on_ray.trainers import admit_trainers, refuse_trainers
 
-_LOOKS = 20.0  # at the lease, while it lasts
+_LOOKS = 20.0  # the number of checks of the lease while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
 
 

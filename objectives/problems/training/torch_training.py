@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-SUFFIX = ".pt"  # of a checkpoint
+SUFFIX = ".pt"  # the suffix of a checkpoint
 BLOCK = 1000  # the number of rows in a forward pass that measures the accuracy
 
 

@@ -78,8 +78,8 @@ def direction(number: int, objectives: int) -> Floats:
     """Return θ (J,) of the pick with the index `number`, from a low-discrepancy sequence, so that a
     few picks cover all directions evenly.
 
-    The R-sequence (Roberts 2018: multiples of powers of the root of x^(J+1) = x + 1), through the
-    normal distribution, whose absolute values are uniform in direction.
+    The R-sequence (Roberts 2018: multiples of powers of the root of x^(J+1) = x + 1) is mapped to
+    normal variates, whose absolute values have uniform directions.
     """
     if objectives == 1:
         return np.ones(1)

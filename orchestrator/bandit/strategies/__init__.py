@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Strategies(Mapping[str, type[Any]]):
-    """The classes of the strategies by name. A class is imported when it is looked up, so a campaign
-    imports its own strategy only.
+    """The classes of the strategies by name. A class is imported when it is looked up, so a
+    campaign imports only its own strategy.
 
     Args:
         references: name → `module:Class` in `orchestrator`.

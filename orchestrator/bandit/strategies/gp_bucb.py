@@ -43,7 +43,7 @@ class GPBUCB(ExactStrategy[ExactState]):
     picks, pending pulls included (BBKB Proposition 2), and α = C β with GP-UCB's β = ξ √(G + 2 log
     1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
 
-    The last two are read by the campaign; `ask` and `tell` do not depend on them.
+    Campaigns read the last two fields; `ask` and `tell` do not depend on them.
     """
 
     kernel: KernelOption = defaults.SMOOTH

@@ -2,8 +2,8 @@
 
 The fields of a strategy have the values of the algorithm that was published. A campaign file or an
 `Optimizer` that names a strategy and nothing else gets the calibrated settings instead: one model
-for all strategies, so that they differ only in how they choose. `preset: paper`, or a `kernel` or λ
-of one's own, which describe rewards as they come, leaves the published ones.
+for all strategies, so that they differ only in how they choose. `preset: paper`, or a given
+`kernel` or λ, which describe unscaled rewards, selects the published options.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set

@@ -102,13 +102,14 @@ class LearnedCurves:
 class Trainings:
     """The facts about all trainings of a campaign or of an optimizer."""
 
-    # of trials that run, are paused, or ended after the newest refresh
+    # the curves of trials that run, are paused, or ended after the newest refresh
     curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
     # stopped trials that can be continued
     paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
-    # of running and paused trials, by the newest refresh
+    # the forecasts of running and paused trials, from the newest refresh
     forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
-    learned: LearnedCurves = field(default_factory=LearnedCurves)  # by the running or newest refresh
+    # the curves that the running or newest refresh learns
+    learned: LearnedCurves = field(default_factory=LearnedCurves)
     continued: frozenset[int] = frozenset()  # trials that were continued at least once
     completing: frozenset[int] = frozenset()  # trials continued to their end with the last budget
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed

@@ -15,7 +15,7 @@ from typing import ClassVar
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 
-LARGEST_SHARE = 1 / 3  # of a budget of steps, for completing the best trials
+LARGEST_SHARE = 1 / 3  # the share of a budget of steps for completing the best trials
 
 
 @dataclass(frozen=True, slots=True)

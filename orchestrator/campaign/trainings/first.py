@@ -6,7 +6,8 @@ from typing import NamedTuple
 LEAST_TRIALS = 8  # short first trainings, if there are any
 # of a budget of steps; `first_trainings` divides it among the short first trainings
 _SHARE_OF_BUDGET = 0.12
-_SHARE_OF_EVALUATIONS = 0.4  # of a budget of evaluations: the number of short first trainings
+# the number of short first trainings, as a share of a budget of evaluations
+_SHARE_OF_EVALUATIONS = 0.4
 # of a whole training: each short first training, if there is no budget to divide
 _SHARE_OF_TRAINING = 0.12
 _SHARE_WITH_PAUSES = 1 / 8  # the same if trials pause at ½, ¼, ⅛, … of a training

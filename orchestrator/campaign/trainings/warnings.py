@@ -19,7 +19,7 @@ class Observed:
     """The trainings of a campaign with early stopping, as far as the warnings read them."""
 
     trainings: Trainings
-    rule: TrainingRule | None  # None without a model
+    rule: TrainingRule | None  # None if there is no model
     succeeded: int  # trials
     stopped: int  # trials
     sign: float  # 1.0 if values are maximized, else -1.0

@@ -36,9 +36,9 @@ class BestFormat(StrEnum):
     ARGS = "args"
 
 
-_LONGEST_NAME = 255  # of a folder
+_LONGEST_NAME = 255  # the longest name of a folder
 _TO_THE_MINUTE = len("2026-03-01 14:05")
-OPEN_SECONDS = 20.0  # to open a run and to read its length
+OPEN_SECONDS = 20.0  # the time limit to open a run and to read its length
 # The time limit for reading a log is ten times the usual duration
 _SECONDS_PER_EVENT = 0.002
 _MOST_SECONDS = 1800.0
