@@ -20,7 +20,7 @@ from objectives.objective import ObjectiveError
 from orchestrator.bandit.arms import Arms, Layout, check_features
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.files import write_text
+from orchestrator.files import read_small, write_text
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 T = TypeVar("T")
@@ -30,6 +30,7 @@ READABLE_FORMATS = (1, 2)
 # the exceptions that the constructors raise for a damaged file
 _DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
 Kind = Literal["arms", "space"]  # the key by which a file of this kind is recognized
+_MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
 _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
@@ -45,7 +46,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
     it. Nothing is imported unless `runs_code`: a strategy of a module that this program has not
     imported also raises ValueError."""
     try:
-        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
         if not isinstance(saved, dict) or saved.get("format") not in READABLE_FORMATS:
             raise ValueError(f"its format must be {FORMAT}")
         if (other_class := _OTHER[kind]) in saved:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,10 @@ def test_users_strategy_is_imported_only_if_the_caller_allows_it(
     assert (tmp_path / "executed").exists()
     assert Optimizer.load(file).ask(1)  # it is imported now
     monkeypatch.delitem(sys.modules, "strategy_in_a_file")
+
+
+def test_load_refuses_a_pipe_instead_of_waiting_for_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ValueError, match="it is not a regular file"):
+            Optimizer.load(path)
