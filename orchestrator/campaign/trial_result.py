@@ -21,8 +21,8 @@ class TrialResult:
             the values of all of them.
         seconds: the duration of its last finished attempt; None before the first one has finished.
         error: why it failed; empty if a later attempt succeeded.
-        is_feasible: whether the result satisfies all constraints; None if there are no constraints
-            or result.
+        is_feasible: whether the result satisfies all constraints; None if there are no constraints,
+            or no result.
         estimate: the model's estimate of the value without noise; None if the values are not noisy
             or the model is not known.
         deviation: the standard deviation of `estimate`; None if there is no estimate.

@@ -1,8 +1,8 @@
-"""Adaptive discretisation (Shekhar and Javidi 2018, Algorithm 1): cells that are fine where the
-maximum may be.
+"""Adaptive discretization (Shekhar and Javidi 2018, Algorithm 1): cells that are fine near possible
+maxima.
 
-"Gaussian process bandits with adaptive discretization". A tree of boxes; each leaf, a cell, stands
-for one arm.
+"Gaussian process bandits with adaptive discretization". The algorithm maintains a tree of boxes.
+Each leaf, a cell, represents one arm.
 """
 
 import math
@@ -38,23 +38,25 @@ Constants = Literal["norm", "chaining"]
 class TreeCell:
     """A leaf of the tree."""
 
-    box: Box  # its part of the domain
-    depth: int  # h, how many halvings deep it is
+    box: Box  # the cell's part of the domain
+    depth: int  # h, the depth as a number of halvings
     arm: int  # the arm nearest to its centre
-    parent: int | None  # the arm of the cell that it was half of; None at the root
+    parent: int | None  # the arm of the parent cell; None for the root
     members: tuple[int, ...]  # the arms in the box that may be chosen, ascending
 
 
 @dataclass(frozen=True, eq=False)
 class CellState(ExactState):
-    """State of adaptive discretisation."""
+    """The state of adaptive discretization."""
 
     boxed: BoxedArms
-    cells: tuple[TreeCell, ...]  # a partition of the domain, without those that hold no arm
-    splits: tuple[tuple[int, ...], ...]  # of the last `tell`, the positions of the cells split at a time
+    cells: tuple[TreeCell, ...]  # a partition of the domain, without cells that contain no arm
+    # the splits of the last `tell`: the positions of the cells that were split together
+    splits: tuple[tuple[int, ...], ...]
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the next round's state, nothing split; cells whose arm failed get another."""
+        """Return the next round's state, without splits. A cell whose arm failed gets another
+        arm."""
         after = replace(super().observe(observations, model), splits=())
         failed = {observation.arm for observation in observations if observation.reward is None}
         if not failed:
@@ -68,7 +70,8 @@ class CellState(ExactState):
         return replace(after, cells=tuple(cells))
 
     def split(self, positions: Sequence[int]) -> "CellState":
-        """Return the state with cells at `positions` halved; halves without arms are dropped."""
+        """Return the state with the cells at `positions` halved. Halves without arms are
+        dropped."""
         selected = frozenset(positions)
         cells = list[TreeCell]()
         for position, cell in enumerate(self.cells):
@@ -81,7 +84,7 @@ class CellState(ExactState):
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
     def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
-        """Return `like` with this box and the `members` in it; None when there is none."""
+        """Return `like` with this box and the `members` in it; None if it contains no member."""
         inside = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(inside):
             return []
@@ -90,24 +93,24 @@ class CellState(ExactState):
 
 @dataclass(frozen=True)
 class AdaptiveDiscretization:
-    """Hyper-parameters of adaptive discretisation. Raises ValueError, naming the field, when one is
-    out of range.
+    """Hyperparameters of adaptive discretization. Raises ValueError, which names the field, if a
+    value is out of range.
 
-    Each step takes the cell of largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U = μ + β
-    σ at the arm nearest to its centre. It is halved when β σ ≤ V_h, because its size then dominates
-    the uncertainty; else its arm is pulled.
+    Each step selects the cell with the largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U
+    = μ + β σ at the arm nearest to its center. The cell is halved if β σ ≤ V_h, because its size
+    then dominates the uncertainty; otherwise its arm is pulled.
 
-    It works on the box spanned by the arms' features, a cell's centre snapped to the nearest arm in
-    the cell; cells without an arm are dropped. One pull at a time: nothing is chosen while a reward
-    is not in yet.
+    It works on the box spanned by the arms' features, and snaps a cell's center to the nearest arm
+    in the cell. Cells without an arm are dropped. One pull at a time: no arm is chosen while a
+    reward is missing.
 
-    β = B + R √(2 (γ + 1 + log 1/δ)), as GP-ThreDS has it. V_h = `variation` · d_k(h), d_k(h) the
-    kernel distance √(k(x,x) + k(y,y) − 2k(x,y)) from the centre of a cell at depth h to its corner:
-    |f(x) − f(y)| ≤ ‖f‖ d_k(x, y), so B is a bound for every f the width is made for.
+    β = B + R √(2 (γ + 1 + log 1/δ)), as in GP-ThreDS. V_h = `variation` · d_k(h), d_k(h) the kernel
+    distance √(k(x,x) + k(y,y) − 2k(x,y)) from the center of a cell at depth h to its corner: |f(x)
+    − f(y)| ≤ ‖f‖ d_k(x, y), so B is a valid bound for every f to which the width applies.
 
-    `constants: chaining` takes f to be a draw of the Gaussian process instead, as the authors do,
-    with the numbers of the experiment that Salgia et al. 2021 released: with h_max = log₂ T, and ℓ
-    in units of the domain's edges,
+    `constants: chaining` assumes instead that f is a draw of the Gaussian process, as the authors
+    do, with the constants of the experiment that Salgia et al. 2021 released: with h_max = log₂ T,
+    and ℓ in units of the domain's edges,
 
         β = √(2 (2 + log(T h_max) + d h_max log 2 + log 2))
         V_h = 4 · 2^{−h/d} (√(4 + C + h log 2 + 4 d log(2^{h/d} / ℓ)) + 1 + 2.7 √(2 log 2))
@@ -148,7 +151,8 @@ class AdaptiveDiscretization:
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the arm of the cell of largest index (the first of equals), if none is pending."""
+        """Return the arm of the cell with the largest index (the first among equals), if no arm is
+        pending."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -162,7 +166,8 @@ class AdaptiveDiscretization:
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
-        """Return the last `tell`'s splits: another machine's rounding must not change the tree."""
+        """Return the splits of the last `tell`, because another machine's rounding must not change
+        the tree."""
         return {"splits": [list(positions) for positions in state.splits]}
 
     def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:
@@ -188,7 +193,8 @@ class AdaptiveDiscretization:
         return beta * float(np.sqrt(self.regularization))
 
     def variations(self, state: CellState) -> Floats:
-        """Return V_h for every depth h (deepest + 1,): cells of one depth have the same edges."""
+        """Return V_h for every depth h (deepest + 1,). Cells of the same depth have the same
+        edges."""
         depths = 1 + max(cell.depth for cell in state.cells)
         if self.constants == "chaining":
             return self._chaining(state.boxed, np.arange(depths))
@@ -226,7 +232,7 @@ class AdaptiveDiscretization:
         depths = np.array([cell.depth for cell in state.cells])
         parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
         ucb = belief.mean + width * np.sqrt(belief.variance)
-        # the root has no parent: its own bound, loosened, is never the smaller
+        # the root has no parent; its own bound plus a positive term is never the minimum
         inherited = ucb[parents] + variations[np.maximum(depths - 1, 0)]
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
@@ -236,18 +242,19 @@ class AdaptiveDiscretization:
         depths = np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
-        # cells of one depth have the same edges: thousands of cells, but a few dozen depths
+        # cells of the same depth have the same edges, and there are thousands of cells but only a
+        # few dozen depths
         is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
         if self.constants == "chaining":
             is_long &= depths + 1 <= math.log2(self.horizon)
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
     def _settle(self, state: CellState) -> CellState:
-        """Return the state after the splits that come before the next pull: the best cell's, as
-        long as it may be split.
+        """Return the state after the splits before the next pull: the best cell is split as long as
+        it may be.
 
-        Before any pull no half is better than its whole, so cells that tie are split at once: in
-        high dimensions there are thousands.
+        Before any pull no half is better than its parent, so cells that tie are split together,
+        because in high dimensions there are thousands.
         """
         while state.cells:
             may = self.splittable(state)

@@ -5,8 +5,8 @@ its longest edge, in feature units (ties: the first feature), as in GP-ThreDS §
 arms: each arm lies in exactly one box of every partition, and a point of the continuous domain is
 snapped to the nearest arm in its box.
 
-Boxes are kept in unit coordinates, where halving is exact; arms are rounded there to 2⁻⁴⁰ of the
-domain.
+Boxes are stored in unit coordinates, in which halving is exact; arms are rounded there to 2⁻⁴⁰ of
+the domain.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from scipy.spatial.distance import cdist
 
 from orchestrator.bandit.arrays import Floats, Indices, same
 
-FINEST = 2.0**-40  # an edge this short is not halved: it cannot separate two arms
+FINEST = 2.0**-40  # an edge this short is not halved, because it cannot separate two arms
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Box:
         return Box((0.0,) * d, (1.0,) * d)
 
     def contains(self, points: Floats) -> NDArray[np.bool_]:
-        """Return which of `points` (n, d), in unit coordinates, lie in the box: (n,) booleans."""
+        """Return a mask (n,) of the `points` (n, d), in unit coordinates, that are in the box."""
         below = (points < self.high) | (np.asarray(self.high) == 1.0)
         return np.asarray(((points >= np.asarray(self.low)) & below).all(axis=1))
 
@@ -60,12 +60,12 @@ class BoxedArms:
 
     @cached_property
     def coordinates(self) -> Floats:
-        """The arms in unit coordinates (A, d); 0 along a feature that is the same for all."""
+        """The arms in unit coordinates (A, d); 0 along a constant feature."""
         scales = np.where(self.spans > 0, self.spans, 1.0)
         return np.asarray(np.rint((self.arms - self.arms.min(axis=0)) / scales / FINEST) * FINEST)
 
     def inside(self, box: Box, arms: Indices) -> Indices:
-        """Return those of `arms` (n,) that lie in the box, in their order."""
+        """Return the members of `arms` (n,) in the box, in their order."""
         return np.asarray(arms[box.contains(self.coordinates[arms])])
 
     def can_halve(self, box: Box) -> bool:
@@ -81,7 +81,8 @@ class BoxedArms:
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Return whether the box's arms are all in one place, so that halving separates none."""
+        """Return whether all arms of the box are at the same point, so that halving cannot separate
+        them."""
         inside = self.coordinates[box.contains(self.coordinates)]
         return bool((inside == inside[:1]).all())
 
@@ -95,15 +96,14 @@ class BoxedArms:
         return box
 
     def nearest(self, box: Box, arms: Indices) -> int:
-        """Return the one of `arms` (n ≥ 1) nearest to the box's centre; ties: the first."""
+        """Return the member of `arms` (n ≥ 1) nearest to the box's center. Ties go to the first."""
         return int(arms[self._snap(np.full((1, self.dimension), 0.5), box, arms)[0]])
 
     def grid(self, box: Box, points: int, arms: Indices) -> Indices:
-        """Return D_g: those of the `arms` in the box that stand for it, ascending (GP-ThreDS
-        §3.2.2).
+        """Return D_g: the `arms` in the box that represent it, ascending (GP-ThreDS §3.2.2).
 
-        All of them when they are no more than `points`; else the nearest to the centres of a
-        regular grid of at least `points` cells.
+        They are all arms in the box if there are at most `points`; otherwise the arms nearest to
+        the centers of a regular grid of at least `points` cells.
         """
         members = np.sort(self.inside(box, arms))
         if len(members) <= points:
@@ -113,8 +113,8 @@ class BoxedArms:
         return members[np.unique(self._snap(centres, box, members))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
-        """Return how many cells each feature's edge is cut into (d,): as even as possible, at least
-        `points` in all.
+        """Return the number of cells along each feature's edge (d,): as even as possible, with at
+        least `points` in total.
 
         400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often,
         and an edge of length 0 is not cut.
@@ -131,7 +131,7 @@ class BoxedArms:
         return tuple(cells.tolist())
 
     def half_edges(self, box: Box) -> Floats:
-        """Return the distances from the centre to the upper corner (d,), in feature units."""
+        """Return the distances from the center to the upper corner (d,), in feature units."""
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:

@@ -1,18 +1,19 @@
 """Compressed Gaussian-process bandits: the exact posterior over the informative pulls only.
 
 Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by
-believing only informative actions", Algorithm 1: the absolute test, every action evaluated. And its
-long version, with Sadler, "Regret and belief complexity trade-off in Gaussian process bandits via
-information thresholding": the relative test, made before the evaluation. Equations are numbered as
-in the long version.
+believing only informative actions", Algorithm 1: the absolute test, in which every action is
+evaluated. The long version, with Sadler, "Regret and belief complexity trade-off in Gaussian
+process bandits via information thresholding": has the relative test, which is made before the
+evaluation. Equations are numbered as in the long version.
 
-The papers' variances σ²_D are Bayesian: the prior's is k(x, x). The belief, `Pick` and `Posterior`
-are on the 1/λ scale as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
+The papers' variances σ²_D are Bayesian: the prior variance is k(x, x). The belief, `Pick` and
+`Posterior` are on the 1/λ scale as in all strategies, with σ² in the role of λ, so their variances
+are σ²_D/σ².
 
 An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional
 entropy H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also
-be made before the evaluation, which is then saved. This module has the common part of the
-acquisitions; each has a file beside this one.
+be made before the evaluation, which is then avoided. This module contains the common part of the
+acquisitions, each of which is in a separate module.
 
 With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a
 score is 1. Scores, kernel and noise come from *all* results, as for every other strategy; the
@@ -57,12 +58,13 @@ EntropyTest = Literal["absolute", "relative"]
 
 @dataclass(frozen=True, eq=False)
 class CompressedState(ExactState):
-    """State of a compressed bandit. `base` has all pulls, stored or not, and the arms of its
-    `initial` are distinct. `belief` is over the stored pairs, a function of them in their order."""
+    """The state of a compressed bandit. `base` has all pulls, stored or not, and the arms of its
+    `initial` are distinct. `belief` is a function of the stored pairs in their order."""
 
-    largest: float  # the largest stored reward, or score with a calibrated model; −∞ before any
+    # the largest stored reward, or score with a calibrated model; −∞ if nothing is stored
+    largest: float
     stored: tuple[int, ...]  # positions, among the last `tell`'s observations, of the pairs that entered
-    skipped: int  # steps skipped so far
+    skipped: int  # the number of skipped steps so far
 
     @cached_property
     def dictionary(self) -> Indices:
@@ -71,7 +73,7 @@ class CompressedState(ExactState):
 
     @property
     def model_order(self) -> int:
-        """M: how many pairs are stored, repeated arms included."""
+        """M: the number of stored pairs, including repeated arms."""
         return int(self.belief.counts.sum())
 
     @property
@@ -131,23 +133,23 @@ class CompressedState(ExactState):
 @dataclass(frozen=True)
 class Compressed(ABC):
     """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings,
-    except for the kernel's lengthscale: 1 suits their domains, several units wide. Over features in
-    [0, 1] it leaves so little variance that the absolute test, which forgets what is certain to
-    ±0.24, stores few pairs besides the initial points.
+    except for the kernel's lengthscale: 1 suits the papers' domains, which are several units wide.
+    Over features in [0, 1] it leaves so little variance that the absolute test, which ignores
+    values known to ±0.24, stores few pairs besides the initial points.
 
-    Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no
-    part in the belief. Raises ValueError, naming the field, when one is out of range.
+    Sequential: one pull at a time, and `Wait` while its reward is missing. Failed pulls do not
+    affect the belief. Raises ValueError, which names the field, if a value is out of range.
 
     The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which
     has no scale. After n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about
-    1/(e^{2ε} − 1) times, and its neighbours count for it. `absolute` stores one while σ²_D >
+    1/(e^{2ε} − 1) times, and its neighbors count for it. `absolute` stores one while σ²_D >
     e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the scores, whose prior variance is 1.
 
     Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the
     variance of the arm that wins, so the step that ends the skipping is found by bisection. EI,
-    MPI, and UCB with a fixed `width` do not depend on t: after their first uninformative step all
-    further ones are too. When every step up to `max_skipped` would be skipped, `ask` says that the
-    run is exhausted.
+    MPI, and UCB with a fixed `width` do not depend on t, so after their first uninformative step
+    all further steps are uninformative, too. If every step up to `max_skipped` would be skipped,
+    `ask` reports that the run is exhausted.
     """
 
     kernel: KernelOption = defaults.COMPRESSED
@@ -189,10 +191,12 @@ class Compressed(ABC):
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """Return the acquisition of available arms at step t = `step`, ascending by arm."""
+        """Return the acquisition of the available arms at step t = `step`, in ascending order of
+        the arms."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN without any."""
+        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN if there is
+        none."""
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
@@ -241,7 +245,8 @@ class Compressed(ABC):
         )
 
     def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
-        """Return the next arm to evaluate and the steps skipped before it; None for too many."""
+        """Return the next arm to evaluate and the number of steps skipped before it; None if there
+        are too many."""
 
         blocked = OpenArms.of(state.base, (), self.verify).blocked
         is_blocked = np.isin(state.available, blocked)
@@ -264,10 +269,10 @@ class Compressed(ABC):
     def tell(
         self, state: CompressedState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> CompressedState:
-        """State after these newly finished pulls, tested one by one in their order.
+        """Return the state after these newly finished pulls, tested one by one in their order.
 
-        Steps skipped before a pull count when `tell` gets its arm. When all initial points failed,
-        another uniform arm joins them.
+        Steps skipped before a pull count when `tell` gets its arm. If all initial points failed,
+        another uniform arm is added.
         """
         after = state
         stored = list[int]()
@@ -285,7 +290,8 @@ class Compressed(ABC):
         return replace(after, stored=tuple(stored), skipped=skipped)
 
     def _count_skipped(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Return steps skipped before the pull that `tell` gets; 0 if `ask` chose another."""
+        """Return the number of steps skipped before the pull that `tell` receives; 0 if `ask` chose
+        another arm."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
         if state.base.remaining_start():
@@ -294,7 +300,8 @@ class Compressed(ABC):
         return step[1] if step is not None and any(result.arm == step[0] for result in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
-        """Return which last observations were stored, skipped steps, initial points, the fit."""
+        """Return the positions of the stored observations, the skipped steps, the initial points
+        and the fit."""
         return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:
@@ -308,9 +315,9 @@ class Compressed(ABC):
         return after.with_scores(self.model).with_start(record["initial"])
 
     def recommend(self, state: CompressedState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        """See `Recommends`: the pulled arm with the largest posterior mean if rewards are noisy."""
         return state.recommend()
 
     def posterior(self, state: CompressedState) -> Posterior:
-        """Return the belief over all arms at `state`; upper bounds are NaN without a width."""
+        """Return the belief over all arms at `state`; upper bounds are NaN if there is no width."""
         return state.posterior(self.width_at(state, state.step))

@@ -12,9 +12,9 @@ from orchestrator.bandit.papers.compressed import Compressed, CompressedState
 class CompressedMPI(Compressed):
     """CMPI: the arm of largest σ_D φ(z) + (μ_D − ξ)Φ(z), z = (μ_D − ξ)/σ_D.
 
-    ξ is the largest posterior mean of the arms that may be chosen. So it is an expected
-    improvement, over the best belief where CEI takes the best reward. Sequential: one pull at a
-    time. Ties go to the lowest index.
+    ξ is the largest posterior mean of the arms that may be chosen. The acquisition is therefore an
+    expected improvement over the best belief, while CEI uses the best reward. Sequential: one pull
+    at a time. Ties go to the lowest index.
 
     Options: those of `Compressed`.
     """

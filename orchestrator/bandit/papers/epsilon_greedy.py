@@ -35,7 +35,7 @@ from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observati
 
 @dataclass(frozen=True, eq=False)
 class EpsilonGreedyState(ExactState):
-    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones too."""
+    """`seed` is drawn by `init`. `over` counts the pulls that have ended, including failures."""
 
     seed: int
     over: int
@@ -46,11 +46,11 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     """Hyper-parameters of ε-greedy. Raises ValueError, naming the field, when one is out of range.
 
     The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the
-    belief, the seed and i, so `ask` is pure. Before any reward is in, all arms are alike and every
-    pull is uniform. Pending pulls do not move the mean, so greedy pulls of one batch are all of one
-    arm; the method has no rule for its batch, so at most `batch_size` pulls are pending: one,
-    unless more are asked for. Without such a bound a greedy pull is of the arm of largest mean
-    among those that are not pending, or else all free workers would evaluate the same arm.
+    belief, the seed and i, so `ask` is pure. Before the first reward, all arms are equal and every
+    pull is uniform. Pending pulls do not change the mean, so all greedy pulls of a batch are of the
+    same arm. The method has no rule for its batches, so at most `batch_size` pulls are pending (1
+    by default). Without such a bound, a greedy pull takes the arm with the largest mean among those
+    that are not pending; otherwise all idle workers would evaluate the same arm.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -69,7 +69,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
 
     @property
     def never_waits(self) -> bool:
-        """See `Waits`: where nothing bounds the pending pulls."""
+        """See `Waits`. True if nothing bounds the pending pulls."""
         return self.batch_size is None
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
@@ -78,7 +78,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         return EpsilonGreedyState(base, ExactPosterior.prior(base.model), int(rng.integers(2**32)), 0)
 
     def ask(self, state: EpsilonGreedyState, pending: Sequence[int], limit: int) -> Decision:
-        """As many arms as `limit` and `batch_size` allow."""
+        """Return as many arms as `limit` and `batch_size` allow."""
         wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
@@ -102,7 +102,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         pending: Sequence[int],
         blocked: Indices,
     ) -> int:
-        """Return the arm of the pull with the index `pull`, none of those `blocked`."""
+        """Return the arm of the pull with the index `pull`, which is not in `blocked`."""
         rng = np.random.default_rng([state.seed, pull])
         base = state.base
         exploration = self.exploration if state.pulls.total else 1.0

@@ -4,8 +4,8 @@
 Epochs of three stages on a binary tree of boxes. Prune: a box of the last epoch is searched for
 leaves, d halvings below it, that hold a value above the threshold τ. Refine: those leaves are the
 next epoch's boxes. Re-threshold: τ is the middle of [a, b], the interval in which the maximum is
-expected to be, and a rises, or all of it falls when no leaf is high-performing. Inside a search,
-the belief is made of that visit's rewards alone.
+expected to be, and a rises, or the whole interval falls if no leaf is high-performing. During a
+search, the belief depends only on the rewards of the present visit.
 
     β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
     max μ − β σ ≥ τ                     high-performing
@@ -41,24 +41,24 @@ Search = Literal["random_walk", "direct"]
 
 @dataclass(frozen=True)
 class GPThreDS:
-    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, naming a field
-    out of range.
+    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, which names the
+    field, if a value is out of range.
 
-    The defaults are the paper's Branin experiment, but for P and Q, which are the theory's. It
-    works on the box spanned by the arms' features and pulls arms only: the grid of a box is snapped
-    to the nearest arms in it, and when it holds no more than `grid_points`, all of them are the
-    grid. Boxes without an arm are dropped, boxes of one arm not halved. One pull at a time: nothing
-    is chosen while a reward is not in yet.
+    The defaults are those of the paper's Branin experiment, except for P and Q, which are the
+    theory's. It works on the box spanned by the arms' features and pulls arms only: the grid of a
+    box is snapped to the nearest arms in it, and when it holds no more than `grid_points`, all of
+    them are the grid. Boxes without an arm are dropped, boxes of one arm not halved. One pull at a
+    time: no arm is chosen while a reward is missing.
 
-    The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose
-    test may have ended after x_1, and the same x_1 would send it round in a circle. After a leaf is
-    accepted the rest of the grid is judged before the next pull. The walk starts at the root again
-    after every leaf, and continues at the root's children when the root passes. When all boxes have
-    lost their arms to failures, the next epoch starts with the whole domain. The printed δ̂ has the
-    number of nodes visited as a factor; the union bound needs it as a divisor.
+    The paper does not specify x_1: it is drawn. The walk requires a draw, because it returns to a
+    box whose test may have ended after x_1, and the same x_1 would lead to an endless loop. After a
+    leaf is accepted the rest of the grid is judged before the next pull. The walk starts at the
+    root again after every leaf, and continues at the root's children when the root passes. When all
+    boxes have lost their arms to failures, the next epoch starts with the whole domain. The printed
+    δ̂ has the number of nodes visited as a factor; the union bound needs it as a divisor.
 
-    Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1
-    unless x_1 is good, and a maximum above b stays out of reach once [a, b] has fallen.
+    A value of B that is too small is costly: if B alone is below the pruning line, a box is pruned
+    after x_1 unless x_1 is good, and a maximum above b cannot be found once [a, b] has fallen.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -143,8 +143,7 @@ class GPThreDS:
         """State after these newly finished pulls: every test that they decide has ended. Draws
         nothing.
 
-        Rewards of arms that are not on the grid of the visit are counted, but no part of its
-        belief.
+        Rewards of arms outside the visit's grid are counted, but do not affect its belief.
         """
         after = self._renew_grid(state.observe(observations))
         verdicts = []
@@ -154,7 +153,8 @@ class GPThreDS:
         return replace(after, verdicts=tuple(verdicts))
 
     def recorded(self, state: ThresholdState) -> Record:
-        """Return the seed and the last verdicts: another machine's rounding must not matter."""
+        """Return the seed and the last verdicts, because another machine's rounding must not change
+        the state."""
         return {"seed": state.seed, "verdicts": list(state.verdicts)}
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
@@ -166,8 +166,8 @@ class GPThreDS:
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """Return the belief over all arms from all pulls, for people: the tests see those of their
-        visit alone."""
+        """Return the belief over all arms from all pulls, for display. The tests use only the pulls
+        of their visit."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
@@ -201,7 +201,8 @@ class GPThreDS:
         return int(visit.grid[best]) if self._is_capped(state, last) else None
 
     def margin(self, epoch: Epoch) -> float:
-        """Return P 2^{−αρ/d}: how far below τ a sub-performing box's upper bound is."""
+        """Return P 2^{−αρ/d}: the distance by which the upper bound of a sub-performing box is
+        below τ."""
         constant = self.c if self.pruning_constant is None else self.pruning_constant
         return constant * float(2.0 ** (-self.holder_exponent * epoch.height))
 

@@ -53,14 +53,15 @@ class IGPUCB(ExactStrategy[GridState]):
 
     Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian
     scale, with β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al.
-    2021 on Branin. `is_sequential`: nothing is chosen while a reward is not in yet, so a second
-    worker stays idle.
+    2021 on Branin. `is_sequential`: no arm is chosen while a reward is missing, so a second worker
+    stays idle.
 
     The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t −
-    1))²⌋) arms of a farthest-first traversal (see `farthest_first`), those set aside left out and made up for
-    by the next ones. So grids are nested, and a function of the candidates, t and what was set
-    aside; when there are no more arms than that, all are in it. The defaults are the released
-    experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
+    1))²⌋) arms of a farthest-first traversal (see `farthest_first`), in which arms that are set
+    aside are replaced by the next ones. Grids are therefore nested, and a function of the
+    candidates, t and the set-aside arms. If there are fewer arms, the grid has all of them. The
+    defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any
+    arm.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -135,16 +136,17 @@ def farthest_first(arms: Floats, count: int) -> Indices:
     """Return all of `arms` (A, d) in order, (A,): the first `count` by farthest-first traversal,
     the others by index.
 
-    Gonzalez 1985: arm 0, then again and again the arm farthest from those taken, the lowest index
+    Gonzalez 1985: arm 0, then repeatedly the arm farthest from the selected arms, the lowest index
     among equals. Every prefix, up to `count`, covers the arms with at most twice the radius of the
     best subset of its size. On a regular grid the prefixes run through coarser regular grids. Exact
-    duplicates come last. O(A d) an arm taken, no randomness.
+    duplicates come last. Costs O(A d) per selected arm, without randomness.
     """
     taken = [0]
     distance = np.full(len(arms), np.inf)
     for _ in range(min(count, len(arms)) - 1):
         distance = np.minimum(distance, cdist(arms[taken[-1:]], arms, "sqeuclidean")[0])
-        distance[taken[-1]] = -1.0  # a duplicate of a taken arm is at 0, and not taken itself
+        # a duplicate of a selected arm has distance 0, but is not selected itself
+        distance[taken[-1]] = -1.0
         taken.append(int(np.argmax(distance)))
     others = np.setdiff1d(np.arange(len(arms)), taken, assume_unique=True)
     return read_only(np.concatenate((taken, others)), np.intp)

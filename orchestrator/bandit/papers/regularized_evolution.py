@@ -1,4 +1,4 @@
-"""Regularised evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image
+"""Regularized evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image
 classifier architecture search", Algorithm 1): parents win tournaments in the population; the oldest
 member is removed, whatever its reward.
 """
@@ -31,8 +31,8 @@ class EvolutionState(ModelFreeState):
 
 @dataclass(frozen=True)
 class RegularizedEvolution(ModelFree[EvolutionState]):
-    """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is
-    out of range.
+    """Hyperparameters; the defaults are the paper's. Raises ValueError, which names the field, if a
+    value is out of range.
 
     The paper mutates an architecture in its search space. Here a mutation is a step to a random
     candidate among the nearest ones, by the Euclidean distance of the features, without the parent
@@ -103,6 +103,7 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
     def tell(
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
-        """State after these finished pulls, each the newest member in turn; draws nothing."""
+        """Return the state after these finished pulls, each of which becomes the newest member in
+        turn. Draws nothing."""
         alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
         return replace(state.observe(observations), alive=alive[-self.population :])  # without the oldest members
