@@ -14,7 +14,7 @@ OLD = {  # strategy → old name of a module that its pickle refers to, and the 
 
 
 @pytest.mark.parametrize("strategy", OLD)
-def test_a_pickled_optimizer_is_read_by_the_old_names_of_its_modules(strategy: str) -> None:
+def test_pickled_optimizer_is_read_by_the_old_names_of_its_modules(strategy: str) -> None:
     arms = np.linspace(0, 1, 20)[:, None]
     optimizer = CandidateOptimizer(arms, strategy=strategy, seed=3)
     for _ in range(4):
@@ -27,6 +27,6 @@ def test_a_pickled_optimizer_is_read_by_the_old_names_of_its_modules(strategy: s
     assert loaded.ask().tolist() == optimizer.ask().tolist()
 
 
-def test_a_module_that_never_existed_is_not_found() -> None:
+def test_module_that_never_existed_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         __import__("orchestrator.bandit.strategies.unheard_of")

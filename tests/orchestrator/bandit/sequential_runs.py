@@ -1,4 +1,4 @@
-"""Runs of strategies that pull one arm at a time, on a smooth function with noise."""
+"""Runs of strategies, one arm or a whole batch at a time, on a smooth function with noise."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
+from tests.orchestrator.bandit.decisions import choice
 
 
 def value(arms: Floats) -> Floats:
@@ -34,3 +35,18 @@ def run_sequentially(
         yield state, pick
         reward = None if fails(pick.arm) else float(value(arms[[pick.arm]])[0] + noise * rng.standard_normal())
         state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+
+
+def play(
+    arms: Floats, strategy: AnyStrategy, rounds: int, seed: int = 0, limit: int = 10_000
+) -> Iterator[tuple[Any, Choose]]:
+    """Every decision of a synchronous run, and the state before it."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(Arms.of(arms), rng)
+    for _ in range(rounds):
+        decision = choice(strategy.ask(state, (), limit))
+        yield state, decision
+        picked = [pick.arm for pick in decision.picks]
+        rewards = value(arms[picked]) + 0.1 * rng.standard_normal(len(picked))
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(picked, rewards, strict=True)]
+        state = strategy.tell(state, observations, rng)

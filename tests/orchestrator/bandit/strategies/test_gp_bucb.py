@@ -3,7 +3,6 @@
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +21,9 @@ from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
-from tests.orchestrator.bandit.sequential_runs import value
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import play, value
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(
@@ -34,19 +34,6 @@ NOISY = GPBUCB(
     ratio_threshold=2.0,
     warm_start=RandomStart(10),
 )
-
-
-def play(strategy: Strategy[Any], rounds: int, seed: int = 0, limit: int = 10_000) -> Iterator[tuple[Any, Any]]:
-    """Every decision of a synchronous run, and the state before it."""
-    rng = np.random.default_rng(seed)
-    state = strategy.init(as_arms(ARMS), rng)
-    for _ in range(rounds):
-        decision = strategy.ask(state, (), limit)
-        assert isinstance(decision, Choose)
-        yield state, decision
-        arms = [pick.arm for pick in decision.picks]
-        rewards = value(ARMS[arms]) + 0.1 * rng.standard_normal(len(arms))
-        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(arms, rewards, strict=True)], rng)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -62,7 +49,7 @@ def test_gp_bucb_picks_as_bbkb_with_a_full_dictionary_and_the_product_rule(seed:
         termination="product",
     )
     model = SparseModel(NOISY.kernel, ARMS, NOISY.regularization)
-    for state, decision in list(play(NOISY, 12, seed))[1:]:
+    for state, decision in list(play(ARMS, NOISY, 12, seed))[1:]:
         full = replace(
             initial_state(model, ()),
             pulls=state.pulls,
@@ -78,7 +65,7 @@ def test_gp_bucb_picks_as_bbkb_with_a_full_dictionary_and_the_product_rule(seed:
 def test_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean() -> None:
     strategy = replace(NOISY, kernel=Matern52(0.5))
     lengths = []
-    for state, decision in list(play(strategy, 15))[1:]:
+    for state, decision in list(play(ARMS, strategy, 15))[1:]:
         mean, _ = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.05)
         pulled = np.repeat(np.arange(40), state.pulls.counts)
         gain = np.linalg.slogdet(np.eye(len(pulled)) + strategy.kernel.cross(ARMS[pulled], ARMS[pulled]) / 0.05)[1]
@@ -105,12 +92,13 @@ def test_ratio_threshold_of_one_is_gp_ucb() -> None:
         "noise_variance": 0.01,
         "warm_start": RandomStart(),
     }
-    batched = [[pick.arm for pick in decision.picks] for _, decision in play(GPBUCB(**options, ratio_threshold=1), 40)]
-    assert batched == [[pick.arm for pick in decision.picks] for _, decision in play(GPUCB(**options), 40)]
+    batched = play(ARMS, GPBUCB(**options, ratio_threshold=1), 40)
+    single = play(ARMS, GPUCB(**options), 40)
+    assert [arms_of(decision) for _, decision in batched] == [arms_of(decision) for _, decision in single]
 
 
 def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
-    *_, (state, decision) = play(NOISY, 12)
+    *_, (state, decision) = play(ARMS, NOISY, 12)
     arms = tuple(pick.arm for pick in decision.picks)
     assert len(arms) > 2
     remaining = NOISY.ask(state, arms[:2], 10_000)
@@ -120,7 +108,7 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
 
 
 def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
-    *_, (state, full) = play(NOISY, 12)
+    *_, (state, full) = play(ARMS, NOISY, 12)
     cut = NOISY.ask(state, (), 2)
     assert isinstance(cut, Choose)
     assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
@@ -150,6 +138,6 @@ def test_warm_start_that_failed_in_part_is_not_extended() -> None:
 
 
 def test_gp_bucb_ends_at_the_best_arms() -> None:
-    *_, (_, decision) = play(NOISY, 30)
+    *_, (_, decision) = play(ARMS, NOISY, 30)
     arms = [pick.arm for pick in decision.picks]
     assert (value(ARMS).max() - value(ARMS[arms])).mean() < 0.2

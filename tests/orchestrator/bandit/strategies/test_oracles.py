@@ -1,7 +1,6 @@
 """Equalities and bounds between strategies, and between a strategy and the theory it comes from."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.papers.compressed import Compressed
@@ -25,24 +23,11 @@ from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
-from orchestrator.bandit.strategy import Choose, Observation, Strategy
-from tests.orchestrator.bandit.sequential_runs import value
+from orchestrator.bandit.strategy import Choose
+from tests.orchestrator.bandit.sequential_runs import play
 
 ARMS = np.random.default_rng(0).random((40, 2))
 COMMON: dict[str, Any] = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}
-
-
-def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Every decision of a synchronous run, and the state before it."""
-    rng = np.random.default_rng([seed, 0])
-    state = strategy.init(as_arms(arms), rng)
-    for _ in range(rounds):
-        decision = strategy.ask(state, (), 10_000)
-        assert isinstance(decision, Choose)
-        yield state, decision
-        picked = [pick.arm for pick in decision.picks]
-        rewards = value(arms[picked]) + 0.1 * rng.standard_normal(len(picked))
-        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(picked, rewards, strict=True)], rng)
 
 
 def dense_drift_budget(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:
@@ -61,7 +46,7 @@ def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better
     everything = BBKB(**COMMON, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40))
     # every arm is pulled before the first batch: a batch's own new arms would not be in the
     # dictionary
-    for state, decision in list(play(everything, 5, seed=seed))[1:]:
+    for state, decision in list(play(ARMS, everything, 5, seed=seed))[1:]:
         assert state.dictionary.tolist() == state.pulls.arms.tolist()
         mean, fb = exact_posterior(Matern52(0.5), ARMS, state.pulls, 0.1)
         pulled = np.repeat(np.arange(40), state.pulls.counts)
@@ -89,7 +74,7 @@ def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() 
         SparseModel(Matern52(0.5), ARMS, 0.1),
         0,
     )
-    for state, decision in list(play(product, 15))[1:]:
+    for state, decision in list(play(ARMS, product, 15))[1:]:
         full = replace(initial_state(model, ()), pulls=state.pulls, dictionary=np.arange(40))
         other = better.ask(full, (), 10_000)
         assert isinstance(other, Choose)
@@ -115,7 +100,7 @@ def test_theory_s_oversampling_keeps_variances_within_a_factor_of_three_along_a_
         resampling=resampling,
     )
     smallest = 1.0
-    for state, _ in list(play(strategy, 6, arms))[1:]:
+    for state, _ in list(play(arms, strategy, 6))[1:]:
         assert state.pulls.total <= most
         _, exact = exact_posterior(strategy.kernel, arms, state.pulls, 1.0)
         ratio = state.posterior.variance / exact
@@ -129,7 +114,7 @@ def test_theory_s_oversampling_keeps_variances_within_a_factor_of_three_along_a_
 @pytest.mark.parametrize("acquisition", [CompressedUCB, CompressedEI, CompressedMPI])
 def test_uncompressed_run_is_the_same_with_either_test_and_treatment(acquisition: type[Compressed]) -> None:
     runs = [
-        [pick.arm for _, decision in play(acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
+        [pick.arm for _, decision in play(ARMS, acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
         for settings in (
             (-math.inf, "absolute"),
             (-math.inf, "absolute", False),
