@@ -1,6 +1,6 @@
 """One line about a run in a list of runs, from the newest snapshot and the events after it.
 
-Unlike a `History`, it needs no tables of trials, so a long log takes no longer than a short one.
+Unlike a `History`, it needs no tables of trials, so a long log with a snapshot takes no longer than a short one.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.history.comparing import trials_text
 from orchestrator.store import snapshots
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run
 
 
@@ -24,15 +25,14 @@ class Overview:
     tags: tuple[str, ...]
 
 
-def read_overview(run: Run) -> Overview:
-    """Return the overview of a run.
+def read_overview(run: Run, store: EventStore) -> Overview:
+    """Return the overview of a run from its open store.
 
     Raises RunError if the run has no log, and StoreError if the log cannot be read.
     """
-    with run.store() as store:
-        created, state = snapshots.current(run, store)
-        recorded = run.recorded_settings(store).get("tags")
-        notes = store.notes(run.name)
+    created, state = snapshots.current(run, store)
+    recorded = run.recorded_settings(store).get("tags")
+    notes = store.notes(run.name)
     tags = recorded if isinstance(recorded, list | tuple) else ()
     added = (tag for note in notes if note.trial is None for tag in note.tags)
     return Overview(

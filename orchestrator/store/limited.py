@@ -59,7 +59,11 @@ class Call(Generic[T]):
 
 def call(function: Callable[[], T], seconds: float) -> T:
     """Return the result of `function()` or raise its error. Raises RunError after `seconds`."""
-    running = Call(function)
+    return wait(Call(function), seconds)
+
+
+def wait(running: Call[T], seconds: float) -> T:
+    """Return the result of the call or raise its error. Raises RunError after `seconds`."""
     if not running.is_over(seconds):
         running.leave()
         raise RunError(f"reading it took longer than {seconds:g} s: its files or its database do not answer")

@@ -24,7 +24,7 @@ from orchestrator.history.overview import Overview, read_overview
 from orchestrator.history.reading import read_history
 from orchestrator.store import limited, snapshots
 from orchestrator.store.limited import looks_like_run, reason_of
-from orchestrator.store.runs import Run, open_run
+from orchestrator.store.runs import open_run
 from orchestrator.wording import moment, one_line
 
 
@@ -197,11 +197,16 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str
 def _read_limited(folder: Path) -> Overview:
     """Return the overview of a run. A time limit by its length protects against hostile runs."""
 
-    def length_of(run: Run) -> int:
+    lengths: list[int] = []
+
+    def read() -> Overview:
         with run.store() as store:
-            return store.length(run.name)
+            lengths.append(store.length(run.name))
+            return read_overview(run, store)
 
     run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
-    length = limited.call(lambda: length_of(run), OPEN_SECONDS)
-    seconds = min(OPEN_SECONDS + _SECONDS_PER_EVENT * length, _MOST_SECONDS)
-    return limited.call(lambda: read_overview(run), seconds)
+    reading = limited.Call(read)
+    if reading.is_over(OPEN_SECONDS):
+        return reading.result()
+    seconds = min(_SECONDS_PER_EVENT * sum(lengths), _MOST_SECONDS)  # 0 if not even the length is known
+    return limited.wait(reading, seconds)

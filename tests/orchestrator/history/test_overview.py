@@ -7,7 +7,6 @@ import pytest
 from orchestrator.history.comparing import best_text, trials_text
 from orchestrator.history.overview import read_overview
 from orchestrator.history.reading import read_history
-from orchestrator.store.event_store import EventStore
 from orchestrator.store.notes import new_note
 from orchestrator.store.runs import Run
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -21,8 +20,8 @@ def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> 
         store.create(run.name, [first])
         store.claim(run.name, "test").append(later)
         store.add_note(run.name, new_note(tags=["seen"]))
+        overview = read_overview(run, store)
     history = read_history(run)
-    overview = read_overview(run)
     assert overview.began == history.created.time
     assert overview.state is history.state
     assert overview.trials == trials_text(history.status())
@@ -32,5 +31,6 @@ def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> 
 
 def test_overview_of_a_run_without_a_session_is_not_started(tmp_path: Path) -> None:
     run = Run(tmp_path, f"sqlite:///{tmp_path / 'campaign.sqlite'}", "demo")
-    EventStore(run.store_url).create(run.name, SyntheticLog().events()[:1])
-    assert read_overview(run).state == "not started"
+    with run.store() as store:
+        store.create(run.name, SyntheticLog().events()[:1])
+        assert read_overview(run, store).state == "not started"
