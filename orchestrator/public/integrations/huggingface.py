@@ -12,12 +12,11 @@ from objectives.trial import Trial
 
 
 class TrialCallback(TrainerCallback):
-    """Reports a metric after each evaluation, stops by `control.should_training_stop`, and moves
-    the Trainer's checkpoint into the trial's folder. The step is the number of evaluations. The
-    first process reports.
+    """Reports a metric from the first process after each evaluation, stops by
+    `control.should_training_stop`, and moves the Trainer's checkpoint into the trial's folder,
+    which must be on the disk of `output_dir`. The step is the number of evaluations.
 
-    A continued trial starts from `checkpoint`. `output_dir` and the trial's folder must be on the
-    same disk:
+    A continued trial starts from `checkpoint`:
 
         Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
     """
@@ -38,9 +37,9 @@ class TrialCallback(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
     ) -> None:
-        """Report immediately if the trial has no folder; otherwise `on_save` reports after the
-        checkpoint."""
+        """Report if the trial has no folder; otherwise `on_save` reports after the checkpoint."""
         self._metrics = metrics
+        self._trial.is_first = state.is_world_process_zero
         if self._trial.folder is None:
             self._report(state, control)
         control.should_save = self._trial.folder is not None
@@ -48,16 +47,13 @@ class TrialCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Move the checkpoint into the trial's folder, and report."""
         if self._metrics is not None:
-            self._trial.is_first = state.is_world_process_zero
             self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step + 1)
             self._report(state, control)
 
     def _report(self, state: TrainerState, control: TrainerControl) -> None:
         """Report in the first process, and stop all processes if the campaign stops the trial."""
-        self.step = self.step + 1
-        metrics = self._metrics
-        self._metrics = None
-        self._trial.is_first = state.is_world_process_zero
+        self.step += 1
+        metrics, self._metrics = self._metrics, None
         stops = [self._trial.report(metrics or {}, self._metric, self.step)]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.broadcast_object_list(stops)

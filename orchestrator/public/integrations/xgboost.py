@@ -11,9 +11,8 @@ from objectives.trial import Trial
 
 
 class TrialCallback(TrainingCallback):
-    """Reports a metric after each round of boosting, stops by the callback's return value, and
-    keeps a checkpoint in the trial's folder. The step is the number of rounds so far. The first
-    process reports.
+    """Reports a metric from the first process after each round of boosting, stops by its return
+    value, and keeps a checkpoint in the trial's folder. The step is the number of rounds so far.
 
     A continued trial trains the remaining rounds from `checkpoint`:
 
@@ -54,8 +53,7 @@ class TrialCallback(TrainingCallback):
         return model
 
     def _report(self, model: Any) -> bool:
-        values = self._values
-        self._values = {}
+        values, self._values = self._values, {}
         self._trial.is_first, step = collective.get_rank() == 0, model.num_boosted_rounds()
         self._trial.save(model.save_model, step, ".ubj")
         stops = self._trial.report(values, self._metric, step)
