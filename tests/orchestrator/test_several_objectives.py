@@ -97,7 +97,7 @@ def test_front_has_the_feasible_trials_that_none_dominates(result: Result) -> No
 def test_search_spreads_along_the_front(result: Result) -> None:
     sizes = sorted(trial.metrics["size"] for trial in result.front)
     assert len(sizes) >= 8
-    assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, the position of the most accurate one
+    assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, the size of the most accurate one
 
 
 def test_draws_are_repeated_and_the_log_is_sound(result: Result) -> None:

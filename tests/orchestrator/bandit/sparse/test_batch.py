@@ -86,7 +86,7 @@ def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
     pulled = rng.integers(count, size=2 * FOLD + 8).tolist()  # the directions are folded twice
     before = prompt.variance.copy()
     rows = posterior.moments(np.arange(count))[2]
-    explained = np.einsum("ij,ij->i", rows, rows)  # what lies outside the dictionary's span, a pull does not change
+    explained = np.einsum("ij,ij->i", rows, rows)  # a pull changes nothing outside the dictionary's span
     for arm in pulled:
         prompt.append(arm)
         late.append(arm)
