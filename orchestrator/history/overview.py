@@ -1,6 +1,7 @@
 """One line about a run in a list of runs, from the newest snapshot and the events after it.
 
-Unlike a `History`, it needs no tables of trials, so a long log with a snapshot takes no longer than a short one.
+Unlike a `History`, it needs no tables of trials, so a long log with a snapshot takes no longer than
+a short one.
 """
 
 from dataclasses import dataclass
