@@ -67,11 +67,11 @@ _RECURRENT: Space = {
     "momentum": Range(0.0, 0.98),
     "batch_size": Range(16, 128, log=True, integer=True),
 }
-_DEEP: Space = {
-    **_PERCEPTRON,
-    "width": Range(8, 64, log=True, integer=True),
-    "layers": Range(3, 6, integer=True),
-    "activation": Choice(("tanh", "logistic")),
+_DEEP: Space = {  # flat for long
+    **{name: _PERCEPTRON[name] for name in ("width", "alpha", "batch_size")},
+    "layers": Range(2, 4, integer=True),
+    "learning_rate_init": Range(3e-3, 3.0, log=True),
+    "momentum": Range(0.0, 0.98),
 }
 _STEEP: Space = {**_XGBOOST, "eta": Range(0.003, 3.0, log=True)}
 
@@ -90,7 +90,7 @@ DEVELOP: Mapping[str, Own] = {
     "boosting-digits": Own(_XGBOOST, "digits", trainings.boosting),
     "linear-cancer": Own(_LINEAR_CLASSIFIER, "breast_cancer", trainings.linear_classifier, is_scaled=False),
     "linear-diabetes": Own(_LINEAR, "diabetes", trainings.linear_regression),
-    "deep-digits": Own(_DEEP, "digits", trainings.perceptron),
+    "deep-digits": Own(_DEEP, "digits", partial(trainings.perceptron, activation="logistic", solver="sgd")),
     "perceptron-wine": Own(_PERCEPTRON, "wine", partial(trainings.perceptron, ends_early=True)),
 }
 VERDICT: Mapping[str, Own] = {

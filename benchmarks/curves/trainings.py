@@ -104,12 +104,12 @@ def _fit_of(r2: float) -> float:
     return r2 if r2 > WORST_R2 else math.nan
 
 
-def perceptron(rows: Rows, parameters: Parameters, seed: int, *, ends_early: bool = False) -> Iterator[float]:
+def perceptron(rows: Rows, varied: Parameters, seed: int, *, ends_early: bool = False, **fixed: str) -> Iterator[float]:
     """A multilayer perceptron, one epoch a step: − log loss. It can end when its training loss has
     not fallen by a hundredth for some steps."""
-    width, layers = parameters["width"], parameters["layers"]
-    options = {name: value for name, value in parameters.items() if name not in {"width", "layers"}}
-    model = MLPClassifier((width,) * layers, random_state=seed, **options)
+    parameters = {**fixed, **varied}
+    hidden = (parameters.pop("width"),) * parameters.pop("layers")
+    model = MLPClassifier(hidden, random_state=seed, **parameters)
     best, since = np.inf, 0
     for _ in range(STEPS):
         try:
