@@ -23,7 +23,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats, read_only
 from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
@@ -145,7 +145,7 @@ class GPThreDS:
 
         Rewards of arms outside the visit's grid are counted, but do not affect its belief.
         """
-        after = self._renew_grid(state.observe(observations))
+        after = state.observe(observations).with_new_grid(self.grid_points)
         verdicts = []
         while (verdict := self.verdict(after)) is not None:
             verdicts.append(verdict)
@@ -159,7 +159,7 @@ class GPThreDS:
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
         """`tell` with the seed and the verdicts of `record`."""
-        after = self._renew_grid(state.observe(observations))
+        after = state.observe(observations).with_new_grid(self.grid_points)
         verdicts = tuple(int(arm) for arm in record["verdicts"])
         for verdict in verdicts:
             after = self._advance(after, verdict)
@@ -263,17 +263,7 @@ class GPThreDS:
         """Return the state after a test's verdict."""
         if state.progress.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
             return self._finish(state)
-        return self._accept(state, verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
-
-    def _accept(self, state: ThresholdState, arm: int) -> ThresholdState:
-        """Return Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
-        progress = state.progress
-        boxed = state.boxed
-        leaf = boxed.leaf(progress.path[0], arm, boxed.dimension)
-        visit = progress.visit
-        grid = read_only(np.setdiff1d(visit.grid, boxed.inside(leaf, visit.grid)), np.intp)
-        visit = replace(visit, grid=grid, since=0)
-        return replace(state, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
+        return state.accept(verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
 
     def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
         """Return Algorithm 3: the walk's next box, and which test comes then."""
@@ -300,24 +290,8 @@ class GPThreDS:
         node = path[-1]
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]
-        visit = Visit(node, self._grid(state, node, taken), Pulls.none(len(state.arms)))
+        visit = Visit(node, state.grid(node, taken, self.grid_points), Pulls.none(len(state.arms)))
         return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
-
-    def _grid(self, state: ThresholdState, node: Box, taken: Sequence[Box]) -> Indices:
-        """Return D_g of `node` without the leaves found already."""
-        arms = state.boxed.inside(node, state.available)
-        for leaf in taken:
-            arms = np.setdiff1d(arms, state.boxed.inside(leaf, arms))
-        return read_only(state.boxed.grid(node, self.grid_points, arms), np.intp)
-
-    def _renew_grid(self, state: ThresholdState) -> ThresholdState:
-        """Return the state itself, unless every arm of the grid has failed: then with a new grid of
-        the box's other arms."""
-        progress = state.progress
-        if len(progress.visit.grid):
-            return state
-        grid = self._grid(state, progress.visit.node, progress.taken)
-        return replace(state, progress=replace(progress, visit=replace(progress.visit, grid=grid)))
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
         """Return the search below one box has ended: the next box, or the next epoch."""

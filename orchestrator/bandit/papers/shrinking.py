@@ -127,3 +127,29 @@ class ThresholdState:
             progress=replace(self.progress, visit=self.progress.visit.observe(arms, rewards, failed)),
             verdicts=(),
         )
+
+    def accept(self, arm: int) -> "ThresholdState":
+        """Return the state in which the leaf with this arm is high-performing, and leaves the
+        search (Algorithm 4)."""
+        progress = self.progress
+        leaf = self.boxed.leaf(progress.path[0], arm, self.boxed.dimension)
+        visit = progress.visit
+        grid = read_only(np.setdiff1d(visit.grid, self.boxed.inside(leaf, visit.grid)), np.intp)
+        visit = replace(visit, grid=grid, since=0)
+        return replace(self, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
+
+    def grid(self, node: Box, taken: Sequence[Box], points: int) -> Indices:
+        """Return D_g of `node` with at least `points` cells, without the leaves found already."""
+        arms = self.boxed.inside(node, self.available)
+        for leaf in taken:
+            arms = np.setdiff1d(arms, self.boxed.inside(leaf, arms))
+        return read_only(self.boxed.grid(node, points, arms), np.intp)
+
+    def with_new_grid(self, points: int) -> "ThresholdState":
+        """Return the state itself, unless every arm of the grid has failed: then with a new grid of
+        the box's other arms."""
+        progress = self.progress
+        if len(progress.visit.grid):
+            return self
+        grid = self.grid(progress.visit.node, progress.taken, points)
+        return replace(self, progress=replace(progress, visit=replace(progress.visit, grid=grid)))

@@ -90,11 +90,52 @@ class LocalBlocks:
         return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
 
 
+class _Dispatcher:
+    """Sends queries to the blocks that hold some arms, and joins the answers."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+
+    @property
+    def number(self) -> int:
+        """The number of blocks."""
+        return len(self._blocks.starts) - 1
+
+    def each(self, query: Query[T]) -> list[T]:
+        """Return the answers of all blocks to the same query."""
+        return self._blocks.ask([(number, query) for number in range(self.number)])
+
+    def at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
+        """Return the answer (n, …) for `arms` (n,); `query` receives positions within a block."""
+        answers, order = self.parts(arms, query)
+        return answers[0] if order is None else np.concatenate(answers)[order]
+
+    def parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
+        """Return the blocks' answers for their arms, and the permutation that orders the joined
+        rows; None if they are in order."""
+        if self.number == 1:
+            return self._blocks.ask([(0, query(arms))]), None
+        parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
+        starts = self._blocks.starts
+        answers = self._blocks.ask([(number, query(arms[part] - starts[number])) for number, part in parts])
+        return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
+
+    def _split(self, arms: Indices) -> list[Indices]:
+        """Return, for each block, the positions in `arms` (n,) of the block's arms."""
+        block = np.searchsorted(self._blocks.starts, arms, side="right") - 1
+        return [np.flatnonzero(block == number) for number in range(self.number)]
+
+    def within(self, arms: Indices) -> list[Indices]:
+        """Return, for each block, the positions within the block of its members in `arms`."""
+        return [arms[part] - self._blocks.starts[number] for number, part in enumerate(self._split(arms))]
+
+
 class AllArms:
     """Queries the blocks and joins the answers. The indices of arms count over all blocks."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
+        self._dispatcher = _Dispatcher(blocks)
 
     @property
     def count(self) -> int:
@@ -104,25 +145,29 @@ class AllArms:
     @property
     def number(self) -> int:
         """The number of blocks."""
-        return len(self.blocks.starts) - 1
+        return self._dispatcher.number
 
     def look_up(self, arms: Indices) -> Floats:
         """Return features (n, d) of `arms` (n,)."""
-        return self._at(arms, lambda positions: partial(Block.look_up, positions=positions))
+        return self._dispatcher.at(arms, lambda positions: partial(Block.look_up, positions=positions))
 
     def kernel_rows(self, arms: Indices, columns: Points) -> Floats:
         """Return k(x, x_s) for x in `arms` (n,) and s in `columns` (m): (n, m)."""
-        return self._at(arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns))
+        return self._dispatcher.at(
+            arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns)
+        )
 
     def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
         """Return the same as `kernel_rows`, without caching the columns: for columns that only few
         arms need."""
-        return self._at(arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns))
+        return self._dispatcher.at(
+            arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns)
+        )
 
     def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
         """See `Block.moments` or `Block.joint_moments`. Results are in the order of `arms` (n,)."""
         method = Block.joint_moments if is_joint else Block.moments
-        answers, order = self._parts(arms, lambda positions: partial(method, fit=fit, positions=positions))
+        answers, order = self._dispatcher.parts(arms, lambda positions: partial(method, fit=fit, positions=positions))
         if order is None:
             return answers[0]
         means, variances, rows = zip(*answers, strict=True)
@@ -130,7 +175,7 @@ class AllArms:
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ and σ̃² of every arm under `fit`, (A,) each, and further outputs' μ̃ (K, A)."""
-        means, variances, further = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
+        means, variances, further = zip(*self._dispatcher.each(partial(Block.sweep, fit=fit)), strict=True)
         return np.concatenate(means), np.concatenate(variances), np.hstack(further)
 
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
@@ -139,21 +184,21 @@ class AllArms:
         def query(positions: Indices | None) -> Query[Floats]:
             return partial(Block.local_sums, fit=fit, positions=positions, pulled=pulled, covariance=covariance)
 
-        return np.concatenate(self._each(query(None))) if arms is None else self._at(arms, query)
+        return np.concatenate(self._dispatcher.each(query(None))) if arms is None else self._dispatcher.at(arms, query)
 
     @cached_property
     def prior(self) -> Floats:
         """k(x, x) of every arm (A,)."""
-        return np.concatenate(self._each(Block.prior))
+        return np.concatenate(self._dispatcher.each(Block.prior))
 
     @cached_property
     def largest_prior(self) -> float:
         """κ², the largest k(x, x)."""
-        return max(self._each(Block.largest_prior))
+        return max(self._dispatcher.each(Block.largest_prior))
 
     def requests(self, line: BoundLine, blocked: Indices) -> list[BoundRequest]:
         """Return the bounds of `line` for each block, −∞ for the arms `blocked`."""
-        return [BoundRequest(line, part) for part in self._within(blocked)]
+        return [BoundRequest(line, part) for part in self._dispatcher.within(blocked)]
 
     def tops(self, requests: Sequence[BoundRequest]) -> list[float]:
         """Return the largest bound in each block."""
@@ -175,7 +220,9 @@ class AllArms:
 
     def tighten(self, fit: Fit, line: BoundLine, arms: Indices) -> Floats:
         """See `Block.tighten`, for `arms` (n,)."""
-        return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
+        return self._dispatcher.at(
+            arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions)
+        )
 
     def arms_reaching(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
@@ -193,7 +240,7 @@ class AllArms:
                     most=most,
                 ),
             )
-            for number, part in enumerate(self._within(blocked))
+            for number, part in enumerate(self._dispatcher.within(blocked))
         ]
         answers = zip(self.blocks.starts, self.blocks.ask(queries), strict=False)
         arms, bounds = zip(*((positions + start, bounds) for start, (positions, bounds) in answers), strict=True)
@@ -201,36 +248,7 @@ class AllArms:
 
     def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:
         """See `Block.tighten_all`, for `arms` (n,): (J, n)."""
-        answers, order = self._parts(
+        answers, order = self._dispatcher.parts(
             arms, lambda positions: partial(Block.tighten_all, fit=fit, lines=lines, positions=positions)
         )
         return answers[0] if order is None else np.hstack(answers)[:, order]
-
-    def _each(self, query: Query[T]) -> list[T]:
-        """Return the answers of all blocks to the same query."""
-        return self.blocks.ask([(number, query) for number in range(self.number)])
-
-    def _at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
-        """Return the answer (n, …) for `arms` (n,). `query` receives positions within a block."""
-        answers, order = self._parts(arms, query)
-        return answers[0] if order is None else np.concatenate(answers)[order]
-
-    def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """Return the blocks' answers for their arms, and the permutation that orders the joined
-        rows;
-        None: as they are."""
-        if self.number == 1:
-            return self.blocks.ask([(0, query(arms))]), None
-        parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
-        starts = self.blocks.starts
-        answers = self.blocks.ask([(number, query(arms[part] - starts[number])) for number, part in parts])
-        return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
-
-    def _split(self, arms: Indices) -> list[Indices]:
-        """Return, for each block, the positions in `arms` (n,) of the block's arms."""
-        block = np.searchsorted(self.blocks.starts, arms, side="right") - 1
-        return [np.flatnonzero(block == number) for number in range(self.number)]
-
-    def _within(self, arms: Indices) -> list[Indices]:
-        """Return, for each block, the positions within the block of its members in `arms`."""
-        return [arms[part] - self.blocks.starts[number] for number, part in enumerate(self._split(arms))]

@@ -8,6 +8,7 @@ may use one block alternately. An arm's values are the same, bit for bit, in any
 arms into blocks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -94,6 +95,13 @@ class BoundRequest:
         """Equal for equal bounds on one block."""
         return self.line.reference, self.line.slope, self.line.constant, self.blocked.tobytes()
 
+    def bounds(self, mean: Floats, deviation: Floats) -> Floats:
+        """Return the bounds (n,), given μ̃₀ (n,) and σ̃₀ (n,) of the block's arms."""
+        bounds: Floats = mean + self.line.slope * deviation
+        bounds += self.line.constant
+        bounds[self.blocked] = -np.inf
+        return bounds
+
 
 @dataclass(frozen=True, eq=False)
 class OutputsRequest:
@@ -108,6 +116,15 @@ class OutputsRequest:
         """Equal for equal bounds on one block, whichever arms are blocked."""
         numbers = [(line.slope, line.constant, line.output) for line in self.lines]
         return self.lines[0].reference, np.array(numbers).tobytes()
+
+    def bounds(self, means: Sequence[Floats], deviation: Floats) -> Floats:
+        """Return the bounds of all lines (L, n), given μ̃₀ of each output and σ̃₀, (n,) each;
+        no arm is blocked."""
+        bounds = np.empty((len(self.lines), len(deviation)))
+        for row, line in zip(bounds, self.lines, strict=True):
+            np.multiply(deviation, line.slope, out=row)
+            row += means[line.output] + line.constant
+        return bounds
 
 
 class Block:
@@ -197,14 +214,12 @@ class Block:
 
     def _bounds_of(self, request: BoundRequest) -> Floats:
         """Return the bounds (n,), from the cache if possible."""
-        return self._bounds.get(request.key, lambda: self._bound(request))
 
-    def _bound(self, request: BoundRequest) -> Floats:
-        mean, deviation, _ = self._reference(request.line.reference)
-        bounds: Floats = mean + request.line.slope * deviation
-        bounds += request.line.constant
-        bounds[request.blocked] = -np.inf
-        return bounds
+        def bounds() -> Floats:
+            mean, deviation, _ = self._reference(request.line.reference)
+            return request.bounds(mean, deviation)
+
+        return self._bounds.get(request.key, bounds)
 
     def arms_reaching(
         self, request: OutputsRequest, scalarising: Scalarising, best: float, most: int
@@ -212,20 +227,15 @@ class Block:
         """Return positions (n,), ascending, and bounds (n,) of the arms whose bound on the
         scalarised score reaches `best`. If `best` is −∞, return the `most` arms with the largest
         bounds."""
-        bounds = scalarising.scores(self._output_bounds.get(request.key, lambda: self._bound_outputs(request)))
+
+        def output_bounds() -> Floats:
+            mean, deviation, further = self._reference(request.lines[0].reference)
+            return request.bounds((mean, *further), deviation)
+
+        bounds = scalarising.scores(self._output_bounds.get(request.key, output_bounds))
         bounds[request.blocked] = -np.inf
         reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return reaching, bounds[reaching]
-
-    def _bound_outputs(self, request: OutputsRequest) -> Floats:
-        """Return the bounds (L, n) of all lines."""
-        mean, deviation, further = self._reference(request.lines[0].reference)
-        means = (mean, *further)
-        bounds = np.empty((len(request.lines), len(mean)))
-        for row, line in zip(bounds, request.lines, strict=True):
-            np.multiply(deviation, line.slope, out=row)
-            row += means[line.output] + line.constant
-        return bounds
 
     def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], positions: Indices) -> Floats:
         """As `tighten`, for all `lines`: (L, p)."""

@@ -100,6 +100,14 @@ class PausedTrials:
         return best
 
 
+def competing_trials(state: SparseState, pending: Sequence[int], deviations: float) -> PausedTrials | None:
+    """Return the paused trials that compete with new ones; None if there are none. See
+    `PausedTrials`."""
+    if not len(state.paused) or not state.paused_compete:
+        return None
+    return PausedTrials(state, pending, deviations)
+
+
 def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
     """Yield the trials whose arms are not in `excluded`, by descending bound, then the latest
     first."""

@@ -44,7 +44,7 @@ from orchestrator.bandit.options import (
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
-from orchestrator.bandit.sparse.forecasts import PausedTrials
+from orchestrator.bandit.sparse.forecasts import competing_trials
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
@@ -204,7 +204,7 @@ class BBKB(SparseStrategy[SparseState]):
         picks: list[Pick] = []
         while len(picks) < count and workspace.is_open:
             picks.append(workspace.pick())
-        self._kept_workspaces.put(self._key(state, workspace.pulls, workspace.is_exploring), workspace)
+        self._kept_workspaces.put(_workspace_key(state, workspace.pulls, workspace.is_exploring), workspace)
         is_spent = workspace.is_spent
         decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
         if is_spent or len(picks) == count:
@@ -216,12 +216,6 @@ class BBKB(SparseStrategy[SparseState]):
             return decision
         return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
-    def _paused_trials(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
-        """Return the stopped trials that compete with new ones; None if there are none."""
-        if not len(state.paused) or not state.paused_compete or isinstance(self.width, str):
-            return None
-        return PausedTrials(state, pending, self.width)
-
     def _workspace(self, state: SparseState, pending: Sequence[int]) -> Workspace:
         """Return the workspace of a batch at `state` with these pulls pending.
 
@@ -230,7 +224,7 @@ class BBKB(SparseStrategy[SparseState]):
         one workspace at the same time.
         """
         arms = OpenArms.of(state, pending, self.verify)
-        workspace = self._kept_workspaces.take(self._key(state, pending, arms.left > 0))
+        workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
         if workspace is None:
             picking = Picking.begin(
                 state,
@@ -238,9 +232,11 @@ class BBKB(SparseStrategy[SparseState]):
                 arms.blocked,
                 is_conditioned=self.model is not None,
             )
-            drift = self._drift(picking.posterior)
+            drift = _drift(self, picking.posterior)
             workspace = Workspace.begin(state, picking, drift, arms, pending, Shares(self.verify, self.coverage))
-        workspace.begin_batch(state, arms.left, self._paused_trials(state, pending))
+        deviations = self.width
+        paused = None if isinstance(deviations, str) else competing_trials(state, pending, deviations)
+        workspace.begin_batch(state, arms.left, paused)
         return workspace
 
     @cached_property
@@ -248,21 +244,6 @@ class BBKB(SparseStrategy[SparseState]):
         """The workspace of the last `ask`. Only one is kept, because it holds arrays of all arms.
         Decisions do not depend on it."""
         return Recent(1)
-
-    @staticmethod
-    def _key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> "_Key":
-        """Return the key of a workspace: everything on which it depends besides the strategy.
-        Posteriors are compared by identity."""
-        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
-
-    def _drift(self, batch: AnyBatch) -> Drift:
-        if self.never_waits:
-            return NoDrift()
-        if self.termination == "product":
-            return ProductDrift(self.ratio_threshold)
-        if self.termination == "global_then_local":
-            return LocalDrift(batch, self.ratio_threshold, self.local_covariance)
-        return GlobalDrift(batch, self.ratio_threshold)
 
     def gain(self, variance: Floats) -> float:
         """See `Confidence.gain`."""
@@ -321,6 +302,23 @@ class BBKB(SparseStrategy[SparseState]):
         bounds = bounds if state.prior_bonus is None else bounds + state.prior_bonus
         order = np.argsort(bounds[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
+
+
+def _workspace_key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> _Key:
+    """Return all values that a workspace depends on, besides the strategy; posteriors by
+    identity."""
+    return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
+
+
+def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
+    """Return the termination rule of a batch, by the options of `strategy`."""
+    if strategy.never_waits:
+        return NoDrift()
+    if strategy.termination == "product":
+        return ProductDrift(strategy.ratio_threshold)
+    if strategy.termination == "global_then_local":
+        return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
+    return GlobalDrift(batch, strategy.ratio_threshold)
 
 
 class _Workspace:
