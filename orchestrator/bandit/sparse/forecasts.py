@@ -23,8 +23,9 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
         return ()
     unseen_variance = _unseen_variance(state, evidence)
     numbers = np.array(sorted(trials), np.intp)
-    paused = state.paused
-    parts = [(state.predictions(np.setdiff1d(numbers, paused).tolist()), None), (state.paused_predictions, numbers)]
+    paused = state.curve_state.paused
+    predictions = state.knowledge.predictions(np.setdiff1d(numbers, paused).tolist())
+    parts = [(predictions, None), (state.paused_predictions, numbers)]
     return tuple(
         forecast
         for predictions, only in parts
@@ -82,7 +83,8 @@ class PausedTrials:
         self._own = state.calibration.fitted.curve.own
         spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
         bounds = predictions.means + deviations * spread
-        diverged = [curve.arm for curve in state.curves.by_trial.values() if curve.has_diverged]
+        curves = state.knowledge.curves.by_trial.values()
+        diverged = [curve.arm for curve in curves if curve.has_diverged]
         self._left = _descending(predictions, bounds, {*pending, *diverged, *state.set_aside.tolist()})
         self._best = next(self._left, None)
 
@@ -103,7 +105,8 @@ class PausedTrials:
 def competing_trials(state: SparseState, pending: Sequence[int], deviations: float) -> PausedTrials | None:
     """Return the paused trials that compete with new ones; None if there are none. See
     `PausedTrials`."""
-    if not len(state.paused) or not state.paused_compete:
+    curves = state.curve_state
+    if not len(curves.paused) or not curves.compete:
         return None
     return PausedTrials(state, pending, deviations)
 

@@ -57,17 +57,19 @@ def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior
     curves of `after`."""
     if after.model is before.model:
         return before.posterior
-    curves = after.curves
-    return replace(before, model=after.model, calibration=after.calibration, curves=curves, told=None).posterior
+    curves = after.curve_state.known
+    knowledge = replace(before.knowledge, model=after.model, calibration=after.calibration, curves=curves)
+    return knowledge.posterior
 
 
 def refit(state: S, model: Model) -> S:
     """Return `state` with the model fitted to its evidence, if a fit is due."""
     if state.calibration is None or state.layout is None:
         return state
-    if state.learns_curves and model.is_fitted:
-        evidence = state.make_curve_evidence()
-        span = float(state.curves.first), float(state.curves.end)
+    if state.knowledge.learns_curves and model.is_fitted:
+        evidence = state.knowledge.make_curve_evidence()
+        curves = state.knowledge.curves
+        span = float(curves.first), float(curves.end)
         fitted = model.refit_curves(state.calibration.fitted, evidence, state.layout, span)
     else:
         fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)

@@ -2,28 +2,27 @@
 is needed."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
+from orchestrator.bandit.curves import Curves, TrialCurve
 from orchestrator.bandit.goals import SINGLE, Goals
-from orchestrator.bandit.model.outputs import Scale, mean_rewards
+from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.calibrated import Belief, Calibration, is_noisy
-from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
+from orchestrator.bandit.sparse.calibrated import Belief, Calibration
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
+from orchestrator.bandit.sparse.knowledge import Knowledge
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.strategy import Observation, Prospect, Wait
+from orchestrator.bandit.strategy import Observation, Wait
 
-# the largest number of values of learning curves in a fit, besides the latest value of each trial
-MOST_CURVE_VALUES = 6000
 # the smallest rise of the best mean reward that counts, as a share of (best − median)
 LEAST_RISE = 0.02
 # up to this number of results the log density of the user's prior is added to scores unchanged;
@@ -31,8 +30,10 @@ LEAST_RISE = 0.02
 PRIOR_RESULTS = 10.0
 # a lower bound on the log density, however far an arm is from the expected values
 LEAST_PRIOR = -2.0
-# the number of a failed arm's neighbors; the failure counts if most of them failed, too
-NEIGHBOURS = 5
+
+
+def _no_numbers() -> Indices:
+    return read_only((), np.intp)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,38 @@ class Peak:
         return replace(self, spread=spread)
 
 
+@dataclass(frozen=True)
+class Milestones:
+    """The numbers of results at the latest events of a search."""
+
+    grown_at: int = 0  # the number of pulls when arms were last appended
+    peak: Peak = field(default_factory=Peak)
+
+
+@dataclass(frozen=True, eq=False)
+class CurveState:
+    """The learning curves of the trials, and the trials that are paused."""
+
+    known: Curves = field(default_factory=Curves)  # the curves that the posterior has learned
+    # the curves that the next `tell` learns; None if they are the known ones
+    unlearned: Curves | None = None
+    # trials that were stopped and can be continued, ascending
+    paused: Indices = field(default_factory=_no_numbers)
+    compete: bool = True  # whether paused trials compete with new ones; else they wait
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    def learn(self) -> "CurveState":
+        """Return the state after a `tell`, which has learned the unlearned curves."""
+        return self if self.unlearned is None else replace(self, known=self.unlearned, unlearned=None)
+
+    def paused_arms(self) -> Indices:
+        """Return the arms of the paused trials whose curves are known."""
+        curves = (self.known.by_trial.get(trial) for trial in self.paused.tolist())
+        return np.array([curve.arm for curve in curves if curve is not None], np.intp)
+
+
 @dataclass(frozen=True, eq=False)
 class SparseState:
     """The state of BBKB and similar strategies. All arrays are read-only."""
@@ -72,19 +105,35 @@ class SparseState:
     layout: Layout | None = None
     # the calibration of the model; None if the model is not calibrated
     calibration: Calibration | None = None
-    grown_at: int = 0  # the number of pulls when arms were last appended
     goals: Goals = SINGLE  # the objectives and constraints of a pull's rewards
-    # arms that could not be evaluated, ascending, if the strategy learns from them
-    failed: Indices = field(default_factory=lambda: read_only((), np.intp))
-    curves: Curves = field(default_factory=Curves)  # the learning curves of all trials that reported
-    # trials that were stopped and can be continued, ascending
-    paused: Indices = field(default_factory=lambda: read_only((), np.intp))
-    paused_compete: bool = True  # whether the strategy chooses when they are continued
-    told: Curves | None = None  # the curves that the next `tell` learns; None if they are `curves`
-    peak: Peak = field(default_factory=Peak)  # when the best mean reward rose last
+    # arms that could not be evaluated, ascending; empty if the strategy does not learn from them
+    failed: Indices = field(default_factory=_no_numbers)
+    curve_state: CurveState = field(default_factory=CurveState)
+    milestones: Milestones = field(default_factory=Milestones)
     # (A,), the user's expectation of each arm's quality, relative to the best; None if there is no
     # expectation
     log_prior: Floats | None = None
+    # the `knowledge` of another state that differs only in values on which it does not depend
+    shared: InitVar[Knowledge | None] = None
+
+    def __post_init__(self, shared: Knowledge | None) -> None:
+        if shared is not None:
+            object.__setattr__(self, "knowledge", shared)
+
+    def __setstate__(self, values: Mapping[str, Any]) -> None:
+        """Restore a pickle. Those of version 0.2.0 have the values of `curve_state` and
+        `milestones` as fields of the state, and derived values, which are computed again."""
+        names = {field.name for field in fields(self)} | {"knowledge"}
+        state = {name: value for name, value in values.items() if name in names}
+        if "curve_state" not in values:
+            state["curve_state"] = CurveState(
+                known=values.get("curves", Curves()),
+                unlearned=values.get("told"),
+                paused=values.get("paused", _no_numbers()),
+                compete=values.get("paused_compete", True),
+            )
+            state["milestones"] = Milestones(values.get("grown_at", 0), values.get("peak", Peak()))
+        vars(self).update(state)
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -95,107 +144,67 @@ class SparseState:
         return self.model.arms
 
     @cached_property
+    def knowledge(self) -> Knowledge:
+        """The part of the state that determines the posterior."""
+        return Knowledge(
+            model=self.model,
+            pulls=self.pulls,
+            dictionary=self.dictionary,
+            calibration=self.calibration,
+            goals=self.goals,
+            failed=self.failed,
+            curves=self.curve_state.known,
+        )
+
+    @property
     def posterior(self) -> SparsePosterior:
-        """The fit to `evidence` and `dictionary`, shared by `ask`, `tell` and `posterior`."""
-        evidence = self.curve_evidence
-        if evidence is not None:
-            return fit_evidence(self.model, evidence, self.dictionary)
-        return self.model.fit(self.evidence, self.dictionary)
+        """The fit to the evidence and `dictionary`, shared by `ask`, `tell` and `posterior`."""
+        return self.knowledge.posterior
 
-    @cached_property
-    def learns_curves(self) -> bool:
-        """Whether there is a value before the last step that the model can learn. This requires the
-        fitted calibrated model, and one objective without constraints."""
-        return self.calibration is not None and self.goals.is_single and self.curves.is_informative
+    @property
+    def evidence(self) -> Pulls:
+        """See `Knowledge.evidence`."""
+        return self.knowledge.evidence
 
-    @cached_property
+    @property
     def curve_evidence(self) -> CurveEvidence | None:
-        """The values to which the model over steps is fitted; None if the model has no steps.
-
-        Results without a curve count as values at the last step. They are existing data, and arms
-        that failed like their neighbors, which count with the worst value.
-        """
-        if self.calibration is None or self.calibration.fitted.curve is None:
-            return None
-        return self.make_curve_evidence()
-
-    def make_curve_evidence(self) -> CurveEvidence:
-        """See `curve_evidence`."""
-        failed = self._failed_with_neighbours()
-        with_curve = np.array([curve.arm for curve in self.curves.trials], np.intp)
-        arms = np.setdiff1d(self.pulls.arms, with_curve)
-        means = self.pulls.reward_sums[arms] / self.pulls.counts[arms]
-        latest = np.concatenate(([curve.rewards[-1] for curve in self.curves.trials], means))
-        worst = np.full(len(failed), latest.min(initial=np.inf))
-        weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
-        arms = np.concatenate((arms, failed))
-        rewards = np.concatenate((means, worst))
-        values = CurveValues.of(self.curves.within(MOST_CURVE_VALUES), arms, rewards, weights)
-        return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
-
-    def with_curves(
-        self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None, *, compete: bool = True
-    ) -> Self:
-        """Return the state with these curves in place of the present ones, with the paused trials,
-        and with whether paused trials compete with new ones.
-
-        The next `tell` learns the curves. Until then the posterior does not change.
-        """
-        told = (self.told or self.curves).updated(curves, last_step)
-        after = replace(self, told=told, paused=read_only(sorted(paused), np.intp), paused_compete=compete)
-        for name in ("posterior", "curve_evidence"):
-            if name in self.__dict__:
-                after.__dict__[name] = self.__dict__[name]
-        return after
-
-    def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
-        """Return the predicted final values of the given trials that have reported; None if the
-        model has no steps."""
-        evidence = self.curve_evidence
-        if evidence is None:
-            return None
-        numbers = evidence.values.trials
-        at = np.flatnonzero(np.isin(numbers, np.array(trials, np.intp)) & (numbers >= 0))
-        return predict(self.posterior, evidence, at)
+        """See `Knowledge.curve_evidence`."""
+        return self.knowledge.curve_evidence
 
     @cached_property
     def paused_predictions(self) -> TrialPredictions | None:
-        """`predictions` of all paused trials; None if there are none."""
-        return self.predictions(self.paused.tolist()) if len(self.paused) else None
+        """The predicted final values of all paused trials; None if there are none."""
+        paused = self.curve_state.paused
+        return self.knowledge.predictions(paused.tolist()) if len(paused) else None
 
-    @cached_property
-    def evidence(self) -> Pulls:
-        """The pulls to which the model is fitted: `pulls`, and one pull with the worst mean rewards
-        so far for each arm that failed like its neighbors, so that the search leaves a region of
-        failures. A single failed arm has no effect on others."""
-        arms = self._failed_with_neighbours()
-        if not len(arms):
-            return self.pulls
-        worst, *further = (float(mean_rewards(output).min()) for output in self.pulls.outputs)
-        return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
+    def with_curves(
+        self,
+        curves: Sequence[TrialCurve],
+        paused: Sequence[int],
+        last_step: int | None = None,
+        *,
+        compete: bool = True,
+    ) -> Self:
+        """Return the state with these curves in place of the known ones of the same trials, and
+        with these trials paused, which compete with new ones or not.
 
-    def _failed_with_neighbours(self) -> Indices:
-        """Return the arms that always failed, as did most of their `NEIGHBOURS` nearest evaluated
-        arms."""
-        arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
-        if not len(arms) or not self.pulls.total:
-            return arms[:0]
-        evaluated = np.concatenate((arms, self.pulls.arms))
-        look_up = self.model.all_arms.look_up
-        kernel = self.model.kernel
-        likeness = kernel.cross(look_up(arms), look_up(evaluated))
-        likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
-        nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBOURS]
-        failed_near = np.count_nonzero(nearest < len(arms), axis=1)
-        among_failed: Indices = arms[failed_near > NEIGHBOURS // 2]
-        return among_failed
+        The next `tell` learns the curves. Until then the posterior remains as it is.
+        """
+        known = self.curve_state.known
+        curve_state = CurveState(
+            known=known,
+            unlearned=(self.curve_state.unlearned or known).updated(curves, last_step),
+            paused=read_only(sorted(paused), np.intp),
+            compete=compete,
+        )
+        return replace(self, curve_state=curve_state, shared=self.knowledge)
 
     @cached_property
     def repeats(self) -> bool:
         """Whether an arm may be pulled more than once.
 
-        With the calibrated model, arms do not repeat if repeated pulls always gave the same reward,
-        as long as other arms are left.
+        The calibrated model does not repeat arms while others are left if every repeated pull gave
+        the same reward.
         """
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
@@ -203,13 +212,12 @@ class SparseState:
         return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
     def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
-        """Return arms that may not be chosen, ascending: the arms set aside and, if arms do not
-        repeat, also the pulled and `pending` arms."""
-        if self.repeats and not len(self.paused):
+        """Return arms that may not be chosen, ascending: those set aside; if arms do not repeat,
+        those pulled and `pending` too."""
+        if self.repeats and not len(self.curve_state.paused):
             return self.set_aside
-        if self.repeats:  # a stopped trial is continued instead of starting its configuration again
-            arms = [self.curves.by_trial[trial].arm for trial in self.paused.tolist() if trial in self.curves.by_trial]
-            return np.union1d(self.set_aside, np.array(arms, np.intp))
+        if self.repeats:  # a stopped trial is continued, its configuration does not restart
+            return np.union1d(self.set_aside, self.curve_state.paused_arms())
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def picks_left(self, pending: Sequence[int], limit: int) -> int:
@@ -244,13 +252,15 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
-        """Return the state with n ≥ 0 appended arms, which have `features` (n, d) and `log_prior`
-        (n,) and no pulls, and with the `retired` arms set aside.
+        """Return the state with n ≥ 0 new arms after its own, and with the `retired` arms set
+        aside.
 
-        Raises ValueError if features are not finite, or if d differs from that of the present arms.
+        `features` (n, d) and `log_prior` (n,) belong to the new arms. Raises ValueError when
+        features are not finite, or when d differs from that of the existing arms.
         """
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
-        after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
+        milestones = replace(self.milestones, grown_at=self.pulls.total)
+        after = replace(self, set_aside=set_aside, milestones=milestones)
         if not len(features):
             return after
         if self.log_prior is not None and log_prior is not None:
@@ -265,33 +275,6 @@ class SparseState:
             return None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
-    @property
-    def has_prospect(self) -> bool:
-        """Whether `prospect` is known. It is unknown before the first fit of the model, with
-        several objectives, and with learning curves."""
-        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
-        return is_fitted and self.goals.is_single and self.curve_evidence is None
-
-    def prospect(self, bound: float) -> Prospect:
-        """Return the promise of further evaluations, given the largest upper bound on a score.
-        Needs `has_prospect`."""
-        best = self.best_score
-        rewards = self.scale.rewards(np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)]))
-        return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
-
-    @cached_property
-    def scale(self) -> Scale:
-        """The map from mean rewards to scores."""
-        return Scale(mean_rewards(self.evidence), self.model.outputs)
-
-    @cached_property
-    def best_score(self) -> float:
-        """The score of the best mean reward; if rewards are noisy, the best posterior mean of a
-        pulled arm."""
-        if self.calibration is not None and is_noisy(self.calibration.fitted):
-            return float(self.posterior.moments(self.pulls.arms)[0].max()) + self.posterior.fit.offset
-        return float(self.scale.scores(mean_rewards(self.pulls)).max())
-
     def observe(self, observations: Sequence[Observation]) -> Self:
         """Return the next round's state with these pulls and set-aside arms. Drawn parts do not
         change."""
@@ -305,9 +288,8 @@ class SparseState:
             pulls=pulls,
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
-            curves=self.curves if self.told is None else self.told,
-            told=None,
-            peak=self.peak.after(pulls),
+            curve_state=self.curve_state.learn(),
+            milestones=replace(self.milestones, peak=self.milestones.peak.after(pulls)),
         )
 
 

@@ -79,7 +79,7 @@ class SparseStrategy(ABC, Generic[S]):
         after = self._observe(state, observations)
         arms = arms_and_rewards(observations)[0]
         has_learned = bool(arms) or len(after.failed) > len(state.failed)
-        over_steps = after.learns_curves and self.model is not None and self.model.is_fitted
+        over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
         after = calibrate(after, state, observations, self.model)

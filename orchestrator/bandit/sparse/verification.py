@@ -63,7 +63,7 @@ class Estimates:
         counts = state.pulls.counts[arms]
         fitted = state.model.regularization
         model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
-        own_scores = state.scale.scores(state.pulls.reward_sums[arms] / counts)
+        own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
         has_own_effects = state.layout is not None and state.layout.repeats
         weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
         means = model_means + weights * (own_scores - model_means)
@@ -94,7 +94,7 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     with learning curves, and if fewer than three means differ, because two are too few for a
     scale."""
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
-    if not is_known or state.curve_evidence is not None or state.scale.slope <= 0.0:
+    if not is_known or state.curve_evidence is not None or state.knowledge.scale.slope <= 0.0:
         return None
     count = int(state.pulls.counts[arm])
     noise = _measured_noise(state)
@@ -104,10 +104,10 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     (centred,), (variance,), _ = posterior.moments(np.array([arm], np.intp))
     mean = centred + posterior.fit.offset
     weight = count / (count + RECOMMENDED_OWN_PULLS)
-    mean += weight * (state.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
+    mean += weight * (state.knowledge.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
     own = noise / (count + RECOMMENDED_OWN_PULLS)
     deviation = _error_ratio(state) * math.sqrt(own + (1.0 - weight) ** 2 * noise * variance)
-    low, middle, high = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
+    low, middle, high = state.knowledge.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
     return middle, (high - low) / 2.0
 
 
@@ -128,7 +128,7 @@ def _pooled_noise(state: SparseState, weight: float) -> float:
     means = finished.sums[arms] / finished.counts[arms]
     better = arms[means >= np.median(means)]
     freedom = float(np.sum(finished.counts[better] - 1))
-    slope = state.scale.slope
+    slope = state.knowledge.scale.slope
     measured = slope * slope * float(finished.squares[better].sum())
     noise = (weight * fitted + measured) / (weight + freedom)
     return noise if math.isfinite(noise) else fitted
@@ -141,7 +141,7 @@ def _error_ratio(state: SparseState) -> float:
     arms = arms[:: -(-len(arms) // MOST_CHECKED)]
     means, variances = sparse_belief(state)(arms)
     counts = state.pulls.counts[arms]
-    errors = state.scale.scores(state.pulls.reward_sums[arms] / counts) - means
+    errors = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts) - means
     unexplained = np.maximum(1.0 - counts * variances, LEAST_LEFT)
     squared = counts * errors * errors / (state.model.regularization * unexplained)
     best = np.argsort(-means, kind="stable")[: max(LEAST_BEST, len(arms) // BEST_PART)]
@@ -182,7 +182,7 @@ def may_verify(state: SparseState) -> bool:
     effects of arms.
     """
     pulls = state.pulls
-    if state.calibration is None or not state.goals.is_single or state.curves.trials:
+    if state.calibration is None or not state.goals.is_single or state.curve_state.known.trials:
         return False
     if not is_noisy(state.calibration.fitted) or _pooled_noise(state, weight=1.0) <= NEGLIGIBLE_NOISE:
         return False

@@ -30,7 +30,7 @@ def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
     the picks is, or `ON_PLATEAU` if that is larger and the best mean reward does not rise."""
     if not share:
         return False
-    is_plateau = state.pulls.total - state.peak.results >= max(PLATEAU, 2 * open_pulls)
+    is_plateau = state.pulls.total - state.milestones.peak.results >= max(PLATEAU, 2 * open_pulls)
     due = max(share, ON_PLATEAU) if is_plateau else share
     number = state.pulls.total + len(state.failed) + open_pulls
     return math.floor((number + 1) * due) > math.floor(number * due)

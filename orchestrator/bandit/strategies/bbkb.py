@@ -199,7 +199,7 @@ class BBKB(SparseStrategy[SparseState]):
         workspace = self._workspace(state, pending)
         if workspace.is_spent:
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
-        has_prospect = count > 0 and workspace.is_open and state.has_prospect
+        has_prospect = count > 0 and workspace.is_open and state.knowledge.has_prospect
         prospect = workspace.prospect() if has_prospect else None
         picks: list[Pick] = []
         while len(picks) < count and workspace.is_open:
@@ -278,7 +278,9 @@ class BBKB(SparseStrategy[SparseState]):
         """See `Grows`."""
         if state.calibration is None or self.model is None or state.layout is None:
             return None
-        if not is_growth_due(state.pulls.total, state.grown_at, self.model.results_at_first_fit(state.layout)):
+        if not is_growth_due(
+            state.pulls.total, state.milestones.grown_at, self.model.results_at_first_fit(state.layout)
+        ):
             return None
         pulled = state.pulls.arms
         best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]

@@ -130,7 +130,7 @@ class Workspace:
             bounds = np.append(bounds, picking.upper_bounds(chosen))
         if (bonus := state.prior_bonus) is not None:
             bounds += bonus[arms] - bonus.min()  # no other bound exceeds it by more
-        return state.prospect(float(bounds.max()))
+        return state.knowledge.prospect(float(bounds.max()))
 
     def _continued(self, arm: int) -> Pick | None:
         """Return the pick that continues a stopped trial whose bound exceeds that of a new trial of

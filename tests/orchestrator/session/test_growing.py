@@ -138,7 +138,7 @@ def test_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settin
         before, after = replay_events(problem, events[:place]), replay_events(problem, events[: place + 1])
         assert len(after.pool.candidates) == len(cast(SparseState, after.model).arms)
         assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
-        assert cast(SparseState, after.model).grown_at == before.model.pulls.total
+        assert cast(SparseState, after.model).milestones.grown_at == before.model.pulls.total
 
 
 def test_resume_continues_growing(campaign: Callable[..., Settings]) -> None:

@@ -105,7 +105,7 @@ def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
 def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None:
     state, _ = search(strategy(), 80, noise=0.3)
     estimates = Estimates.of(state)
-    noise, scale = state.model.regularization, state.scale
+    noise, scale = state.model.regularization, state.knowledge.scale
     for place, arm in enumerate(estimates.arms.tolist()):
         count = int(state.pulls.counts[arm])
         mean = float(state.posterior.mean[arm])
@@ -119,7 +119,7 @@ def test_shown_estimate_has_the_repeats_noise_and_the_models_errors() -> None:
     state, _ = search(strategy(), 80, noise=0.3)
     arms = state.pulls.arms
     counts, kernel = state.pulls.counts[arms], state.model.kernel.cross(GRID[arms], GRID[arms])
-    scores = state.scale.scores(state.pulls.reward_sums[arms] / counts)
+    scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
     low = state.model.regularization
     noise = _measured_noise(state)
     means, variances = exact(kernel, counts, scores, low)
@@ -137,7 +137,7 @@ def test_shown_estimate_has_the_repeats_noise_and_the_models_errors() -> None:
         mean = means[place] + weight * (scores[place] - means[place])
         own_variance = noise / (counts[place] + RECOMMENDED_OWN_PULLS)
         deviation = np.sqrt(max(1.0, np.mean(errors)) * (own_variance + (1.0 - weight) ** 2 * variances[place]))
-        ends = state.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0]))
+        ends = state.knowledge.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0]))
         assert estimate(state, int(arms[place])) == pytest.approx((ends[1], (ends[2] - ends[0]) / 2), rel=0.05)
 
 
@@ -270,7 +270,7 @@ def test_arm_that_was_set_aside_promises_no_gain() -> None:
     decision = chooser.ask(state, [], 1)
     assert isinstance(decision, Choose)
     assert decision.prospect is not None
-    largest = state.prospect(float(np.delete(chooser.posterior(state).ucb, state.set_aside).max()))
+    largest = state.knowledge.prospect(float(np.delete(chooser.posterior(state).ucb, state.set_aside).max()))
     assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
 
 

@@ -41,8 +41,9 @@ def test_coverage_gets_its_share_of_picks_and_half_of_them_on_a_plateau() -> Non
     state = search(strategy(), 20)[0]
     rising = [is_coverage_due(state, open_pulls, 0.25) for open_pulls in range(8)]
     assert sum(rising) == 2
-    on_plateau = Peak(state.peak.reward, state.pulls.total - PLATEAU, state.peak.spread)
-    flat = replace(state, peak=on_plateau)
+    milestones = state.milestones
+    on_plateau = replace(milestones.peak, results=state.pulls.total - PLATEAU)
+    flat = replace(state, milestones=replace(milestones, peak=on_plateau))
     assert sum(is_coverage_due(flat, open_pulls, 0.25) for open_pulls in range(8)) == 8 * ON_PLATEAU
     assert not is_coverage_due(flat, 0, 0.0)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.sparse.knowledge import Knowledge
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -54,7 +54,7 @@ def test_pick_is_the_brute_force_argmax_with_its_reason() -> None:
 
 def test_pick_computes_no_promised_gain_without_a_fitted_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Picking, "upper_bound")
-    monkeypatch.delattr(SparseState, "prospect")
+    monkeypatch.delattr(Knowledge, "prospect")
     assert {decision.prospect for _, decision in play(SMOOTH, GRID, 20)} == {None}
 
 

@@ -87,6 +87,6 @@ def test_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
         if decision.prospect is None:  # nothing is fitted yet
             continue
         bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked_arms())
-        largest = state.prospect(float(bounds.max()))
+        largest = state.knowledge.prospect(float(bounds.max()))
         assert decision.prospect.gain >= largest.gain - 1e-9
         assert results > 9 or largest.gain > 0.0

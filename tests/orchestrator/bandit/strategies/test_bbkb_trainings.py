@@ -35,7 +35,7 @@ def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
 
 def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState | None = None) -> SparseState:
     """The state that knows the trials up to `trials`."""
-    first_new = 0 if before is None else len(before.curves.by_trial)
+    first_new = 0 if before is None else len(before.curve_state.known.by_trial)
     state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
     curves = [curve_of(features, trial, trial) for trial in range(first_new, trials)]
     paused = [trial for trial in range(trials) if trial % 2]
@@ -54,10 +54,10 @@ def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
     posterior = state.posterior
     told = bbkb.with_curves(state, [TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))], [], LAST)
     assert told.posterior is posterior
-    assert TRIALS not in told.curves.by_trial
+    assert TRIALS not in told.curve_state.known.by_trial
     after = bbkb.tell(told, [Observation(251, 0.1)], np.random.default_rng(0))
-    assert after.curves.by_trial[TRIALS].rewards == (5.0, 6.0)
-    assert after.told is None
+    assert after.curve_state.known.by_trial[TRIALS].rewards == (5.0, 6.0)
+    assert after.curve_state.unlearned is None
 
 
 def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarray) -> None:
@@ -70,7 +70,7 @@ def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarr
 
 def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
     state = learned(strategy(), features, TRIALS)
-    predictions = state.predictions(state.paused.tolist())
+    predictions = state.paused_predictions
     assert predictions is not None
     spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
     bounds = predictions.means + 2.0 * spread
@@ -115,7 +115,7 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         observations.append(Observation(200, 0.3))  # a result without a curve shows no rise
         state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), observations, np.random.default_rng(0))
         trials = [curve.trial for curve in stopped]
-        predictions = state.predictions(trials)
+        predictions = state.knowledge.predictions(trials)
         assert predictions is not None
         deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
         widths.append(deviations**2 - predictions.deviations**2)
