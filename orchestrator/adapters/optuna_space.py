@@ -21,7 +21,7 @@ def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
 
 
 def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return values of Optuna as those of the space."""
+    """Convert Optuna's values to values of the space."""
     named = enumerate(distributions.items())
     return {f"p{place}": _ours(distribution, values[name]) for place, (name, distribution) in named}
 

@@ -59,7 +59,7 @@ def build_goals(objectives: object, constraints: object, direction: str | None, 
 
 
 def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence[Mapping[str, Scalar]]:
-    """Return the enqueued configurations with the parameters drawn that they leave out. Raises
+    """Return the enqueued configurations, with randomly drawn values for omitted parameters. Raises
     ValueError or ObjectiveError for one that is not of the space."""
     completed, problems = completed_enqueue(space, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), seed)
     if problems:

@@ -189,7 +189,7 @@ class TrialFailed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStopped:
     """The campaign stopped a trial early, at the step of its last report. `value` is the last
-    finite value it reported, on the user's scale; None when there is none."""
+    finite value it reported, on the user's scale; None if there is none."""
 
     time: float
     trial: int

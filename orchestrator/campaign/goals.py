@@ -114,7 +114,7 @@ class CampaignGoals:
     def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return the objectives' values of a result, on the user's scale. `value`: the first one's.
 
-        Raises KeyError when a metric is missing.
+        Raises KeyError if a metric is missing.
         """
         return tuple(self._metric(objective.metric, value, metrics) for objective in self.objectives)
 

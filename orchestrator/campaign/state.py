@@ -260,7 +260,8 @@ class CampaignState:
 
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
-        """Steps before the last one, and the fitted correlation of a value there with the end."""
+        """Steps before the last one, each with the fitted correlation of its value with the final
+        value."""
         steps = () if self.refresh.learned is None else self.refresh.learned.steps
         end = self.training_end
         return tuple((step, correlation) for step, correlation in steps if end is None or step < end)

@@ -54,7 +54,7 @@ class OptunaState(ModelFreeState):
 
 @dataclass(frozen=True)
 class OptunaSampler(ModelFree[OptunaState]):
-    """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no
+    """A sampler by the name of its class. Raises ValueError if Optuna is not installed, has no
     such sampler or the sampler refuses its options.
 
     A suggestion is a function of the known results, the pending pulls and the campaign's seed: the
@@ -86,7 +86,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         self._make(0, 0)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> OptunaState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for invalid arms."""
         candidates = as_arms(arms)
         seed = int(rng.integers(2**32))
         pulls = Pulls.none(len(candidates))
@@ -110,7 +110,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return Choose(picks, "limit") if picks else Wait("every arm was pulled or is set aside")
 
     def tell(self, state: OptunaState, observations: Sequence[Observation], rng: np.random.Generator) -> OptunaState:
-        """State after these newly finished pulls, with the sampler's notes on them."""
+        """Return the state after these newly finished pulls, with the sampler's notes on them."""
         arms, rewards = arms_and_rewards(observations)
         notes: list[Notes] = []
         after = state

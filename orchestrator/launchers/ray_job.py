@@ -16,8 +16,9 @@ def command_for(
     """Return `ray job submit …`, which uploads the campaign file's folder and starts or resumes
     `run` on the cluster.
 
-    `runs` is the folder for results on the cluster's nodes; None: that of the settings. Raises
-    UserError if it is inside the uploaded folder, whose copy is deleted together with the job.
+    `runs` is the folder for results on the cluster's nodes; None for the folder in the settings.
+    Raises UserError if it is inside the uploaded folder, whose copy is deleted together with the
+    job.
     """
     folder = campaign.resolve().parent
     results = Path(settings.runs) if runs is None else runs

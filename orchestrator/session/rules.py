@@ -55,7 +55,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
 
 
 def goals_of(settings: Settings) -> CampaignGoals:
-    """Return the objectives, or the only one, and the constraints."""
+    """Return the objectives (at least one) and the constraints."""
     objectives = tuple(
         ObjectiveGoal(
             metric=objective.metric,

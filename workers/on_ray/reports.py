@@ -4,9 +4,9 @@ key-value store.
 A worker has at most one unanswered entry there, with the values since the entry before (at most
 `BUFFERED`). The coordinator takes the entry, decides whether the trial stops, writes the request to
 stop, and removes the entry: that is the answer. If the campaign may stop the trial, the worker
-waits for the answer for a bounded time, because an unnecessary step costs more. So a coordinator
-that is slow or away loses intermediate values but no results, and evaluations that report nothing
-cost nothing.
+waits for the answer for a bounded time, because an unnecessary step costs more. A slow or
+unavailable coordinator therefore loses intermediate values but no results, and evaluations without
+reports have no overhead.
 
 The answer is advisory: it may come some steps late. A limit that is known in advance is sent with
 the attempt (`Attempt.step_limit`), and the worker enforces it exactly.

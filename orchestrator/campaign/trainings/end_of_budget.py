@@ -29,7 +29,7 @@ class Enough:
 class Completes:
     """The remaining budget completes these trials, the most promising first. No other one starts.
 
-    `stops_others` tells whether running trials that are not among them are stopped.
+    `stops_others`: whether all other running trials are stopped.
     """
 
     trials: tuple[int, ...]

@@ -130,7 +130,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
-    if values are noisy, time and utilisation."""
+    if values are noisy, time and utilization."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(folder.resolve().name for folder, _ in histories)):
