@@ -28,7 +28,7 @@ from objectives.datasets import DataSource
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
-_WIDTH = 200
+_WIDTH = 240
 DEFAULT_FAMILIES = "lcbench,taskset,nb101"
 
 Problems = Annotated[

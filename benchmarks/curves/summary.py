@@ -11,50 +11,48 @@ from benchmarks.curves.simulate import Record, at_marks
 from benchmarks.tables import Cell, Table
 
 MARKS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+_SHARES = tuple(f"{mark:.0%}" for mark in MARKS)
+_BEST = ("best begun", "best to a quarter", "best to the end")
+_COUNTS = ("begun", "to a quarter", "to the end", "continued", "CPU s", "ratio")
 
 Key = tuple[str, int]  # problem, seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 
 def tables(family: str, setting: str, results: Found, base: str) -> Iterator[Table]:
-    """Mean regrets of the searches that all methods finished, and their differences from the method
-    `base`."""
-    keys = common(results)
-    if not keys:
-        return
-    searches = f"{len(keys)} searches of {len({key[0] for key in keys})} problems"
+    """Mean regrets of the searches that all methods finished, and their differences from `base`."""
     name = f"curves-{family}-{setting}".replace(",", "").replace(" ", "-")
-    columns = (
-        "method",
-        *(f"{mark:.0%}" for mark in MARKS),
-        *("best begun", "best to a quarter", "best to the end"),
-        *("begun", "to a quarter", "to the end", "continued", "CPU s", "ratio"),
-    )
+    if common(results):
+        yield _means(name, f"{family}, {setting}", results, base)
+        if base in results and len(results) > 1:
+            yield _pairs(f"{name}-paired", f"{family}, {setting}", results, base)
+
+
+def _means(name: str, label: str, results: Found, base: str) -> Table:
+    keys = common(results)
     found = {method: [records[key] for key in keys] for method, records in results.items()}
     ours = mean_regrets(found[base])[-1] if base in found else np.nan
-    rows = [
-        (*_row(method, records), round(float(ours / (mean_regrets(records)[-1] or np.nan)), 2))
-        for method, records in found.items()
-    ]
-    title = f"{family}, {setting}: mean regret after shares of the budget, {searches}; ratio: {LABELS[base]} / this"
-    yield Table(name, title, columns, rows)
-    if base in results and len(results) > 1:
-        title = f"{family}, {setting}: regret of {LABELS[base]} − another method's, paired, ± standard error"
-        others = {LABELS[method]: records for method, records in results.items() if method != base}
-        best = _best_random(results)
-        if best is not None:
-            others[f"the best random search: {LABELS[best]}"] = results[best]
-        pairs = [(label, *differences(results[base], records)) for label, records in others.items()]
-        columns = ("method", *(f"{mark:.0%}" for mark in MARKS), "searches")
-        yield Table(f"{name}-paired", title, columns, pairs)
+    rows = [_row(method, records, float(ours)) for method, records in found.items()]
+    searches = f"{len(keys)} searches of {len({key[0] for key in keys})} problems"
+    title = f"{label}: mean regret after shares of the budget, {searches}; ratio: {LABELS[base]} / this"
+    return Table(name, title, ("method", *_SHARES, *_BEST, *_COUNTS), rows)
+
+
+def _pairs(name: str, label: str, results: Found, base: str) -> Table:
+    title = f"{label}: regret of {LABELS[base]} − another method's, paired, ± standard error"
+    others = {LABELS[method]: records for method, records in results.items() if method != base}
+    best = _best_random(results)
+    if best is not None:
+        others[f"the best random search: {LABELS[best]}"] = results[best]
+    pairs = [(other, *differences(results[base], records)) for other, records in others.items()]
+    return Table(name, title, ("method", *_SHARES, "searches"), pairs)
 
 
 def _best_random(results: Found) -> str | None:
     """The random search with the least mean regret at the end, over the searches that all of them
     finished; None if there is none."""
     searches = {method: results[method] for method in RANDOM if method in results}
-    keys = common(searches)
-    if not keys:
+    if not (keys := common(searches)):
         return None
     return min(searches, key=lambda method: mean_regrets([searches[method][key] for key in keys])[-1])
 
@@ -84,12 +82,14 @@ def mean_regrets(records: Sequence[Record]) -> Floats:
     return means
 
 
-def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
+def _row(method: str, records: Sequence[Record], ours: float) -> tuple[Cell, ...]:
+    regrets = mean_regrets(records).tolist()
     return (
-        LABELS.get(method, method),
-        *(round(float(record), 3) for record in mean_regrets(records)),
+        LABELS[method],
+        *(round(regret, 3) for regret in regrets),
         *(round(_mean(records, name), 3) for name in ("begun_regret", "quarter_regret", "finished_regret")),
         *(_mean(records, name) for name in ("starts", "quarters", "finished", "continuations", "seconds")),
+        round(ours / (regrets[-1] or np.nan), 2),
     )
 
 

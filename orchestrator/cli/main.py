@@ -70,7 +70,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": (
         "results:compare",
         "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "
-        "are noisy, time and utilisation.",
+        "are noisy, time and utilization.",
     ),
     "note": (
         "note:note",

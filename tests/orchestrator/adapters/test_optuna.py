@@ -268,7 +268,7 @@ def test_search_learns_expected_final_values_of_pruned_trials(pruner: optuna.pru
     study.optimize(evaluate_steps, n_trials=30)
     assert {trial.state for trial in study.trials} == {TrialState.PRUNED, TrialState.COMPLETE}
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.1)
-    assert model_of(optimizer(study)).learns_curves
+    assert model_of(optimizer(study)).knowledge.learns_curves
 
 
 def test_sampler_starts_over_with_a_second_study() -> None:

@@ -27,7 +27,7 @@ def view_of(optimizer: Any) -> Any:
 def curves_of(optimizer: Any) -> tuple[TrialCurve, ...]:
     """Return the curves that the model knows or learns with the next results."""
     state: Any = search_of(optimizer).learner.before
-    curves: tuple[TrialCurve, ...] = (state.told or state.curves).trials
+    curves: tuple[TrialCurve, ...] = (state.curve_state.unlearned or state.curve_state.known).trials
     return curves
 
 
