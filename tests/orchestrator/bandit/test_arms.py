@@ -40,7 +40,7 @@ def test_extent_hardly_changes_with_one_far_value() -> None:
         (np.zeros((0, 2)), None, "A, d >= 1"),
         (np.array([[0.0], [np.nan]]), None, "row 1 is"),
         (np.zeros((3, 2)), (0,), "one number a feature"),
-        (np.zeros((3, 2)), (0, 2), "must number"),
+        (np.zeros((3, 2)), (0, 2), "must be the indices"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(features: Any, parameters: Any, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import cho_factor, cho_solve
 
@@ -43,6 +43,15 @@ def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
     np.testing.assert_allclose(fitted.variance, variance, atol=tolerance)
 
 
+def assume_clear_rank(problem: Problem) -> None:
+    """Skip dictionaries whose rank is a matter of rounding: the printed pseudo-inverse amplifies
+    rounding errors of eigenvalues near its cutoff by up to 1e6, so it is no oracle there."""
+    atoms = array(problem.model.arms)[problem.dictionary]
+    values = np.linalg.eigvalsh(problem.model.kernel.cross(atoms, atoms))
+    shares = values / values.max()
+    assume(not np.any((shares > 1e-14) & (shares < 1e-10)))
+
+
 def textbook_moments(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Floats, Floats, Floats]:
     """Mean and k̃ as printed: z = K_𝒮^{+/2} k_𝒮, V = Σ n z zᵀ + λI."""
     gram = model.kernel.cross(array(model.arms), array(model.arms))
@@ -65,6 +74,7 @@ def test_posterior_follows_the_printed_formulas_for_any_dictionary(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem = make_problem(seed)
+    assume_clear_rank(problem)
     mean, covariance, embedded = textbook_moments(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
     assert_close(fitted.mean, mean)
@@ -89,6 +99,7 @@ def test_local_sums_are_those_of_the_printed_covariances(
     make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance
 ) -> None:
     problem = make_problem(seed)
+    assume_clear_rank(problem)
     _, full, embedded = textbook_moments(problem.model, problem.pulls, problem.dictionary)
     arms, counts = np.unique(problem.batch, return_counts=True)
     pulled = Pulled(problem.model.points(arms), counts, problem.posterior.moments(arms)[2])
