@@ -34,7 +34,7 @@ from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
-from tests.waiting import wait_until
+from tests.waiting import is_alive, wait_until
 
 REPOSITORY = Path(__file__).parents[4]
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -193,9 +193,11 @@ def test_resume_finishes_campaign_whose_actor_was_killed_and_repeats_no_evaluati
     run = make(evaluations=8, seconds=0.5)
     session = start(run)
     wait_until(lambda: successes(run) >= 2)
+    processes = wait_until(central_process)
     ray.kill(ray.get_actor(f"bbkb {run.name}", NAMESPACE), no_restart=True)
     with pytest.raises(BbkbError):
         session.result()
+    wait_until(lambda: not any(map(is_alive, processes)))  # Ray does not wait for their end
     assert successes(run) < 8
     done = bbkb(tmp_path, "resume", str(run.folder), "--address", ray_cluster)
     assert done.returncode == 0, done.stdout + done.stderr
