@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workers.on_ray.allocation import Allocation
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Request:
     """The inputs of a function that makes an executor."""
 

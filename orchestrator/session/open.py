@@ -106,9 +106,7 @@ def open_session(
         if settings.workers.trial_folders and run.folder.is_dir():
             check_trial_folders(run)
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
-        reports = remark_on_reports(settings, parts.training_objective)
-        for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings), reports)):
-            _LOGGER.warning("%s", remark)
+        _log_remarks(settings, parts)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
         # the following steps may take longer than a lease lasts without a heartbeat
         heartbeat = Heartbeat(writer)
@@ -120,15 +118,8 @@ def open_session(
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
         kind = EXECUTORS[settings.workers.executor]
-        executor = kind.make(
-            Request(
-                settings=settings,
-                parts=parts,
-                run=run.name,
-                start_at=progress.campaign.clock.last_time,
-                allocation=allocation,
-            )
-        )
+        start_at = progress.campaign.clock.last_time
+        executor = kind.make(Request(settings, parts, run.name, start_at, allocation))
         opened = _opening(progress, executor, writer, settings)
         driver = Driver(
             problem=problem,
@@ -141,6 +132,14 @@ def open_session(
         )
         driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
         return OpenSession(driver, opened, heartbeat, resources.pop_all(), settings.computing.threads)
+
+
+def _log_remarks(settings: Settings, parts: Parts) -> None:
+    """Write remarks on the candidates, the executor and the reports to the operator's log."""
+    reports = remark_on_reports(settings, parts.training_objective)
+    for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
+        if remark:
+            _LOGGER.warning("%s", remark)
 
 
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
