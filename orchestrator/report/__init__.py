@@ -4,5 +4,6 @@ It shows the tables of `orchestrator.history`. Terminal output is in `orchestrat
 """
 
 from orchestrator.report.page import render, write_report
+from orchestrator.report.static import static_pictures
 
-__all__ = ["render", "write_report"]
+__all__ = ["render", "static_pictures", "write_report"]

@@ -9,6 +9,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,17 @@ class Figure:
     def spec(self) -> Spec:
         """The complete figure in plotly's JSON format."""
         return {"data": self.traces, "layout": self.layout}
+
+
+def resource(name: str) -> str:
+    """Return a text file of the report's folder."""
+    return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def palette() -> str:
+    """Return the part of the report's style that defines the colors of both schemes."""
+    style = resource("report.css")
+    return style[style.index(":root") : style.index("* {")]
 
 
 def label(text: object, limit: int = 60) -> str:

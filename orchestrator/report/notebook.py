@@ -2,12 +2,11 @@
 
 import functools
 import re
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunError
 from orchestrator.history.fold import History
-from orchestrator.report.figure import Figure
+from orchestrator.report.figure import Figure, palette
 from orchestrator.report.landscape import importance
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import best_so_far
@@ -60,6 +59,5 @@ def _with_colours(part: object) -> object:
 @functools.cache
 def _colours() -> dict[str, str]:
     """Return variable → color of the light scheme, the first block of the report's style."""
-    style = (files("orchestrator.report") / "report.css").read_text(encoding="utf-8")
-    light = style[style.index(":root") : style.index("}")]
+    light, _, _ = palette().partition("}")
     return {name: colour.strip() for name, colour in re.findall(r"(--[\w-]+): ([^;]+);", light)}

@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +27,9 @@ from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import remark
 from orchestrator.history.rows import TrialRow
-from orchestrator.report.figure import Spec
+from orchestrator.report.figure import Spec, resource
 from orchestrator.report.pictures import figures, internal_figures
+from orchestrator.report.static import most_useful, svg
 from orchestrator.report.summary import (
     as_yaml,
     best_origin,
@@ -43,6 +43,7 @@ from orchestrator.report.timeline import CampaignClock
 from orchestrator.wording import duration, moment, printable
 
 _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
+_MOST_STATIC = 100  # trials in the table without scripts
 
 
 def write_report(history: History, path: Path, title: str) -> None:
@@ -63,6 +64,8 @@ def render(history: History, title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["packed"] = pack
+    drawn = figures(history)
+    table = trial_table(history)
     script = resource("figures.js") + resource("report.js")
     page = environment.get_template("report.html").render(
         title=title,
@@ -74,10 +77,12 @@ def render(history: History, title: str) -> str:
         recommended=recommended_parameters(history),
         has_results=bool(history.succeeded),
         missing=history.campaign.missing_best,
-        figures=figures(history),
+        figures=drawn,
+        static={figure.name: svg(figure) for figure in most_useful(drawn)},
         internals=internal_figures(history),
         model=model_facts(history),
-        table=trial_table(history),
+        table=table,
+        static_rows=_static_rows(history, table),
         unlisted=len(history.trials) - len(rows_to_list(history)),
         notes=_note_rows(history),
         sessions=_session_rows(history),
@@ -88,11 +93,6 @@ def render(history: History, title: str) -> str:
         plotly=_pack_plotly(),
     )
     return printable(page)
-
-
-def resource(name: str) -> str:
-    """Return a text file of the report's folder."""
-    return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def pack(value: object) -> str:
@@ -217,6 +217,16 @@ def rows_to_list(history: History) -> list[TrialRow]:
     best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
     newest = history.trials[-_MOST_LISTED // 2 :]
     return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
+
+
+def _static_rows(history: History, table: Spec) -> list[list[object]]:
+    """Return the rows that are shown without scripts: all, or the best trials if there are many."""
+    rows: list[list[object]] = table["rows"]
+    if len(rows) <= _MOST_STATIC:
+        return rows
+    best = heapq.nlargest(_MOST_STATIC, history.succeeded, key=history.worth)
+    listed = {row.trial for row in best}
+    return [row for row in rows if row[0] in listed]
 
 
 def _cell(value: object) -> object:

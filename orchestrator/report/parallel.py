@@ -15,14 +15,10 @@ from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import FONT, Figure, Spec, label, look, quantiles, round_values, sentences
+from orchestrator.report.ticks import clip, linear_ticks, log_ticks, widened
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # the tick of an inactive conditional parameter
-_LARGEST_POWER = 308.25  # the largest power of ten that a float can represent
-# Limits of positions on an axis within which its ticks can be computed
-_LARGEST = 1e300
-_LEAST_RANGE = 1e-300
-_TICKS = 8
 _MOST_LINES = 10_000
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  # sorted by lightness
 
@@ -180,24 +176,14 @@ def _numeric_axis(
     is_log = parameter is not None and parameter.log
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
-    scaled = [_clip(scale(number)) for number in [*present, *bounds]]
-    low = min(scaled)
-    high = max(scaled)
-    if high - low < _LEAST_RANGE:
-        margin = max(0.5, 1e-3 * abs(low))  # relative to a large value, 0.5 would be rounded away
-        low -= margin
-        high += margin
-    ticks = _log_ticks(low, high) if is_log else _linear_ticks(low, high)
+    scaled = [clip(scale(number)) for number in [*present, *bounds]]
+    low, high = widened(min(scaled), max(scaled))
+    ticks = log_ticks(low, high) if is_log else linear_ticks(low, high)
     if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
-    positions = round_values(low if value is None else _clip(scale(value)) for value in values)
+    positions = round_values(low if value is None else clip(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
-
-
-def _clip(position: float) -> float:
-    """Clip a position so that differences of positions cannot overflow."""
-    return max(-_LARGEST, min(position, _LARGEST))
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
@@ -210,37 +196,3 @@ def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) ->
     ticks = {index[step]: one_line(printable(step), 20) for step in steps[::every]}
     positions: list[float | None] = [index[cell] for cell in cells]
     return ParameterAxis(name, positions, (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
-
-
-def _linear_ticks(low: float, high: float) -> dict[float, str]:
-    """Return at most `_TICKS` ticks at multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / (_TICKS - 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    steps = (factor * power for factor in (1, 2, 5, 10))
-    step = next(step for step in steps if step >= rough * (1 - 1e-9))
-    multiples = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return {n * step: f"{n * step:.6g}" for n in multiples}
-
-
-def _log_ticks(low: float, high: float) -> dict[float, str]:
-    """Return ticks at 1, 2 and 5 times powers of ten, or at powers of ten if these were too many.
-
-    In less than an octave, evenly spaced ticks. `low`, `high` and the positions of ticks are
-    decimal logarithms.
-    """
-    for mantissas in ((1, 2, 5), (1,)):
-        ticks = _ticks_at(mantissas, low, high)
-        if 2 <= len(ticks) <= _TICKS:
-            return ticks
-    positions = np.linspace(low, high, _TICKS // 2 + 1).tolist()
-    return {position: f"{10 ** min(position, _LARGEST_POWER):.3g}" for position in positions}
-
-
-def _ticks_at(mantissas: Sequence[int], low: float, high: float) -> dict[float, str]:
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    ticks = {
-        power + math.log10(mantissa): f"{float(f'{mantissa}e{power}'):.3g}"
-        for power in powers
-        for mantissa in mantissas
-    }
-    return {at: text for at, text in ticks.items() if low - 1e-9 <= at <= high + 1e-9}

@@ -14,6 +14,7 @@ async function unpack(id) {
 async function drawAll() {
   const hasWebGL = Boolean(document.createElement("canvas").getContext("webgl"));
   for (const plot of document.querySelectorAll(".plot")) {
+    plot.closest("figure").classList.add("drawn"); // in place of its static picture, if it has one
     await draw(plot, await unpack(plot.dataset.spec), hasWebGL);
     await new Promise((resolve) => setTimeout(resolve)); // lets the browser show it, and scroll
   }
@@ -129,7 +130,7 @@ async function showTable() {
   });
   const line = element("tr");
   line.append(...heads);
-  document.querySelector("#trial-table thead").append(line);
+  document.querySelector("#trial-table thead").replaceChildren(line);
   const counts = new Map();
   for (const row of rows) counts.set(row[statusColumn], (counts.get(row[statusColumn]) ?? 0) + 1);
   const options = [...counts].map(([status, count]) => element("option", `${status} (${count})`, { value: status }));
@@ -148,4 +149,5 @@ function showProblem(error) {
   byId("problem").textContent = `The pictures or the table could not be drawn; a current browser can do it. (${error})`;
 }
 
+document.documentElement.classList.add("scripted");
 showTable().then(showPictures).catch(showProblem);

@@ -22,7 +22,7 @@ from aiohttp import web
 from orchestrator.errors import BbkbError
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain
-from orchestrator.report.page import resource as report_resource
+from orchestrator.report.figure import resource as report_resource
 from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
 from orchestrator.serve.campaigns import READ_SECONDS, Campaigns
