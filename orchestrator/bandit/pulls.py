@@ -179,31 +179,43 @@ class Pulls:
         cut = self.stopped.add(pulled[is_stopped], values[is_stopped])
         is_comparable = cut.counts[pulled] == 0
         is_counted = is_comparable if existing is None else is_comparable & ~np.asarray(existing, np.bool_)
-        return Pulls(
-            finished,
-            cut,
-            _add(self.further_sums, pulled, bounded(further).reshape(len(pulled), len(self.further_sums))),
-            self.varies or self._varies_with(pulled[is_comparable], values[is_comparable]),
-            self.repeats + self._count_repeats(pulled, is_counted),
+        sums = self.further_sums
+        if len(sums):
+            sums = _add(sums, pulled, bounded(further).reshape(len(pulled), len(sums)))
+        return Pulls(finished, cut, sums, *self._compare(pulled, values, is_comparable, is_counted))
+
+    def _compare(
+        self,
+        arms: Indices,
+        rewards: Floats,
+        is_comparable: Flags,
+        is_counted: Flags,
+    ) -> tuple[bool, int]:
+        """Return `varies` and `repeats` after further pulls of `arms` (n,) with `rewards` (n,).
+
+        An arm's rewards are compared with their mean so far, or with the first one. Pulls without
+        `is_comparable` (n,), of arms that were ever stopped, are not compared. Pulls without
+        `is_counted` (n,) are no repeats.
+        """
+        varies = self.varies
+        repeats = self.repeats
+        means: dict[int, float] = {}
+        pulls = (
+            arms,
+            rewards,
+            is_comparable,
+            is_counted,
+            self.counts[arms],
+            self.finished.counts[arms],
+            self.finished.sums[arms],
         )
-
-    def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
-        """Return whether pulls of `arms` (n,), none of which was ever stopped, with `rewards` (n,)
-        give an arm a different reward than before, or two different rewards. Each arm's previous
-        rewards were equal."""
-        distinct, first, at = np.unique(arms, return_index=True, return_inverse=True)
-        counts = self.finished.counts[distinct]
-        means = self.finished.sums[distinct] / np.maximum(counts, 1)
-        expected = np.where(counts > 0, means, rewards[first])[at]
-        return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
-
-    def _count_repeats(self, arms: Indices, is_counted: Flags) -> int:
-        """Return how many of `arms` (n,), in order, repeat an arm. Only arms with `is_counted` (n,)
-        count."""
-        was_pulled = self.counts[arms] > 0
-        later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
-        was_pulled[later] = True
-        return int(np.count_nonzero(was_pulled & is_counted))
+        for arm, reward, comparable, counted, pulled, finished, total in zip(
+            *(each.tolist() for each in pulls), strict=True
+        ):
+            repeats += counted and (pulled > 0 or arm in means)
+            mean = means.setdefault(arm, total / finished if finished else reward)
+            varies = varies or (comparable and abs(reward - mean) > ROUNDING * abs(mean))
+        return varies, repeats
 
     def extend(self, arms: int) -> "Pulls":
         """Return these pulls, with `arms` further arms that were not pulled."""

@@ -35,7 +35,7 @@ class Uniform(ModelFree[ModelFreeState]):
             return refused
         if len(pending) >= MOST_PENDING:
             return Wait(f"batch of {MOST_PENDING} pulls")
-        available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)
+        available = np.delete(np.arange(len(state.pulls.counts)), state.set_aside)
         first = state.over + len(pending)
         draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
         return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")
