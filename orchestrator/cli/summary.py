@@ -115,13 +115,15 @@ def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
         say(console, f"{ending.reason}. Finished results are in the log: {run_.resume_command}")
 
 
-def save_report(run_: runs.Run, path: Path) -> History:
+def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> History:
     """Write the run's report, titled with the name of its folder, and return its history.
 
+    The report refers to the file `plotly` instead of containing plotly.js, unless it is None.
     Raises UserError if the file cannot be written.
     """
     from orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)
-    write_file(path, lambda target: write_report(history, target, run_.folder.name))
+    title = run_.folder.name
+    write_file(path, lambda target: write_report(history, target, title, plotly))
     return history

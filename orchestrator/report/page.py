@@ -1,4 +1,5 @@
-"""The report: one HTML file that needs no other file and sends no request.
+"""The report: one HTML file that needs no other file and sends no request. Several reports can share
+one file of plotly.js.
 
 All texts from outside (messages, parameters, names, settings) are escaped: by Jinja2 in the page's
 text, by `figure.label` in figures, and by base64 in scripts (`pack`). The script builds the table
@@ -13,11 +14,13 @@ import hashlib
 import heapq
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
@@ -46,16 +49,31 @@ _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
 _MOST_STATIC = 100  # trials in the table without scripts
 
 
-def write_report(history: History, path: Path, title: str) -> None:
+def write_report(history: History, path: Path, title: str, plotly: Path | None = None) -> None:
     """Write the report to `path`, readable only by its owner.
 
-    Raises OSError if it cannot be written; an existing report is then unchanged.
+    Args:
+        history: the campaign.
+        path: the report's file.
+        title: its title.
+        plotly: a file of plotly.js that the report refers to instead of containing it. Written if
+            it does not exist.
+
+    Raises:
+        OSError: if a file cannot be written; an existing report is then unchanged.
     """
-    files.write_text(path, render(history, title))
+    if plotly is not None and not plotly.exists():
+        files.write_text(plotly, get_plotlyjs())
+    shared = "" if plotly is None else os.path.relpath(plotly.resolve(), path.parent.resolve())
+    files.write_text(path, render(history, title, shared))
 
 
-def render(history: History, title: str) -> str:
-    """Return the page as HTML. The same history gives the same page."""
+def render(history: History, title: str, plotly: str = "") -> str:
+    """Return the page as HTML. The same history gives the same page.
+
+    `plotly` is the address of plotly.js relative to the page; the page contains plotly.js if it is
+    empty.
+    """
     environment = Environment(
         loader=PackageLoader("orchestrator.report", "."),
         autoescape=True,
@@ -90,7 +108,8 @@ def render(history: History, title: str) -> str:
         style=resource("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        plotly=_pack_plotly(),
+        shared_plotly=quote(plotly),
+        plotly="" if plotly else _pack_plotly(),
     )
     return printable(page)
 

@@ -22,7 +22,8 @@ async function drawAll() {
 
 async function showPictures() {
   if (!document.querySelector(".plot")) return;
-  (0, eval)(await unpack("plotly-gzip")); // plotly.js: it defines `window.Plotly`
+  // plotly.js, which defines `window.Plotly`; a shared file was loaded before this script
+  if (byId("plotly-gzip")) (0, eval)(await unpack("plotly-gzip"));
   await drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 }

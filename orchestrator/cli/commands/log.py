@@ -167,11 +167,18 @@ def _report_line(trial: Plain, step: int, value: object) -> str:
     return f"  step {step}: {value}{further}"
 
 
-def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:
+_Output = Annotated[Path | None, typer.Option(help="Where to write it.")]
+_Plotly = Annotated[
+    Path | None,
+    typer.Option(help="A file of plotly.js that several reports share. Written if it is missing."),
+]
+
+
+def report(folder: RunFolder, output: _Output = None, plotly: _Plotly = None) -> None:
     """Write a run's report: one HTML file that needs no network."""
     old = runs.open_run(folder)
     path = output or old.report_file
     if output is None and path.is_symlink():  # in another user's folder the link may lead to a file of this user
         raise UserError(f"{path} must not be a link, and leads to {path.readlink()}: name the file by --output")
-    save_report(old, path)
+    save_report(old, path, plotly)
     say(SafeConsole(), f"report {path.resolve()}")

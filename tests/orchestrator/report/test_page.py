@@ -153,6 +153,20 @@ def test_report_file_is_the_rendered_page_with_its_title(tmp_path: Path) -> None
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "run-1")
 
 
+def test_reports_share_a_file_of_plotly(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shared = tmp_path / "plotly #1.js"
+    for name in ("a.html", "b.html"):
+        write_report(CAMPAIGNS["usual"].history(), folder / name, name, shared)
+    assert "Plotly" in shared.read_text(encoding="utf-8")
+    report = (folder / "b.html").read_text(encoding="utf-8")
+    assert len(report) < 2e5
+    page = Page(report)
+    assert [str(attributes["src"]) for _, attributes in page.elements if "src" in attributes] == ["../plotly%20%231.js"]
+    assert "plotly-gzip" not in page.scripts
+
+
 def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     history = campaign.history()
     cards = {card.name: card for card in summary_cards(history)}
