@@ -14,17 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.errors import BbkbError
+from objectives.errors import ObjectiveError as ObjectiveError
 
 MOST_METRICS = 100  # the limit for one result, or for one report
 NAME_CHARACTERS = 100  # the longest name of a metric
 
 Parameters = Mapping[str, Any]  # values of whatever types the space has
-
-
-class ObjectiveError(BbkbError):
-    """An objective, space or data set cannot be built as asked: a user's mistake, its message names
-    the remedy."""
 
 
 class InvalidValueError(ValueError):

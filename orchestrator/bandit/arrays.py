@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, count as this value
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 

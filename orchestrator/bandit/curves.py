@@ -6,68 +6,19 @@ More values of one curve hardly change a model, and the number of values grows w
 the number of steps.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Self
 
 import numpy as np
 
-from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, same
+from orchestrator.bandit.arrays import Flags, Floats, Indices, same
+from orchestrator.bandit.results import TrialCurve
 
 # the number of bits of the step in the code of a pair (trial, step); smaller codes are arms
 _PAIR_SHIFT = 40
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCurve:
-    """The values of one trial that a model learns."""
-
-    trial: int  # the trial's number, ≥ 0
-    arm: int  # the candidate that it trains
-    steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
-    rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
-    is_finished: bool = False  # whether the last of them is the trial's final value
-    has_diverged: bool = False  # whether a later report was not finite
-
-    @property
-    def step(self) -> int:
-        """The latest step; 0 before the first report."""
-        return self.steps[-1] if self.steps else 0
-
-    def after(self, step: int, reward: float) -> Self:
-        """Return the curve with a further value.
-
-        A step that is not larger than the latest one changes nothing, because a trial that
-        continues from a checkpoint repeats steps. A reward that is not finite is not added as a
-        value, but is remembered until the next finite one.
-        """
-        if step <= self.step or step < 1:
-            return self
-        if not math.isfinite(reward):
-            return replace(self, has_diverged=True)
-        reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
-        length = len(self.steps)
-        if length > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
-            length -= 1  # the latest value is not the first value of its octave
-        return replace(
-            self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward), has_diverged=False
-        )
-
-    def end(self, reward: float, last_step: int | None = None) -> Self:
-        """Return the finished curve with its final value. The value belongs to the latest step, or
-        to `last_step` if nothing was reported."""
-        step = self.step or last_step or 1
-        return replace(
-            self,
-            steps=(*self.steps[:-1], step),
-            rewards=(*self.rewards[:-1], min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)),
-            is_finished=True,
-            has_diverged=False,
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.bandit.arrays import LARGEST_REWARD, Flags, Floats, Indices, freeze, read_only, same
+from orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
+from orchestrator.bandit.results import LARGEST_REWARD
 
 # the number of repeated pulls with equal rewards after which rewards count as deterministic
 ENOUGH = 3

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.results import Observation as Observation
+from orchestrator.bandit.results import TrialCurve
 
 Record = Mapping[str, Any]  # plain values that only the strategy interprets
 # the modes of a strategy whose bounds are valid with pending pulls
@@ -43,29 +44,6 @@ ModeOption = Annotated[
 WaitOption = Annotated[
     Waiting, Doc("`drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A pull that has ended.
-
-    Attributes:
-        arm: the arm pulled.
-        reward: larger is better; None if the arm could not be evaluated, and is therefore set
-            aside.
-        further: rewards of further objectives, then margins of constraints, if there are any
-            (`goals`).
-        is_existing: whether it comes from existing data, which may contain copies, and not from
-            this search.
-        is_stopped: whether it was stopped early; its reward is then that of an unfinished
-            evaluation.
-    """
-
-    arm: int
-    reward: float | None
-    further: tuple[float, ...] = ()
-    is_existing: bool = False
-    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

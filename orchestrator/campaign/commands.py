@@ -6,7 +6,7 @@ They are never stored: a command follows from the state, so a resume derives it 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.results import Observation
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 

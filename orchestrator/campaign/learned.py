@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.bandit.model.curve_kernel import CurveNumbers
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 
 LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
 LEAST_SHARE = 0.8  # the share of results inside μ ± 2σ below which a model is not valid

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.results import Observation
 from orchestrator.campaign.attempts import Best, RunningAttempt, ended_attempt
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
 from orchestrator.campaign.events import (

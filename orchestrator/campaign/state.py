@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.results import Observation
 from orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
 from orchestrator.campaign.clock import Cause, Clock, Durations, Mark
 from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt

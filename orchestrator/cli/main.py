@@ -3,6 +3,7 @@
 Exit codes: 0 finished, 1 the campaign failed, 2 a mistake of the user, 130 interrupted.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -13,7 +14,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from objectives.objective import ObjectiveError
+from objectives.errors import ObjectiveError
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
@@ -44,7 +45,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "print the program's own log.",
     ),
     "status": (
-        "log:status",
+        "status:status",
         "Show the state of a run from its log, also while another process runs it. With --trial, show one trial.",
     ),
     "replay": (
@@ -68,7 +69,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "List the runs in a folder: start, progress, best value and tags.",
     ),
     "compare": (
-        "results:compare",
+        "compare:compare",
         "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "
         "are noisy, time and utilization.",
     ),
@@ -101,7 +102,9 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """Import and return the command of this name, or its group of commands."""
     module, _, function = _COMMANDS[name][0].partition(":")
+    gc.disable()  # an import makes objects that stay, and a search for garbage takes a tenth of it
     command = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
+    gc.enable()
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)
     single = typer.Typer(add_completion=False)

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from orchestrator.campaign.status import Status
 from orchestrator.history.fold import History
-from orchestrator.history.status_text import goals_text
+from orchestrator.history.status_text import goals_text, trials_text
 from orchestrator.settings.changes import leaves
 from orchestrator.wording import duration, one_line, short_text
 
@@ -99,12 +98,6 @@ def _mean_text(values: Sequence[float]) -> str:
     largest = max(map(abs, values)) or 1.0  # the deviation of huge values may be no float
     error = statistics.stdev([value / largest for value in values]) / math.sqrt(len(values)) * largest
     return f"{statistics.mean(values):.6g} ± {error:.2g} ({len(values)} runs)"
-
-
-def trials_text(status: Status) -> str:
-    """Return the number of trials that have ended, and of those that failed."""
-    failed = f", {status.trials.failed} failed" if status.trials.failed else ""
-    return f"{status.trials_text.replace('/', ' of ')}{failed}"
 
 
 def best_text(history: History) -> str:

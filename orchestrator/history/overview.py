@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
-from orchestrator.history.comparing import trials_text
+from orchestrator.history.status_text import trials_text
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run

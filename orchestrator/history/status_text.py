@@ -29,6 +29,12 @@ def as_plain(status: Status) -> dict[str, object]:
     }
 
 
+def trials_text(status: Status) -> str:
+    """Return the number of trials that have ended, and of those that failed."""
+    failed = f", {status.trials.failed} failed" if status.trials.failed else ""
+    return f"{status.trials_text.replace('/', ' of ')}{failed}"
+
+
 def headline(status: Status) -> str:
     """Return one plain line, for logs that are not a terminal."""
     trials, best, left = status.trials, status.best, status.budget.left_seconds

@@ -20,9 +20,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from objectives.parameters import Choice
 from orchestrator.bandit.arms import Layout
-from orchestrator.bandit.arrays import LARGEST_REWARD
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
+from orchestrator.bandit.results import LARGEST_REWARD
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.parallel import ParameterAxis, parameter_axis, sample_results

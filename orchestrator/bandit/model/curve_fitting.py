@@ -20,7 +20,8 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues
 from orchestrator.bandit.kernels import AnyKernel
-from orchestrator.bandit.model.curve_kernel import CurveNumbers, log_times
+from orchestrator.bandit.model.curve_kernel import log_times
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.fitting import (
     LENGTHSCALES,
     SHAPES,

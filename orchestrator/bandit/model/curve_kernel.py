@@ -19,57 +19,14 @@ A candidate without a step represents its value at the last step, t = 1.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import AnyKernel
-
-
-@dataclass(frozen=True)
-class CurveNumbers:
-    """The fitted numbers of the model over steps, besides the lengthscales of the parameters."""
-
-    # s_g, the variance of the part of a configuration's quality that does not change with the step
-    lasting: float
-    bending: float  # s_h, the variance of the part that changes with the step
-    shared: float  # s_m, the variance of the curve that all trials share
-    own: float  # s_r, the variance of the trial effect
-    noise: float  # v, the variance of a single value
-    step_lengthscale: float  # lengthscale of k_t, in units of t
-    own_lengthscale: float  # lengthscale of k_q, in units of t
-    first: float  # the step at t = 0
-    last: float  # the step at t = 1
-
-    @property
-    def end_noise(self) -> float:
-        """λ: the variance of a final value, given g."""
-        return self.own + self.noise
-
-    def times(self, steps: Floats) -> Floats:
-        """Return t of `steps` (n,), at most 1."""
-        return log_times(steps, self.first, self.last)
-
-    def correlation(self, step: float) -> float:
-        """Return the correlation, over configurations, of a value at `step` with the final value,
-        which is the reliability of the step."""
-        apart = 1.0 - float(self.times(np.array([step]))[0])
-        bend = math.exp(-0.5 * (apart / self.step_lengthscale) ** 2)
-        own = math.exp(-0.5 * (apart / self.own_lengthscale) ** 2)
-        covariance = self.lasting + self.bending * bend + self.own * 0.5 * (1.0 + own)
-        return covariance / (self.lasting + self.bending + self.own + self.noise)
-
-    def recorded(self) -> dict[str, float]:
-        """Return the numbers as plain values for JSON."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    @staticmethod
-    def from_record(record: Mapping[str, float]) -> "CurveNumbers":
-        """Return the numbers that `recorded` wrote."""
-        return CurveNumbers(**{one.name: float(record[one.name]) for one in fields(CurveNumbers)})
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 
 
 def log_times(steps: Floats, first: float, last: float) -> Floats:
@@ -117,6 +74,10 @@ class CurveKernel:
         """Return the variance of each row of X (n, d or d + 1): (n,)."""
         return np.full(len(X), self.at_end)
 
+    def times(self, steps: Floats) -> Floats:
+        """Return t of `steps` (n,), at most 1."""
+        return log_times(steps, self.numbers.first, self.numbers.last)
+
     def within_trial(self, times: Floats, others: Floats) -> Floats:
         """Return covariances of g at `times` (…, n, 1) and `others` (…, 1, p) of one
         configuration."""
@@ -127,7 +88,7 @@ class CurveKernel:
 
     def _times(self, X: Floats) -> Floats:
         """Return t of each row (n,), or (1,) if all rows are at the last step."""
-        return np.ones(1) if X.shape[1] == self.dimension else self.numbers.times(X[:, self.dimension])
+        return np.ones(1) if X.shape[1] == self.dimension else self.times(X[:, self.dimension])
 
 
 def own_covariance(numbers: CurveNumbers, times: Floats, others: Floats) -> Floats:

@@ -29,7 +29,8 @@ from scipy.linalg import lapack
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
+from orchestrator.bandit.model.curve_kernel import CurveKernel
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # the number of results at the first fit

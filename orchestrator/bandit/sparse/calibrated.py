@@ -7,7 +7,7 @@ import numpy as np
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.model.curve_kernel import CurveNumbers
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.fitting import Fitted
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale

@@ -83,7 +83,7 @@ class TrialNoise:
 
     def __init__(self, kernel: CurveKernel, values: CurveValues) -> None:
         self._numbers = kernel.numbers
-        self._times = kernel.numbers.times(values.steps)
+        self._times = kernel.times(values.steps)
         self._values = values
 
     @cached_property

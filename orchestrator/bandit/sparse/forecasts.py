@@ -41,7 +41,7 @@ def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
     """
     values = evidence.values
     reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
-    furthest = float(curve_kernel(state.model).numbers.times(reported).max(initial=0.0))
+    furthest = float(curve_kernel(state.model).times(reported).max(initial=0.0))
     return UNSEEN_VARIANCE * (1.0 - furthest)
 
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.curves import Curves, TrialCurve
+from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions

@@ -10,9 +10,9 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import Confidence, Schedule
-from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from orchestrator.bandit.sparse.dictionary import Resampling, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
-from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.campaign.immutable import replace
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule

@@ -1,38 +1,22 @@
-"""`bbkb status`, `verify` and `report`: commands that read a run's log."""
+"""`bbkb verify` and `report`: commands that read the whole log of a run."""
 
 import contextlib
 import dataclasses
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.campaign.status import status_of, without_process
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.summary import save_report
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.live import render
 from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
-from orchestrator.history.one_trial import Plain, describe_trial
-from orchestrator.history.reading import read_history
-from orchestrator.history.status_text import as_plain
-from orchestrator.store import runs, snapshots
+from orchestrator.store import runs
 from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.damage import lost_sessions, missing_settings
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.lease import Watch
 from orchestrator.store.verify import verify as verify_log
-from orchestrator.wording import duration, is_wall_clock, plural, size_text
-from workers.checkpoints import checkpoints_in
-from workers.output_files import written_attempts
-
-# The number of a trial's reports that are printed
-_FIRST_REPORTS = 5
-_LAST_REPORTS = 20
 
 
 def verify(
@@ -65,106 +49,6 @@ def _compare_with(store: EventStore, name: str, against: Path) -> LogComparison:
     file = against / "campaign.sqlite" if against.is_dir() else against
     with contextlib.closing(EventStore(f"sqlite:///{file.resolve()}", is_salvage=True)) as copy:
         return compare(store, copy, name)
-
-
-def status(
-    folder: RunFolder,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show everything about this trial.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-) -> None:
-    """Show the state of a run from its log, also while another process runs it. With --trial, show
-    one trial."""
-    run = runs.open_run(folder)
-    if trial is not None:
-        _show_trial(run, trial, as_json)
-        return
-    with run.store() as store:
-        # read the holder before the log: a session that closes in between has not been killed
-        holding = store.holding(run.name)
-        has_ended = Watch().is_held(holding) is False  # checked once: a remote process may still be alive
-        created, state = snapshots.current(run, store)
-    # with long evaluations there is no event for hours, but the heartbeat shows a live process
-    is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
-    last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
-    now = status_of(created.name, state, last_sign)
-    seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
-    activity = f"{now.phase}, {seen}"
-    if state.session.is_open and has_ended and state.session.epoch <= holding.epoch:  # no later session has begun
-        activity = f"its process has ended, {seen}; continue with {run.resume_command}"
-        now = without_process(now, activity)
-    if as_json:
-        print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
-        return
-    console = SafeConsole()
-    console.print(render(dataclasses.replace(now, activity=activity)))
-    checkpoints = checkpoints_in(run.trials)
-    if checkpoints.trials:
-        folders = plural(checkpoints.trials, "trial")
-        say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
-
-
-def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
-    history = read_history(run)
-    described = describe_trial(history, number)
-    if described is None:
-        raise UserError(f"--trial must be one of the {len(history.trials)} trials of {run.folder}, got {number}")
-    printed = written_attempts(run.trials, number)
-    if as_json:
-        print(json.dumps({**described, "outputs": printed}, indent=2))
-        return
-    console = SafeConsole()
-    for line in _lines_of(described):
-        say(console, line)
-    if printed:
-        say(console, f"output of attempt {', '.join(map(str, printed))}: bbkb logs {run.folder} --trial {number}")
-
-
-def _lines_of(trial: Plain) -> Iterator[str]:
-    """Yield a trial as lines of text."""
-    value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
-    yield f"trial {trial['trial']}: {trial['status']}{value}"
-    yield trial["reason"]
-    if trial["feasible"] is not None:
-        yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
-    if trial["training"]:
-        yield f"training: {trial['training']}"
-    yield from _section("parameters", _pairs(trial["parameters"]))
-    yield from _section("metrics", _pairs(trial["metrics"]))
-    yield from _section("reports", _report_lines(trial))
-    yield from _attempt_lines(trial["attempts"])
-    yield from (f"note: {note}" for note in trial["notes"])
-
-
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"{title}:", *lines] if lines else []
-
-
-def _pairs(values: Mapping[str, object]) -> list[str]:
-    return [f"  {name}: {value}" for name, value in values.items()]
-
-
-def _attempt_lines(attempts: Sequence[Plain]) -> Iterator[str]:
-    for attempt in attempts:
-        worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
-        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
-        yield from (f"  {line}" for line in attempt["message"].splitlines())
-    if not attempts:
-        yield "no attempt has ended yet"
-
-
-def _report_lines(trial: Plain) -> list[str]:
-    """Return the first and the last reports, with the number of the others between them."""
-    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
-    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
-    if hidden <= 1:
-        return lines
-    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
-
-
-def _report_line(trial: Plain, step: int, value: object) -> str:
-    metrics = trial["report_metrics"].get(step, {})
-    further = "".join(f", {name} {number}" for name, number in metrics.items())
-    return f"  step {step}: {value}{further}"
 
 
 _Output = Annotated[Path | None, typer.Option(help="Where to write it.")]

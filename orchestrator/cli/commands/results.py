@@ -1,4 +1,4 @@
-"""`bbkb best`, `list` and `compare`: the results of runs, for scripts and for comparisons."""
+"""`bbkb best` and `list`: the results of runs, for scripts and at a glance."""
 
 import json
 import shlex
@@ -9,19 +9,16 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
-from orchestrator.cli.arguments import RunFolder, find_run
+from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.terminal import say, write_file, write_output
+from orchestrator.display.terminal import say, write_output
 from orchestrator.errors import RunError, UserError
-from orchestrator.history.comparing import side_by_side
 from orchestrator.history.overview import Overview, read_overview
-from orchestrator.history.reading import read_history
 from orchestrator.store import limited, snapshots
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import open_run
@@ -44,14 +41,6 @@ _SECONDS_PER_EVENT = 0.002
 _MOST_SECONDS = 1800.0
 
 RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
-Runs = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Folders of runs; NAME stands for runs/NAME.",
-        show_default=False,
-        callback=lambda folders: [find_run(folder) for folder in folders],
-    ),
-]
 
 
 def best(
@@ -120,31 +109,6 @@ def list_(
     for name in unreadable:
         table.add_row(Text(name), "", "unreadable")
     console.print(table)
-
-
-def compare(
-    folders: Runs,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", help="Also draw the best values so far into this file: .html, .png, .svg or .pdf."),
-    ] = None,
-) -> None:
-    """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
-    if values are noisy, time and utilization."""
-    histories = [(folder, read_history(open_run(folder))) for folder in folders]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", *(folder.resolve().name for folder, _ in histories)):
-        table.add_column(escape(heading), overflow="fold")
-    for label, cells in side_by_side([history for _, history in histories]):
-        table.add_row(label, *(Text(cell) for cell in cells))
-    console = SafeConsole()
-    console.print(table)
-    if picture is not None:
-        from orchestrator.report.comparison import write_picture  # loads plotly
-
-        named = [(folder.resolve().name, history) for folder, history in histories]
-        write_file(picture, lambda path: write_picture(named, path))
-        say(console, f"picture {picture.resolve()}")
 
 
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:

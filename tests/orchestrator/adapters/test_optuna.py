@@ -13,7 +13,7 @@ from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
 from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.results import TrialCurve
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of, model_of, view_of
 

@@ -21,7 +21,7 @@ from orchestrator.adapters.backlog import Backlog
 from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.settings.imported import build_existing
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of

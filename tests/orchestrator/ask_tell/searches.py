@@ -5,7 +5,7 @@ from typing import Any
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import named_strategy
-from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.results import TrialCurve
 
 
 def search_of(optimizer: Any) -> Search:

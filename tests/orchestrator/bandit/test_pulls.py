@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arrays import LARGEST_REWARD
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.results import LARGEST_REWARD
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9))))

@@ -350,11 +350,13 @@ def loaded(*arguments):
 run = sys.argv[1]
 for arguments in (["--version"], ["--help"]):
     assert loaded(*arguments) == [], arguments
-    assert {"sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
-for command in ("status", "best", "export", "verify", "stop --help", "note"):
+    assert {"numpy", "sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
+for arguments in (["list", "runs"], ["status", run], ["best", run]):
+    assert loaded(*arguments) == [], arguments
+    assert {"numpy", "orchestrator.settings.sections"}.isdisjoint(sys.modules), arguments
+for command in ("export", "verify", "stop --help", "note"):
     name, *flags = command.split()
     assert loaded(name, *flags, *([] if flags else [run])) == [], command
-assert loaded("list", "runs") == []
 for executor in ("inline", "ray"):
     chosen = "--set", f"workers.executor={executor}"
     assert {"ray", "sklearn", "pandas"}.isdisjoint(loaded("validate", "campaign.yaml", *chosen)), executor

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
+from orchestrator.bandit.curves import Curves, CurveValues
 from orchestrator.bandit.kernels import Matern52
 from orchestrator.bandit.model.curve_fitting import (
     MOST_VALUES,
@@ -14,6 +14,7 @@ from orchestrator.bandit.model.curve_fitting import (
     fit_curves,
     prior_numbers,
 )
+from orchestrator.bandit.results import TrialCurve
 
 SPAN = (1.0, 32.0)
 NONE = np.empty(0, np.intp), np.empty(0), np.empty(0)

@@ -4,11 +4,13 @@ all trials."""
 import numpy as np
 import pytest
 
-from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
+from orchestrator.bandit.curves import Curves, CurveValues
 from orchestrator.bandit.kernels import Matern52
-from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers, own_covariance
+from orchestrator.bandit.model.curve_kernel import CurveKernel, log_times, own_covariance
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.model import Mean
 from orchestrator.bandit.model.outputs import Outputs, Scale
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict
 from orchestrator.bandit.sparse.posterior import SparseModel
 
@@ -37,7 +39,7 @@ def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tu
     """Mean and covariance of g at `points` by the textbook formula, with a constant mean of prior
     variance 1."""
     kernel, values = model.kernel, evidence.values
-    times = NUMBERS.times(values.steps)
+    times = log_times(values.steps, NUMBERS.first, NUMBERS.last)
     own = own_covariance(NUMBERS, times[:, None], times) * (values.owners[:, None] == values.owners)
     noise = (own + NUMBERS.noise * np.eye(len(times))) / values.weights[values.owners]
     covariance = kernel.cross(evidence.points, evidence.points) + noise
@@ -66,7 +68,7 @@ def test_predictions_are_those_of_the_dense_process_with_each_trials_own_part(se
     posterior = fit_evidence(model, evidence, np.sort(values.numbers))
     trials = np.arange(12)
     predictions = predict(posterior, evidence, trials)
-    times = NUMBERS.times(values.steps)
+    times = log_times(values.steps, NUMBERS.first, NUMBERS.last)
     own = own_covariance(NUMBERS, times[:, None], times) * (values.owners[:, None] == values.owners)
     noise = (own + NUMBERS.noise * np.eye(len(times))) / values.weights[values.owners]
     covariance = model.kernel.cross(evidence.points, evidence.points) + noise

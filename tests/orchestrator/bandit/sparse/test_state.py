@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.arrays import read_only
-from orchestrator.bandit.curves import Curves, TrialCurve
+from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.observations import arms_and_rewards, check_arms
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import CurveState, SparseState, initial_state
 from orchestrator.bandit.strategy import Observation

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.curves import TrialCurve
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB

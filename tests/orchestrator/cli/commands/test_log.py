@@ -12,7 +12,7 @@ import pytest
 from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.reports import StepReport
-from orchestrator.cli.commands import log
+from orchestrator.cli.commands import status
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Identity
@@ -77,7 +77,7 @@ def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
         return state
 
     monkeypatch.setattr(snapshots, "current", read_and_close)
-    log.status(tmp_path / "c")
+    status.status(tmp_path / "c")
     assert "has ended" not in capsys.readouterr().out
 
 

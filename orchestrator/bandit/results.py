@@ -1,0 +1,81 @@
+"""The results that strategies learn from: of a pull that has ended, and of a training at its steps.
+
+This module imports no numpy, so that the commands that only read a log start quickly.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, count as this value
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A pull that has ended.
+
+    Attributes:
+        arm: the arm pulled.
+        reward: larger is better; None if the arm could not be evaluated, and is therefore set
+            aside.
+        further: rewards of further objectives, then margins of constraints, if there are any
+            (`goals`).
+        is_existing: whether it comes from existing data, which may contain copies, and not from
+            this search.
+        is_stopped: whether it was stopped early; its reward is then that of an unfinished
+            evaluation.
+    """
+
+    arm: int
+    reward: float | None
+    further: tuple[float, ...] = ()
+    is_existing: bool = False
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCurve:
+    """The values of one trial that a model learns."""
+
+    trial: int  # the trial's number, ≥ 0
+    arm: int  # the candidate that it trains
+    steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
+    rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
+    is_finished: bool = False  # whether the last of them is the trial's final value
+    has_diverged: bool = False  # whether a later report was not finite
+
+    @property
+    def step(self) -> int:
+        """The latest step; 0 before the first report."""
+        return self.steps[-1] if self.steps else 0
+
+    def after(self, step: int, reward: float) -> Self:
+        """Return the curve with a further value.
+
+        A step that is not larger than the latest one changes nothing, because a trial that
+        continues from a checkpoint repeats steps. A reward that is not finite is not added as a
+        value, but is remembered until the next finite one.
+        """
+        if step <= self.step or step < 1:
+            return self
+        if not math.isfinite(reward):
+            return replace(self, has_diverged=True)
+        reward = min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)
+        length = len(self.steps)
+        if length > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
+            length -= 1  # the latest value is not the first value of its octave
+        return replace(
+            self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward), has_diverged=False
+        )
+
+    def end(self, reward: float, last_step: int | None = None) -> Self:
+        """Return the finished curve with its final value. The value belongs to the latest step, or
+        to `last_step` if nothing was reported."""
+        step = self.step or last_step or 1
+        return replace(
+            self,
+            steps=(*self.steps[:-1], step),
+            rewards=(*self.rewards[:-1], min(max(reward, -LARGEST_REWARD), LARGEST_REWARD)),
+            is_finished=True,
+            has_diverged=False,
+        )

@@ -1,0 +1,50 @@
+"""`bbkb compare`: runs side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.arguments import find_run
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say, write_file
+from orchestrator.history.comparing import side_by_side
+from orchestrator.history.reading import read_history
+from orchestrator.store.runs import open_run
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Folders of runs; NAME stands for runs/NAME.",
+        show_default=False,
+        callback=lambda folders: [find_run(folder) for folder in folders],
+    ),
+]
+
+
+def compare(
+    folders: Runs,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Also draw the best values so far into this file: .html, .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
+    if values are noisy, time and utilization."""
+    histories = [(folder, read_history(open_run(folder))) for folder in folders]
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", *(folder.resolve().name for folder, _ in histories)):
+        table.add_column(escape(heading), overflow="fold")
+    for label, cells in side_by_side([history for _, history in histories]):
+        table.add_row(label, *(Text(cell) for cell in cells))
+    console = SafeConsole()
+    console.print(table)
+    if picture is not None:
+        from orchestrator.report.comparison import write_picture  # loads plotly
+
+        named = [(folder.resolve().name, history) for folder, history in histories]
+        write_file(picture, lambda path: write_picture(named, path))
+        say(console, f"picture {picture.resolve()}")
