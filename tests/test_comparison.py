@@ -25,8 +25,8 @@ SHOWN_BY = {
         "orchestrator/api/test_campaign.py",
         "test_closure_is_tuned_and_its_best_trial_has_the_least_value",
     ),
-    "One trial trains on several machines": ("workers/on_ray/test_gangs.py", "*"),
-    "Trials on several machines cannot wait for each other without end": ("workers/on_ray/test_trainers.py", "*"),
+    "One trial trains on several machines": ("workers/gangs/test_ranks.py", "*"),
+    "Trials on several machines cannot wait for each other without end": ("workers/gangs/test_trainers.py", "*"),
     "A shell command or script of any language is tuned": ("objectives/test_command.py", "*"),
     "A campaign is a file, checked with file and line": ("orchestrator/settings/test_schema.py", "*"),
     "Check everything without running": (

@@ -68,8 +68,8 @@ def _make_ray(request: Request) -> Executor:
 
     settings = request.settings
     problem = request.parts.problem
-    placement = placement_of(settings, request.run, problem.resources)
     try:
+        placement = placement_of(settings, request.run, problem.resources)
         return RayExecutor(
             request.parts.objective,
             settings.workers.count,

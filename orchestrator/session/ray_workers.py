@@ -4,14 +4,17 @@ workers."""
 from objectives.objective import HasPreparation
 from orchestrator.session.resources import Resources, limits_of
 from orchestrator.settings.model import Settings
+from orchestrator.settings.worker_sections import WorkerSettings
 from workers.on_ray.allocation import FirstWorkers
+from workers.on_ray.crews import Crew
 from workers.on_ray.places import Placement
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
     """Return the placement of the evaluations of the run `campaign`.
 
-    `resources` are the resources of each trial, if the trials differ.
+    `resources` are the resources of each trial, if the trials differ. Raises ExecutorError if the
+    evaluations need a Ray Train that is not installed.
     """
     workers = settings.workers
     return Placement(
@@ -23,7 +26,7 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
         keep_seconds=workers.keep_hours * 3600.0,
         machines=workers.machines,
         is_spread=workers.is_spread,
-        is_train=workers.ray_train,
+        crew=_crew_of(workers, campaign),
         largest=None if resources is None else resources.largest,
     )
 
@@ -36,13 +39,25 @@ def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
     """
     workers = settings.workers
     objective = settings.objective.options
-    placement = placement_of(settings, campaign, None)
-    if placement.kind == "task" or placement.has_group(placement.share_of(None)) or workers.sized_by:
+    if workers.kind == "task" or workers.is_gang or workers.sized_by:
         return None
     return FirstWorkers(
         count=min(workers.count, settings.budget.evaluations),
         slots=workers.count,
         limits=limits_of(settings),
-        placement=placement,
+        placement=placement_of(settings, campaign, None),
         objective=objective if isinstance(objective, HasPreparation) else None,
     )
+
+
+def _crew_of(workers: WorkerSettings, campaign: str) -> Crew:
+    """Return the processes of an evaluation. Only campaigns that need it import `workers.gangs`."""
+    if workers.ray_train:
+        from workers.gangs.trainers import TrainerCrew
+
+        return TrainerCrew()
+    if workers.is_gang:
+        from workers.gangs.ranks import RankCrew
+
+        return RankCrew(campaign)
+    return Crew()

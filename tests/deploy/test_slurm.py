@@ -47,7 +47,7 @@ workers: {{timeout_seconds: 20}}
 
 GANG = """
 import os, socket, time
-from tests.workers.on_ray.gang_objectives import add_up
+from tests.workers.gangs.gang_objectives import add_up
 
 def train(x, seed, machine):
     total = add_up(1.0, machine.rank, machine.count, machine.addresses[0], machine.port)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from objectives.objective import HasPreparation
 from workers.messages import Attempt, Failure, Limits, Outcome, Share, Stopped, Success
-from workers.on_ray.actor_factory import ActorFactory, Worker, end_worker
-from workers.on_ray.groups import groups_named, sweep_groups
+from workers.on_ray.actor_factory import ActorFactory, Worker
 from workers.on_ray.ledger import Entry, HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
@@ -76,8 +75,7 @@ class WorkerPool:
     def start(self, attempt: Attempt) -> Reference:
         """Start the attempt on a worker, and return a reference to its outcome."""
         share = self._placement.share_of(attempt)
-        if self._placement.has_group(share):
-            attempt = replace(attempt, share=share)
+        attempt = replace(attempt, share=share)
         worker = self._take(memory_request(self._limits, attempt.memory_factor), share)
         evaluate = worker.actor.evaluate.options(name=self._placement.label)
         reference: Reference = evaluate.remote(
@@ -147,14 +145,14 @@ class WorkerPool:
         """Adopt the workers with these attempts, and kill the campaign's other workers."""
         actors = self._factory.find()
         created = {worker.name for worker in self._idle}
-        sweep_groups(self._factory.title, in_use=created | (actors.keys() & held.keys()))
-        groups = groups_named(self._factory.title)
+        in_use = created | (actors.keys() & held.keys())
+        self._placement.crew.release_unused(self._factory.title, in_use)
         adopted = {}
         for name, actor in actors.items():
             if name in held:
                 key, entry = held[name]
                 # its resources are unknown, so it is replaced for any demand
-                worker = Worker(name, actor, memory=0, has_begun=True, group=groups.get(name))
+                worker = Worker(name, actor, memory=0, has_begun=True)
                 reference: Reference = actor.outcome.remote(*key)
                 self._busy[reference] = worker
                 self._entries[key] = worker
@@ -207,7 +205,7 @@ class WorkerPool:
         """End all workers and clear the ledger, or let the workers continue for another session."""
         if not leave_running:
             for worker in (*self._busy.values(), *self._idle):
-                end_worker(worker, may_hang=False)
+                self._factory.end(worker, may_hang=False)
             self._ledger.clear()
         for collection in (self._busy, self._idle, self._entries):
             collection.clear()
@@ -232,7 +230,7 @@ class WorkerPool:
 
     def _take(self, memory: int | None, share: Share) -> Worker:
         """Return an idle worker that has reserved enough, or a new one."""
-        if self._placement.largest is not None or self._placement.has_group(share):
+        if self._placement.largest is not None or not self._placement.crew.is_reusable:
             # idle workers with another share hold resources that this attempt needs
             for worker in [worker for worker in self._idle if worker.share != share]:
                 self._idle.remove(worker)
@@ -253,7 +251,7 @@ class WorkerPool:
     def _end(self, worker: Worker, may_hang: bool = False) -> None:
         """Kill a worker, and remove the entries that it was to remove. Outcomes that are not
         acknowledged stay in the ledger."""
-        end_worker(worker, may_hang)
+        self._factory.end(worker, may_hang)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)
         for attempt, writer in self._entries.items():

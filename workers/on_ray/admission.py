@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from workers.messages import Attempt
 from workers.on_ray.actor_factory import title_of
 from workers.on_ray.durations import Durations
-from workers.on_ray.groups import Turns
 from workers.on_ray.in_flight import InFlight
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import Capacity, Placement, is_saturated
+from workers.on_ray.turns import Turns
 
 READY_TASKS = 8  # very short tasks that may wait in Ray's queue, at least
 

@@ -62,8 +62,6 @@ class Endings:
     def __init__(self, limits: Limits, placement: Placement) -> None:
         self._timeout = limits.timeout_seconds
         self._placement = placement
-        largest_share = placement.largest or placement.share_of(None)
-        self._has_groups = placement.has_group(largest_share)
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
 
     def of(self, attempt: RunningAttempt, result: Result) -> Ending:
@@ -107,16 +105,15 @@ class Endings:
         if self._timeout is None:
             return False
         share = self._placement.share_of(attempt.request)
-        has_ranks = share.machines > 1 and not self._placement.is_train
-        deadline = self._timeout + grace_seconds(self._timeout, has_ranks)
+        end_seconds = self._placement.crew.end_seconds(share)
+        deadline = self._timeout + grace_seconds(self._timeout) + end_seconds
         return min(seconds, attempt.age_seconds()) >= deadline
 
     def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         """Return whether the worker may evaluate another attempt."""
         if is_out_of_descriptors(outcome) or self._ends_streak(attempt, outcome):
             return False
-        # after a failure, the processes on the other machines may be in a bad state
-        return not (self._has_groups and isinstance(outcome, Failure))
+        return self._placement.crew.is_reusable or not isinstance(outcome, Failure)
 
     def _ends_streak(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         """Return whether the worker has failed so many times in a row that it seems damaged."""

@@ -30,7 +30,6 @@ from workers.on_ray.in_flight import UNKNOWN_WORKER, InFlight, Loss, Result, Run
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import Placement, check_feasible
 from workers.on_ray.tasks import RayTasks
-from workers.on_ray.trainers import check_ray_train
 from workers.on_ray.watch import Watch
 
 _LOGGER = logging.getLogger("bbkb.executor")
@@ -70,8 +69,6 @@ class RayExecutor:
         """
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
-        if placement.is_train:
-            check_ray_train()
         check_feasible(placement, limits)
         box = put_objective(objective)
         allocation = allocation or allocate(slots, limits, placement)

@@ -1,16 +1,13 @@
 """Classifies the exceptions that Ray raises for an attempt."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 import ray
 from ray.exceptions import (
     ActorDiedError,
-    LocalRayletDiedError,
-    NodeDiedError,
     ObjectLostError,
     OutOfMemoryError,
-    RayActorError,
     RayError,
     RayTaskError,
     RuntimeEnvSetupError,
@@ -38,19 +35,6 @@ _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (ActorDiedError, FailureKind.WORKER_LOST),
     (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
 )
-# Which failure is the cause when several processes fail: one that lost its machine or process makes
-# the others fail.
-LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
-# Ray's exceptions if a process or a node is lost. Others (a time-out of `ray.get`, a full object
-# store, …) are errors of the function that raises them.
-_LOST = (
-    RayActorError,
-    WorkerCrashedError,
-    OutOfMemoryError,
-    NodeDiedError,
-    LocalRayletDiedError,
-    ObjectLostError,
-)
 # Texts of Ray for causes of an actor's death outside of its process; Ray has no types for them.
 _NODE_DIED = (
     "node has died",
@@ -75,37 +59,6 @@ def kind_of(error: RayError) -> FailureKind:
     if any(words.lower() in text for words in _OUT_OF_MEMORY):
         return FailureKind.OUT_OF_MEMORY
     return FailureKind.NODE_LOST if any(words in text for words in _NODE_DIED) else kind
-
-
-def kind_of_trainers_error(error: BaseException) -> FailureKind:
-    """Classify an exception of a function that starts trainers.
-
-    It is a loss of a process, a node or memory if Ray says so in it or in one of its causes, else
-    an error of the function.
-    """
-    kinds = {kind_of(loss) for loss in _losses(error)}
-    return next((kind for kind in LOSSES if kind in kinds), FailureKind.ERROR)
-
-
-def _losses(error: BaseException) -> Iterator[RayError]:
-    """Yield the exceptions about lost processes and nodes inside an exception of Ray Train, which
-    holds those of its workers and of its controller.
-
-    A function's own exception may have attributes of the same names, with anything in them.
-    """
-    errors: list[object] = [error]
-    visited: set[int] = set()
-    while errors:
-        part = errors.pop()
-        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in visited:
-            continue
-        visited.add(id(part))
-        if isinstance(part, _LOST):
-            yield part
-        attributes = vars(part)
-        failures = attributes.get("worker_failures")
-        errors += failures.values() if isinstance(failures, Mapping) else ()
-        errors += [attributes.get("controller_failure"), attributes.get("health_check_failure"), part.__cause__]
 
 
 def is_process_death(error: RayError) -> bool:

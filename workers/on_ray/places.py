@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import ray
@@ -10,6 +10,7 @@ from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
 from workers.messages import Attempt, Limits, Share
+from workers.on_ray.crews import Crew
 from workers.on_ray.packing import Need, Node, fits, slots_on
 from workers.on_ray.sharing import Sharing
 
@@ -45,7 +46,7 @@ class Placement:
     largest: the largest share if trials determine their shares; None if all have the same.
     machines: the number of nodes of one evaluation.
     is_spread: whether these must be different nodes.
-    is_train: whether they are for a trainer of Ray Train (`workers.on_ray.trainers`).
+    crew: the processes of an evaluation.
     """
 
     campaign: str
@@ -57,16 +58,12 @@ class Placement:
     largest: Share | None = None
     machines: int = 1
     is_spread: bool = True
-    is_train: bool = False
+    crew: Crew = field(default_factory=Crew)
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """Return the share of this attempt, or the common share if the attempt is unknown."""
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
-
-    def has_group(self, share: Share) -> bool:
-        """Return whether an evaluation with this share needs a placement group."""
-        return share.machines > 1 or self.is_train
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:

@@ -16,11 +16,11 @@ import ray
 from workers.evaluate import evaluate, is_out_of_descriptors
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Limits, Outcome, Share
+from workers.on_ray.crews import refuse_trainers
 from workers.on_ray.ledger import Entry, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
-from workers.on_ray.trainers import refuse_trainers
 from workers.surroundings import Streak
 
 _STREAK = Streak()  # the streak of this worker process

@@ -17,7 +17,6 @@ from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
 from workers.on_ray.ledger import Ledger
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import NodeWatch, Placement
-from workers.on_ray.ranks import OTHERS_SECONDS
 from workers.on_ray.reports import ReportReceiver
 
 _LOGGER = logging.getLogger("bbkb.executor")
@@ -32,11 +31,10 @@ class Watch:
     """Watches the attempts in flight of one campaign."""
 
     def __init__(self, limits: Limits, placement: Placement, pool: WorkerPool) -> None:
-        largest_share = placement.largest or placement.share_of(None)
-        further_seconds = OTHERS_SECONDS if placement.has_group(largest_share) else 0.0
         self._timeout = limits.timeout_seconds
         self._ledger = Ledger(placement.campaign)
         self._nodes = NodeWatch()
+        further_seconds = placement.crew.further_seconds
         self._deadlines = Deadlines(limits.timeout_seconds, pool, further_seconds)
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None

@@ -20,33 +20,34 @@ from collections.abc import Callable, Sequence
 import ray
 
 from objectives.objective import HasPreparation
-from workers.evaluate import evaluate, prepare
+from workers.evaluate import prepare
 from workers.messages import Attempt, Limits, Outcome
-from workers.on_ray.failures import kind_of_trainers_error
-from workers.on_ray.groups import remove_group_named
+from workers.on_ray.crews import Crew, Work
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
-from workers.on_ray.ranks import Gang
 from workers.on_ray.reports import ReportSender
-from workers.on_ray.trainers import admit_trainers, refuse_trainers
 
 _LOOKS = 20.0  # the number of checks of the lease while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
 
 
 class WorkerActor:
-    """Evaluates for `campaign` under the name `name`; ends itself `keep_seconds` after the last
-    sign of life. `is_train`: see `Placement`."""
+    """Evaluates for `campaign` under the name `name`, with the processes of `crew`; ends itself
+    `keep_seconds` after the last sign of life."""
 
-    def __init__(self, name: str, campaign: str, keep_seconds: float, is_train: bool) -> None:
+    def __init__(self, name: str, campaign: str, keep_seconds: float, crew: Crew) -> None:
         self._name = name
-        self._is_train = is_train
+        self._crew = crew
         self._campaign = campaign
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
-        self._gang = Gang(campaign)
         self._last: tuple[tuple[int, int], Outcome | None] = ((-1, 0), None)
-        threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True, name="lease").start()
+        threading.Thread(
+            target=self._watch_lease,
+            args=(keep_seconds,),
+            daemon=True,
+            name="lease",
+        ).start()
 
     def __repr__(self) -> str:
         return self._name
@@ -69,25 +70,20 @@ class WorkerActor:
         objective = get_objective(boxed_objective)
         for durable in acknowledged:
             self._tell(functools.partial(self._ledger.forget, *durable))
-        if self._is_train:
-            admit_trainers(objective, limits)
-        else:
-            refuse_trainers(objective)
+        self._crew.prepare(objective, limits)
         self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
-        sender = ReportSender(self._campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
+        identity = attempt.trial, attempt.attempt
+        sender = ReportSender(self._campaign, *identity, attempt.can_be_stopped)
         with contextlib.closing(sender):
-            if attempt.share is not None and attempt.share.machines > 1 and not self._is_train:
-                last_words = functools.partial(self._write, attempt)
-                outcome = self._gang.evaluate(
-                    boxed_objective, attempt, limits, attempt.share, sender, last_words=last_words
-                )
-            elif self._is_train:
-                outcome = evaluate(
-                    objective, attempt, limits, is_expendable=True, publish=sender, kind_of=kind_of_trainers_error
-                )
-            else:
-                outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
-        self._last = ((attempt.trial, attempt.attempt), outcome)
+            work = Work(
+                box=boxed_objective,
+                attempt=attempt,
+                limits=limits,
+                publish=sender,
+                record=functools.partial(self._write, attempt),
+            )
+            outcome = self._crew.evaluate(work)
+        self._last = (identity, outcome)
         self._write(attempt, outcome)
         return outcome
 
@@ -126,5 +122,5 @@ class WorkerActor:
                 continue
             if sign != last_sign:
                 last_sign, since = sign, time.monotonic()
-        self._tell(functools.partial(remove_group_named, self._name))
+        self._tell(functools.partial(self._crew.release, self._name))
         os._exit(0)

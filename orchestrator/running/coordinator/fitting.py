@@ -24,13 +24,10 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     from orchestrator.running.coordinator.cluster import connect, disconnect, node_here
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.places import check_feasible, check_fits, largest_need
-    from workers.on_ray.trainers import check_ray_train
 
     limits = limits_of(settings)
-    placement = placement_of(settings, settings.name, resources)
     try:
-        if workers.ray_train:
-            check_ray_train()
+        placement = placement_of(settings, settings.name, resources)
         if is_named:
             cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:

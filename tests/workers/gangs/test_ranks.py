@@ -1,4 +1,4 @@
-"""Tests of workers/on_ray/ranks.py and groups.py: evaluations that take two machines, on a cluster
+"""Tests of workers/gangs/ranks.py and groups.py: evaluations that take two machines, on a cluster
 of two nodes."""
 
 import itertools

@@ -1,4 +1,4 @@
-"""Tests of workers/on_ray/trainer_check.py, and of which evaluations it reaches."""
+"""Tests of workers/gangs/trainer_check.py, and of which evaluations it reaches."""
 
 import os
 import sys
@@ -9,9 +9,10 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.with_metrics import WithMetrics
 from workers.executor import ExecutorError
-from workers.on_ray.trainers import check_ray_train, refuse_trainers
+from workers.gangs.trainers import TrainerCrew
+from workers.on_ray.crews import refuse_trainers
 
-CHECK = "workers.on_ray.trainer_check"
+CHECK = "workers.gangs.trainer_check"
 VARIABLE = "RAY_TRAIN_CALLBACKS"
 
 
@@ -37,4 +38,4 @@ def test_ray_without_the_inner_parts_is_refused_with_the_version_that_has_them(
     with pytest.raises(
         ExecutorError, match=r"^workers\.ray_train needs the Ray Train of Ray 2\.60, got .*: pip install"
     ):
-        check_ray_train()
+        TrainerCrew()

@@ -1,12 +1,12 @@
-"""Tests of workers/on_ray/groups.py: campaigns that wait for room come before one that gave it
+"""Tests of workers/on_ray/turns.py: campaigns that wait for room come before one that gave it
 back."""
 
 from typing import Any
 
 import pytest
 
-from workers.on_ray import groups
-from workers.on_ray.groups import Turns
+from workers.on_ray import turns
+from workers.on_ray.turns import Turns
 
 
 class Table:
@@ -23,7 +23,7 @@ class Table:
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
     table = Table()
-    monkeypatch.setattr(groups, "placement_group_table", table.rows)
+    monkeypatch.setattr(turns, "placement_group_table", table.rows)
     return table
 
 

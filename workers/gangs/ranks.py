@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,14 +25,16 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.machines import END_SECONDS, Machine, free_port
 from workers.evaluate import evaluate, worker_name
+from workers.gangs.causes import cause_of
+from workers.gangs.groups import GroupCrew
 from workers.limits import HARD_END_SECONDS
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
-from workers.on_ray.failures import LOSSES, describe_error, kind_of
+from workers.on_ray.crews import Crew, Work, refuse_trainers
+from workers.on_ray.failures import describe_error, kind_of
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.objective import Box, get_objective
+from workers.on_ray.packing import Need
 from workers.on_ray.processes import end_actor
-from workers.on_ray.trainers import refuse_trainers
-from workers.reporting import Publish
 
 START_SECONDS = 120.0  # the time for the helpers' processes to start
 # the time for Ray to notice that a helper's node has died, if the helper does not end
@@ -186,55 +188,49 @@ class _Others:
             self._note(rank, kind, describe_error(error), time.time())
 
     def _note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
-        self.failures.append(
-            Failure(
-                trial=self.attempt.trial,
-                attempt=self.attempt.attempt,
-                kind=kind,
-                message=f"on machine {rank} ({self.addresses[rank]}): {message}",
-                started=self.started,
-                finished=max(self.started, finished),
-                worker=worker_name(),
-            )
-        )
+        message = f"on machine {rank} ({self.addresses[rank]}): {message}"
+        self.failures.append(_failure(self.attempt, self.started, kind, message, finished))
 
 
-class Gang:
-    """The helpers of a worker actor, which is rank 0."""
+class RankCrew(GroupCrew):
+    """The worker actor is rank 0, and has a helper for each other rank.
+
+    A trial with one machine has a crew of one.
+    """
+
+    further_seconds = OTHERS_SECONDS
 
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
-        self._helpers: list[Any] = []
+        self._helpers: list[Any] = []  # in the worker's process
         self._addresses: list[str] = []
 
-    def evaluate(
-        self,
-        box: Box,
-        attempt: Attempt,
-        limits: Limits,
-        share: Share,
-        publish: Publish,
-        last_words: Callable[[Outcome], None],
-    ) -> Outcome:
-        """Evaluate one attempt on all machines.
+    def end_seconds(self, share: Share) -> float:
+        """Return how long the ranks may take to end after a time-out."""
+        return HARD_END_SECONDS if share.machines > 1 else 0.0
 
-        Args:
-            box: the objective.
-            attempt: the attempt.
-            limits: of each rank.
-            share: the resources of the evaluation.
-            publish: takes the intermediate values of rank 0.
-            last_words: takes the outcome when this process must end because the objective does not.
-        """
+    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
+        """Request a group if the worker evaluates on several machines."""
+        if need.machines == 1:
+            return Crew.reserve(self, name, need)
+        return super().reserve(name, need)
+
+    def evaluate(self, work: Work) -> Outcome:
+        """Evaluate one attempt on all its machines."""
+        attempt = work.attempt
+        machines = 1 if attempt.share is None else attempt.share.machines
+        if machines == 1:
+            return super().evaluate(work)
         started = time.time()
         try:
-            self._start_helpers(box, share.machines)
+            self._start_helpers(work.box, machines)
         except (RayError, GetTimeoutError) as error:
             self._kill_helpers()
-            return _failure(attempt, started, kind_of(error), f"the other machines did not start: {error}")
+            message = f"the other machines did not start: {error}"
+            return _failure(attempt, started, kind_of(error), message)
         request = _EndRequest(self._campaign, attempt)
-        first = Machine(0, share.machines, tuple(self._addresses), free_port())
-        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
+        first = Machine(0, machines, tuple(self._addresses), free_port())
+        others = _Others(attempt, started, self._addresses, self._call(work, first))
 
         def has_failed() -> bool:
             others.collect(_POLL_SECONDS)
@@ -243,12 +239,17 @@ class Gang:
             return bool(others.failures)
 
         def give_up() -> None:
-            last_words(_cause(others.failures))
+            work.record(cause_of(others.failures))
 
         try:
             with _end_when(has_failed, give_up):
                 outcome = evaluate(
-                    get_objective(box), attempt, limits, is_expendable=True, publish=publish, machine=first
+                    get_objective(work.box),
+                    attempt,
+                    work.limits,
+                    is_expendable=True,
+                    publish=work.publish,
+                    machine=first,
                 )
             return self._conclude(outcome, others, request)
         finally:
@@ -274,7 +275,7 @@ class Gang:
         if not failures:  # SIGTERM came from outside
             message = "its process got SIGTERM"
             return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, message)
-        return _cause(failures)
+        return cause_of(failures)
 
     def _end_helpers(
         self,
@@ -303,7 +304,7 @@ class Gang:
     def _new_helpers(self, machines: int) -> list[Any]:
         """Return the processes on the other machines, which are about to start."""
         group = ray.util.get_current_placement_group()
-        assert group is not None, "the pool makes a group for each worker of this kind"
+        assert group is not None, "a worker that evaluates on several machines has a group"
         bundles = group.bundle_specs
         remote: Any = ray.remote(Helper)
         return [
@@ -318,14 +319,14 @@ class Gang:
             for rank in range(1, machines)
         ]
 
-    def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
+    def _call(self, work: Work, first: Machine) -> dict[Any, int]:
         """Start the evaluation on each helper, and return the references with their ranks.
 
         Their output is not saved: the output of the attempt is that of rank 0.
         """
-        attempt = replace(attempt, trials=None)
+        attempt = replace(work.attempt, trials=None)
         return {
-            helper.evaluate.remote(box, attempt, limits, replace(first, rank=rank)): rank
+            helper.evaluate.remote(work.box, attempt, work.limits, replace(first, rank=rank)): rank
             for rank, helper in enumerate(self._helpers, start=1)
         }
 
@@ -335,20 +336,20 @@ class Gang:
         self._helpers = []
 
 
-def _cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others: a lost machine or process, else the first one."""
-    in_order = sorted(failures, key=lambda failure: failure.finished)
-    causes = [failure for kind in LOSSES for failure in in_order if failure.kind is kind]
-    return (causes or in_order)[0]
-
-
-def _failure(attempt: Attempt, started: float, kind: FailureKind, message: str) -> Failure:
+def _failure(
+    attempt: Attempt,
+    started: float,
+    kind: FailureKind,
+    message: str,
+    finished: float | None = None,
+) -> Failure:
+    """Return a failure of this process; it `finished` now by default."""
     return Failure(
         trial=attempt.trial,
         attempt=attempt.attempt,
         kind=kind,
         message=message,
         started=started,
-        finished=max(started, time.time()),
+        finished=max(started, time.time() if finished is None else finished),
         worker=worker_name(),
     )

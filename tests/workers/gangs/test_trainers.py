@@ -1,11 +1,11 @@
-"""Tests of workers/on_ray/trainers.py: evaluations with a trainer of Ray Train, on a cluster of two
+"""Tests of workers/gangs/trainers.py: evaluations with a trainer of Ray Train, on a cluster of two
 nodes."""
 
 from typing import Any
 
 import pytest
 
-from tests.workers.on_ray.test_gangs import HAS_TORCH, only_failure, run_course, with_torch
+from tests.workers.gangs.test_ranks import HAS_TORCH, only_failure, run_course, with_torch
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]  # five minutes on two cores
 PARTS = (

@@ -1,6 +1,6 @@
 """The callback of Ray Train for trainers that begin in an evaluation.
 
-It is apart from `workers.on_ray.trainers`, because importing Ray Train takes a second.
+It is apart from `workers.gangs.trainers`, because importing Ray Train takes a second.
 
 It uses inner classes of Ray Train, which has no other way to give a trainer a placement group.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from workers.on_ray.trainers import group_for_trainers
+from workers.gangs.trainers import group_for_trainers
 
 try:
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback

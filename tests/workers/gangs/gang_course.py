@@ -1,4 +1,4 @@
-"""The process of test_gangs.py and test_trainers.py: gangs of two machines on two nodes.
+"""The process of test_ranks.py and test_trainers.py: gangs of two machines on two nodes.
 
 python gang_course.py FOLDER PART...
 
@@ -25,6 +25,8 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Objective
 from tests.waiting import is_alive
+from workers.gangs.ranks import RankCrew
+from workers.gangs.trainers import TrainerCrew
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.ledger import Ledger
@@ -58,7 +60,8 @@ def function(name: str) -> PythonCallable:
 
 
 def executor_of(objective: Objective, name: str, limits: Limits = Limits(), **options: Any) -> RayExecutor:  # noqa: B008
-    return RayExecutor(objective, 3, limits, Placement(name, "t", "actor", cpus=3.0, machines=2, **options))
+    placement = Placement(name, "t", "actor", cpus=3.0, machines=2, **{"crew": RankCrew(name), **options})
+    return RayExecutor(objective, 3, limits, placement)
 
 
 def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
@@ -261,7 +264,8 @@ def train(
 
     Waits until their groups are gone.
     """
-    executor = executor_of(function(objective), name, limits, is_train=is_train, is_spread=False)
+    crew = TrainerCrew() if is_train else RankCrew(name)
+    executor = executor_of(function(objective), name, limits, crew=crew, is_spread=False)
     whole = {"at": folder, "name": name, "workers": 2, **parameters}
     executor.submit([Attempt(i, i, {"x": float(i + 1), **whole}, 0) for i in range(count)])
     then(executor)
@@ -294,7 +298,7 @@ def mixed(folder: str) -> dict[str, Any]:
     """Trials of different sizes on two nodes with four CPUs: the trials that start before a waiting
     large one."""
     largest = Share(cpus=3.0, gpus=0.0, machines=2)
-    placement = Placement("mixed", "t", "actor", largest=largest)
+    placement = Placement("mixed", "t", "actor", largest=largest, crew=RankCrew("mixed"))
     executor = RayExecutor(function("wait"), 8, Limits(), placement)
     needs = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
     for name in list(needs)[1:]:

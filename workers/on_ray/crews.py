@@ -1,0 +1,98 @@
+"""The processes of one evaluation: one worker actor, unless a crew of `workers.gangs` adds more.
+
+A `Placement` has the crew of its campaign. The campaign's process reserves and releases resources
+with it, and sends it to each worker actor, which evaluates with it.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from objectives.command import ShellCommand
+from objectives.objective import Objective
+from objectives.with_metrics import WithMetrics
+from workers.evaluate import evaluate
+from workers.messages import Attempt, Limits, Outcome, Share
+from workers.on_ray.objective import Box, get_objective
+from workers.on_ray.packing import Need
+from workers.reporting import Publish
+
+_CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
+# named and not imported: Ray Train imports it when a trainer begins
+_TRAINER_CHECK = "workers.gangs.trainer_check.TrainerCheck"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """An attempt on a worker actor.
+
+    box: the objective.
+    attempt: the attempt, with its share.
+    limits: of the evaluation.
+    publish: takes intermediate values.
+    record: takes the outcome if the process must end before it can return it.
+    """
+
+    box: Box
+    attempt: Attempt
+    limits: Limits
+    publish: Publish
+    record: Callable[[Outcome], None]
+
+
+class Crew:
+    """A crew of one: the worker actor evaluates alone.
+
+    Attributes:
+        further_seconds: for work before and after an evaluation, beyond its time limit.
+        is_reusable: whether a worker can evaluate again after a failure, or if its resources are
+            unknown.
+    """
+
+    further_seconds = 0.0
+    is_reusable = True
+
+    def end_seconds(self, share: Share) -> float:
+        """Return how long the processes of an evaluation may take to end after its time-out."""
+        return 0.0
+
+    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
+        """Reserve resources for the worker `name`, and return the options of its actor.
+
+        Raises ValueError if the name is taken.
+        """
+        memory = int(need.memory) or None
+        return {"num_cpus": need.cpus, "num_gpus": need.gpus, "memory": memory}
+
+    def release(self, name: str) -> None:
+        """Release the resources that were reserved for the worker `name`, if there are any."""
+
+    def release_unused(self, title: str, in_use: Collection[str]) -> None:
+        """Release the resources of workers whose names begin with `title` and are not `in_use`."""
+
+    def prepare(self, objective: Objective, limits: Limits) -> None:
+        """Prepare the worker's process for an evaluation, before its time limit begins."""
+        refuse_trainers(objective)
+
+    def evaluate(self, work: Work) -> Outcome:
+        """Evaluate an attempt in the worker's process."""
+        objective = get_objective(work.box)
+        return evaluate(objective, work.attempt, work.limits, is_expendable=True, publish=work.publish)
+
+
+def refuse_trainers(objective: Objective) -> None:
+    """Let Ray Train refuse the trainers that this process starts.
+
+    A command inherits the environment, and its Python may lack the module that the variable names:
+    for a command it is not set.
+    """
+    inner = objective.inner if isinstance(objective, WithMetrics) else objective
+    names = os.environ.get(_CALLBACKS, "").split(",")
+    names = [name for name in names if name not in ("", _TRAINER_CHECK)]
+    if not isinstance(inner, ShellCommand):
+        names.append(_TRAINER_CHECK)
+    if names:
+        os.environ[_CALLBACKS] = ",".join(names)
+    else:
+        os.environ.pop(_CALLBACKS, None)
