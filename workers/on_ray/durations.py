@@ -1,14 +1,18 @@
-"""How long evaluations take, which decides whether attempts run as tasks or on worker actors."""
+"""How long evaluations take, which decides whether attempts run as tasks or on worker actors.
+
+A task costs two milliseconds less than a call of a worker actor. But tasks need processes of their
+own, whose start takes seconds, so many evaluations have to be short before attempts become tasks.
+"""
 
 from collections import deque
 
 from workers.messages import Outcome, Success
 from workers.on_ray.places import Kind
 
-SHORT_SECONDS = 2.0  # attempts become tasks if the mean duration falls below this
-LONG_SECONDS = 3.0  # attempts move to worker actors if the mean duration rises above this
+SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
+LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
 VERY_SHORT_SECONDS = 0.05  # if the mean duration is below this, tasks queue in Ray ahead of time
-_REMEMBERED = 20  # durations in the mean
+MEASURED = 100  # durations in the mean, and successes before attempts become tasks
 
 
 class Durations:
@@ -25,7 +29,7 @@ class Durations:
         self.is_short = kind == "task"
         self.longest_response_seconds = 0.0
         self._is_automatic = kind == "auto"
-        self._latest: deque[float] = deque(maxlen=_REMEMBERED)
+        self._latest: deque[float] = deque(maxlen=MEASURED)
 
     @property
     def is_very_short(self) -> bool:
@@ -38,8 +42,12 @@ class Durations:
             return
         self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)
         self._latest.append(outcome.finished - outcome.started)
-        if self._is_automatic:
-            self.is_short = self._mean() < (LONG_SECONDS if self.is_short else SHORT_SECONDS)
+        if not self._is_automatic:
+            return
+        if self.is_short:
+            self.is_short = self._mean() <= LONG_SECONDS
+        else:
+            self.is_short = len(self._latest) == MEASURED and self._mean() < SHORT_SECONDS
 
     def _mean(self) -> float:
         return sum(self._latest) / len(self._latest)

@@ -319,19 +319,19 @@ def test_worker_with_too_little_memory_is_replaced_and_slots_are_kept(make: Make
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durations, "SHORT_SECONDS", 0.2)
-    monkeypatch.setattr(durations, "LONG_SECONDS", 0.4)
+    monkeypatch.setattr(durations, "MEASURED", 2)
     executor = make("auto", slots=2)
-    executor.submit([attempt(0)])
-    assert len(workers()) == 1  # nothing is known yet
-    drain(executor)
+    for trial in range(2):
+        executor.submit([attempt(trial)])
+        assert len(workers()) == 1  # too little is known yet
+        drain(executor)
     assert wait_until(lambda: not workers())
-    executor.submit([attempt(1), attempt(2)])
+    executor.submit([attempt(2), attempt(3)])
     assert workers() == []
     drain(executor)
-    executor.submit([attempt(3, sleep=3.0)])
+    executor.submit([attempt(4, sleep=3.0)])
     drain(executor)
-    executor.submit([attempt(4)])
+    executor.submit([attempt(5)])
     assert len(workers()) == 1
     drain(executor)
 
