@@ -18,6 +18,12 @@ Plain = dict[str, Any]  # a value for JSON
 
 MOST_REPORTS = 1000
 _SCORES = "a score is not in the unit of the objective, and a high one is good"
+_REASONS = {  # by the reason of a pick; the others have the highest upper bounds
+    "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
+    "candidate of that level",
+    "verification": ", to evaluate one of the best candidates again, because single values are noisy",
+    "exhausted": ", to evaluate it again, because all candidates were evaluated",
+}
 
 
 def describe_trial(history: History, number: int) -> Plain | None:
@@ -37,6 +43,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "status": row.status,
         "value": strict_json(row.value),
         "reason": reason(history, row),
+        "scores": scores(row.pick),
         "training": training_remark(history, row),
         "feasible": row.is_feasible,
         "broken_constraints": broken_constraints(history, row),
@@ -70,46 +77,50 @@ def reason(history: History, row: TrialRow) -> str:
     batch = history.batches[row.batch - 1]
     index = f", number {row.place} of {len(batch.picks)}" if len(batch.picks) > 1 else ""
     chosen = f"Chosen in batch {row.batch}{index}"
-    mean = row.pick.mean
-    if mean is None or not math.isfinite(mean):
+    if _mean(row.pick) is None:
         return f"{chosen} ({batch.reason}), without a prediction by the strategy."
-    best = _upper_bound(row.pick)
-    prediction = _prediction(history, row, mean, best)
-    if row.pick.reason == "coverage":
-        return (
-            f"{chosen}, because a level of one of its choices lacked evaluations, as the most "
-            f"promising candidate of that level: {prediction}."
-        )
-    if row.pick.reason == "verification":
-        return f"{chosen}, to evaluate one of the best candidates again, because single values are noisy: {prediction}."
-    if row.pick.reason == "exhausted":
-        return f"{chosen}, to evaluate it again, because all candidates were evaluated: {prediction}."
-    if best is None:
-        return f"{chosen}, with this prediction by the model: {prediction}."
-    prior = ", including the priors of the space" if has_prior(history.settings.space) else ""
-    return f"{chosen}, because it could still be the best{prior}: {prediction}."
+    why = _REASONS.get(row.pick.reason, "")
+    if not why and _bounds(row.pick) is not None:
+        prior = ", including the priors of the space" if has_prior(history.settings.space) else ""
+        why = f", because it could still be the best{prior}"
+    prediction = _prediction(history, row)
+    return f"{chosen}{why}{f': {prediction}' if prediction else ''}."
 
 
-def _upper_bound(pick: PickedTrial) -> float | None:
-    """Return the upper confidence bound of the score; None if the strategy has no width."""
+def _mean(pick: PickedTrial) -> float | None:
+    """Return the predicted score; None if the strategy predicted none."""
+    return None if pick.mean is None or not math.isfinite(pick.mean) else pick.mean
+
+
+def _bounds(pick: PickedTrial) -> tuple[float, float] | None:
+    """Return the confidence bounds of the score; None if the strategy has no width."""
     if pick.mean is None or pick.width is None or pick.variance is None:
         return None
-    bound = pick.mean + pick.width * math.sqrt(max(0.0, pick.variance))
-    return bound if math.isfinite(bound) else None
+    half = pick.width * math.sqrt(max(0.0, pick.variance))
+    return (pick.mean - half, pick.mean + half) if math.isfinite(pick.mean + half) else None
 
 
-def _prediction(history: History, row: TrialRow, mean: float, best: float | None) -> str:
-    """Return the predicted value in the objective's unit, with the scores in brackets."""
+def scores(pick: PickedTrial) -> str:
+    """Return the predicted score and its confidence bounds; empty without a prediction."""
+    mean = _mean(pick)
+    if mean is None:
+        return ""
+    bounds = _bounds(pick)
+    interval = "" if bounds is None else f", between {bounds[0]:.4g} and {bounds[1]:.4g}"
+    return f"The predicted score is {mean:.4g}{interval}; {_SCORES}."
+
+
+def _prediction(history: History, row: TrialRow) -> str:
+    """Return the predicted value and its interval, in the objective's unit; empty if unknown."""
+    mean = _mean(row.pick)
     value_of = _values_by_score(history, row)
-    if value_of is None:
-        at_best = "" if best is None else f", at best {best:.4g}"
-        return f"a predicted score of {mean:.4g}{at_best}; {_SCORES}"
-    if best is None:
-        return f"a predicted value of about {value_of(mean):.4g} (score {mean:.4g})"
-    return (
-        f"a predicted value of about {value_of(mean):.4g}, at best about {value_of(best):.4g} "
-        f"(scores {mean:.4g} and {best:.4g})"
-    )
+    if mean is None or value_of is None:
+        return ""
+    bounds = _bounds(row.pick)
+    if bounds is None:
+        return f"a predicted value of about {value_of(mean):.4g}"
+    low, high = sorted(map(value_of, bounds))
+    return f"a predicted value of about {value_of(mean):.4g}, between {low:.4g} and {high:.4g}"
 
 
 def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float] | None:

@@ -1,6 +1,6 @@
 "use strict";
 
-/** Draws pictures in plotly's JSON format, in the colours of the page. The report and the live page share it. */
+/** Pictures in plotly's JSON format, in the colours of the page, and the labels of tables: for report and live page. */
 
 /** A picture's specification with the CSS variables among its colours (`--ink`) replaced by their present values. */
 function themed(text) {
@@ -26,3 +26,15 @@ function draw(plot, text, hasWebGL) {
   return Plotly.react(plot, spec.data, spec.layout, config);
 }
 
+
+/** Gives each cell the label and the visibility of its column: on a phone, a row becomes a list. */
+function labelCells(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  for (const row of table.tBodies[0].rows) {
+    if (row.cells.length !== heads.length) continue; // a message across the whole row
+    [...row.cells].forEach((cell, index) => {
+      cell.dataset.label = heads[index].textContent;
+      cell.classList.toggle("extra", heads[index].classList.contains("extra"));
+    });
+  }
+}

@@ -69,7 +69,7 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
         ),
         traces=[trace],
         layout=layout(
-            axis("share of the variance (%)", rangemode="tozero"),
+            axis("total Sobol index (% of the variance)", rangemode="tozero"),
             axis("", type="category", tickfont={**FONT, "size": 12}),
             height=130 + 28 * len(names),
         ),

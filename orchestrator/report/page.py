@@ -37,12 +37,14 @@ from orchestrator.report.summary import (
     as_yaml,
     best_origin,
     best_parameters,
+    columns,
     model_facts,
     recommended_parameters,
     subtitle,
     summary_cards,
 )
 from orchestrator.report.timeline import CampaignClock
+from orchestrator.store.notes import Note
 from orchestrator.wording import duration, moment, printable
 
 _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
@@ -83,13 +85,15 @@ def render(history: History, title: str, plotly: str = "") -> str:
     )
     environment.filters["packed"] = pack
     drawn = figures(history)
+    cards = summary_cards(history)
     table = trial_table(history)
     script = resource("figures.js") + resource("report.js")
     page = environment.get_template("report.html").render(
         title=title,
         subtitle=subtitle(history),
         state=history.state,
-        cards=summary_cards(history),
+        cards=cards,
+        card_columns=columns(len(cards)),
         best=best_parameters(history),
         best_origin=best_origin(history),
         recommended=recommended_parameters(history),
@@ -99,11 +103,11 @@ def render(history: History, title: str, plotly: str = "") -> str:
         static={figure.name: svg(figure) for figure in most_useful(drawn)},
         internals=internal_figures(history),
         model=model_facts(history),
-        table=table,
+        trials=table,
         static_rows=_static_rows(history, table),
         unlisted=len(history.trials) - len(rows_to_list(history)),
-        notes=_note_rows(history),
-        sessions=_session_rows(history),
+        notes=_notes(history),
+        sessions=_sessions(history),
         configuration=as_yaml(history.settings.shown),
         style=resource("report.css"),
         script=script,
@@ -130,39 +134,40 @@ def _pack_plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
-def _session_rows(history: History) -> list[dict[str, str]]:
-    return [
-        {
-            "epoch": str(session.epoch),
-            "executor": session.executor,
-            "slots": str(session.slots),
-            "started": moment(session.started),
-            "length": duration(session.seconds),
-            "ended": session.state,
-            "reason": session.reason or "no closing record: killed, or still running",
-        }
-        for session in history.sessions
-    ]
+def _sessions(history: History) -> Spec:
+    rows = history.sessions
+    reasons = [row.reason or "no closing record: killed, or still running" for row in rows]
+    return _table(
+        _Column("session", "number", [row.epoch for row in rows]),
+        _Column("executor", "text", [row.executor for row in rows]),
+        _Column("workers", "number", [row.slots for row in rows]),
+        _Column("started", "text", [moment(row.started) for row in rows]),
+        _Column("length", "number", [duration(row.seconds) for row in rows]),
+        _Column("ended", "status", [row.state for row in rows]),
+        _Column("why", "text", reasons),
+    )
 
 
-def _note_rows(history: History) -> list[dict[str, str]]:
+def _notes(history: History) -> Spec:
     """Return the note of the campaign file, then the others in the order of writing."""
     note_of_file = history.settings.note
-    first = [{"time": "", "about": "campaign", "tags": "", "text": note_of_file}]
-    return first * bool(note_of_file) + [
-        {
-            "time": moment(note.time),
-            "about": "campaign" if note.trial is None else f"trial {note.trial}",
-            "tags": " ".join(note.tags),
-            "text": note.text,
-        }
-        for note in history.notes
-    ]
+    rows = [Note(time=0.0, text=note_of_file)] * bool(note_of_file) + list(history.notes)
+    about = ["campaign" if row.trial is None else f"trial {row.trial}" for row in rows]
+    return _table(
+        _Column("about", "text", about),
+        _Column("note", "text", [row.text for row in rows]),
+        _Column("tags", "text", [" ".join(row.tags) for row in rows]),
+        _Column("written", "text", [moment(row.time) if row.time else "" for row in rows]),
+    )
 
 
 def trial_table(history: History) -> Spec:
-    """Return the table of trials for the page's script: `columns` (name, kind) and `rows`."""
-    columns = _columns(history, rows_to_list(history))
+    """Return the table of trials."""
+    return _table(*_columns(history, rows_to_list(history)))
+
+
+def _table(*columns: "_Column") -> Spec:
+    """Return a table for the page: `columns` (name, kind) and `rows`."""
     return {
         "columns": [{"name": column.name, "kind": column.kind} for column in columns],
         "rows": [list(map(_cell, row)) for row in zip(*(c.cells for c in columns), strict=True)],
@@ -173,7 +178,7 @@ class _Column(NamedTuple):
     """A column of the table of trials."""
 
     name: str
-    kind: str  # number, text, status or message
+    kind: str  # number, text, status or message; with "extra", it is hidden on narrow screens
     cells: Sequence[object]
 
 
@@ -186,11 +191,11 @@ def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
         *(_metric_column(rows, name) for name in history.goals.further_metrics),
         *(_parameter_column(rows, name) for name in parameter_names(rows)),
         *_amount_columns(history, rows),
-        _attribute(rows, "batch"),
-        _attribute(rows, "attempts"),
+        _attribute(rows, "batch", "number extra"),
+        _attribute(rows, "attempts", "number extra"),
         _start_column(history, rows),
         _attribute(rows, "seconds"),
-        _attribute(rows, "worker", "text"),
+        _attribute(rows, "worker", "text extra"),
         *([_Column("remark", "text", remarks)] if any(remarks) else []),
         _attribute(rows, "error", "message"),
     ]
@@ -206,7 +211,7 @@ def _metric_column(rows: list[TrialRow], name: str) -> _Column:
 
 def _start_column(history: History, rows: list[TrialRow]) -> _Column:
     starts = [math.nan if row.started is None else row.started for row in rows]
-    return _Column("started (s)", "number", CampaignClock.of(history)(starts).round(3).tolist())
+    return _Column("started (s)", "number extra", CampaignClock.of(history)(starts).round(3).tolist())
 
 
 def _parameter_column(rows: list[TrialRow], name: str) -> _Column:

@@ -95,6 +95,7 @@ function showRows() {
   const first = view.page * ROWS_A_PAGE;
   const shown = view.rows.slice(first, first + ROWS_A_PAGE);
   document.querySelector("#trial-table tbody").replaceChildren(...shown.flatMap(lines));
+  labelCells(byId("trial-table"));
   const last = first + shown.length;
   byId("page-range").textContent = shown.length ? `${first + 1} to ${last} of ${view.rows.length}` : "no trials";
   byId("previous-page").disabled = view.page === 0;
@@ -125,7 +126,7 @@ async function showTable() {
   statusColumn = columns.findIndex((column) => column.kind === "status");
   view.rows = rows;
   const heads = cellColumns().map((column, index) => {
-    const head = element("th", "", { scope: "col", className: column.kind === "number" ? "number" : "" });
+    const head = element("th", "", { scope: "col", className: column.kind });
     head.append(element("button", column.name, { type: "button", onclick: () => sortBy(index) }));
     return head;
   });

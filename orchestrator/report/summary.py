@@ -1,6 +1,7 @@
 """The summary of a campaign at the head of its report and of its live page."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from orchestrator.history.fold import History
 from orchestrator.history.status_text import idle_text
 from orchestrator.report.figure import short
 from orchestrator.wording import duration, plural
+
+_MOST_COLUMNS = 6  # of the cards at the head of a page
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ def summary_cards(history: History) -> list[Card]:
         *existing_cards(history),
         _utilization_card(history),
     ]
+
+
+def columns(cards: int) -> int:
+    """Return the number of columns, at most six, that fills the last row of a grid best."""
+    return math.ceil(cards / math.ceil(cards / _MOST_COLUMNS))
 
 
 def _best_card(history: History) -> Card:
@@ -153,7 +161,7 @@ def gain_cards(history: History) -> list[Card]:
         return []
     gain = now.model.possible_gain
     possible = "" if gain is None else f"at most about {gain:.3g} left by the model"
-    return [Card("Last gain", f"{plural(_results_since_gain(history), 'result')} ago", possible)]
+    return [Card("Since the last gain", plural(_results_since_gain(history), "result"), possible)]
 
 
 def _results_since_gain(history: History) -> int:

@@ -48,6 +48,7 @@ function table(node, heads, rows, empty) {
   const lines = rows.map(cells);
   if (!lines.length) lines.push(cells([[empty]]));
   node.tBodies[0].replaceChildren(...lines);
+  labelCells(node);
 }
 
 function trialLink(number) {
@@ -133,12 +134,13 @@ async function showComparison() {
 function showCampaigns({ campaigns }) {
   byId("no-campaigns").hidden = campaigns.length > 0;
   byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
-    [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
-    [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? ""],
+    [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` }), "wrap"],
+    [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? "", "wrap"],
     [one.trials ?? "", "number"],
     [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximised" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
-    [one.problem || one.updated || ""],
+    [one.problem || one.updated || "", "wrap"],
   ])));
+  labelCells(byId("campaigns").parentElement);
 }
 
 // ---- one campaign
@@ -191,7 +193,7 @@ function showSummary(update) {
   byId("progress").max = whole;
   byId("progress").value = count;
   byId("progress-text").textContent = `${count} of ${whole} ${unit}${update.left ? `, about ${update.left} left` : ""}`;
-  byId("cards").replaceChildren(
+  const cards = [
     card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), "lead"),
     ...update.goals.map((one) => card(one.name, one.value, one.remark)),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
@@ -201,7 +203,10 @@ function showSummary(update) {
     ...(update.checkpoints.length ? [card("Checkpoints", update.checkpoints[0], update.checkpoints[1])] : []),
     card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
     ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "), "wide")] : []),
-  );
+  ];
+  const narrow = cards.length - (status.remarks.length ? 1 : 0);
+  byId("cards").style.setProperty("--columns", Math.ceil(narrow / Math.ceil(narrow / 6)));
+  byId("cards").replaceChildren(...cards);
   byId("best-card").hidden = !update.best;
   if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));
   byId("recommended-card").hidden = !update.recommended.length;
@@ -232,8 +237,8 @@ function showFailures(groups) {
     const attempts = group.count === 1 ? "1 attempt" : `${group.count} attempts`;
     line.append(badge(group.kind), " ", element("strong", attempts), `: ${group.summary} (trial${group.trials.length === 1 ? "" : "s"} `, ...trials, group.count > group.trials.length ? ", …)" : ")");
     if (group.message.includes("\n")) {
-      const details = element("details", "", { open: Boolean(known?.line.querySelector("details")?.open) });
-      details.append(element("summary", "the newest in full"), element("pre", group.message));
+      const details = fold("the newest in full", element("pre", group.message));
+      details.open = Boolean(known?.line.querySelector("details")?.open);
       line.append(details);
     }
     failureLines.set(key, { count: group.count, line });
@@ -356,6 +361,12 @@ function pairs(object) {
   return list;
 }
 
+function fold(summary, content) {
+  const details = element("details");
+  details.append(element("summary", summary), content);
+  return details;
+}
+
 function drawReports(plot, reports) {
   const axis = { gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true };
   const lines = [{ type: "scatter", mode: "lines+markers", x: reports.map(([step]) => step), y: reports.map(([, value]) => value), line: { color: "--accent" } }];
@@ -368,7 +379,7 @@ async function showTrial(number) {
   byId("trial-title").textContent = `Trial ${number}`;
   try {
     const trial = await ask(`${base}/trials/${number}`);
-    const parts = [element("p", trial.reason), ...(trial.broken_constraints ? [element("p", `${trial.broken_constraints}.`)] : []), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
+    const parts = [element("p", trial.reason), ...(trial.scores ? [fold("The model's score", element("p", trial.scores))] : []), ...(trial.broken_constraints ? [element("p", `${trial.broken_constraints}.`)] : []), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
     parts.push(element("h3", "Attempts"));
     for (const attempt of trial.attempts) {
       parts.push(element("p", `${attempt.attempt}: ${attempt.ended} after ${attempt.seconds} on ${attempt.worker || "an unknown worker"}, begun ${attempt.started}`));
