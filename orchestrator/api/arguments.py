@@ -129,10 +129,8 @@ def _insert(tree: dict[str, Any], keys: tuple[str, ...], value: object, argument
 def _with_function(tree: dict[str, Any], function: Function) -> Settings:
     """Check the settings with `function` as the objective, then write its pickle."""
     objective = tree.get("objective", {})
-    if "objectives" not in tree and "direction" not in objective:
-        raise ValueError(
-            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
-        )
+    if "direction" not in objective:
+        check_direction(None, is_needed="objectives" not in tree)
     runs = Path.cwd() / Path(str(tree.get("runs", "runs"))).expanduser()
     draft = draft_function(function, runs / "functions")
     pickled = draft.options

@@ -86,13 +86,14 @@ def prepare(
             raise RunError(loss)
         now = status_of(created.name, state)
         trials_done = now.trials.done
-        recorded = old.recorded_settings(store)
-        settings = with_recorded(recorded, settings)
+        tree = old.recorded_settings(store)
+        recorded = from_mapping(tree)
+        settings = with_recorded(tree, recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
         check_budget(trials_done, settings)
         find_free(store, old.name, say)  # before the workers are started
+    parts = build(settings) if retried else None  # errors are raised before anything is written
     if retried:
-        build(settings)
         count, state = reopen(old, settings, retried)
         trials_done -= count
         say(f"failed trials to be evaluated again: {count}")
@@ -100,7 +101,7 @@ def prepare(
     if ended is not None:
         say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
         return ended
-    parts = build(settings)  # errors are raised before anything starts
+    parts = parts or build(settings)  # errors are raised before anything starts
     say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
     return settings, parts
 
@@ -115,7 +116,7 @@ def _progress(done: int, steps: int, settings: Settings) -> str:
 
 def check_changes(
     folder: Path,
-    old: Mapping[str, object],
+    old: Settings,
     settings: Settings,
     say: Callable[[str], None],
     compared: tuple[str, ...] = (),
@@ -126,7 +127,7 @@ def check_changes(
     Raises RunError if a resume may not change one of these keys.
     """
     # keys that an older version did not record have their defaults
-    changes = differences(from_mapping(old).resolved(), settings.resolved())
+    changes = differences(old.resolved(), settings.resolved())
     changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
     if refused:

@@ -11,12 +11,12 @@ from objectives.reference import import_reference
 from orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from orchestrator.errors import ConfigError
-from orchestrator.settings.file import Document, Plain, Tree
+from orchestrator.settings.file import Document, Plain
 from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
+from orchestrator.settings.older import current_options
 from orchestrator.settings.options import as_mapping, build, dump, join
 
 DEFAULT_STRATEGY = "bbkb"
@@ -34,9 +34,6 @@ _ELSEWHERE = {
     "hyperband": "write early_stopping: {rule: asha} beside any strategy",
     "bohb": "write early_stopping: {rule: asha} beside any strategy",
 }
-RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
-# options of older versions that changed no decision → the strategy that had them
-_WITHOUT_EFFECT = {"lazy": BBKB}
 
 
 def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
@@ -51,7 +48,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
-        fields = with_preset(cls, _drop_retired(cls, fields))
+        fields = with_preset(cls, current_options(cls, fields))
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
@@ -86,19 +83,6 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
     if never_waits(strategy) and (mode != "async" or not growth > 0.0):
         rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
         raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
-
-
-def _drop_retired(cls: type, fields: Tree) -> Plain:
-    """Return `fields` without retired options, which files of older runs have. Raises
-    ValidationError if a retired option is enabled."""
-    for name, reason in RETIRED.items():
-        if fields.get(name):
-            raise failure(
-                [Refusal((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
-            )
-    without_effect = (name for name, strategy in _WITHOUT_EFFECT.items() if issubclass(cls, strategy))
-    retired = {*RETIRED, *without_effect} - {field.name for field in dataclasses.fields(cls)}
-    return {key: value for key, value in fields.items() if key not in retired}
 
 
 def with_model_in_strategy(document: Document) -> Document:

@@ -54,10 +54,6 @@ _LEFT_OUT = object()  # the option keeps the default of its class
 _DRAWS: Mapping[str, object] = {"width": 1.0}  # of picks by draws from the posterior
 _BATCHES: Mapping[str, object] = {"wait": Waiting.DRIFT_BUDGET, "batch_size": _LEFT_OUT}
 
-# The options that were calibrated first. A resolved file has all options of its strategy, so a file
-# of an older run has all of these.
-_FIRST = {name: _CALIBRATED[name] for name in _CALIBRATED if name not in ("coverage", "verify")}
-
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` of a strategy of class `cls` with the settings of their `preset` filled in.
@@ -72,10 +68,7 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     preset = explicit.pop("preset", None)
     published = [name for name in _PUBLISHED if name in explicit]
     _check_preset(preset, published if "model" not in explicit else [])
-    keeps_published = preset == Preset.PAPER or (explicit.get("model") is None and published)
-    # a resolved file: an option that it lacks is newer than the run, and off
-    is_resolved = explicit.keys() >= _FIRST.keys() & names
-    if keeps_published or is_resolved:
+    if preset == Preset.PAPER or (explicit.get("model") is None and published):
         return explicit
     return {**_calibrated(cls, names, explicit.get("mode")), **explicit, **_early_fit(explicit.get("model"))}
 

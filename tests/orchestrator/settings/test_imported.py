@@ -106,7 +106,7 @@ def test_resume_does_not_read_the_study_again(tmp_path: Path) -> None:
     assert before.existing_data is not None
     assert now.existing_data is not None
     assert len(now.existing_data.results) > len(before.existing_data.results)
-    assert with_recorded(before.resolved(), now).existing_data == before.existing_data
+    assert with_recorded(before.resolved(), before, now).existing_data == before.existing_data
     (tmp_path / "study.db").unlink()
     campaign = Campaign.from_file(result.folder / "campaign.yaml")
     assert campaign.settings.existing_data == before.existing_data

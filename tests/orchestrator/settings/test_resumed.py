@@ -13,10 +13,10 @@ def test_resume_keeps_the_recorded_retries_unless_settings_give_them() -> None:
         "budget": {"evaluations": 3},
     }  # fmt: skip
     old = from_mapping({**tree, "workers": {"retries": 2}}).resolved()
-    assert with_recorded(old, from_mapping(tree)).workers.retries == 2
-    assert with_recorded(old, from_mapping({**tree, "workers": {"retries": 1}})).workers.retries == 1
+    assert with_recorded(old, from_mapping(old), from_mapping(tree)).workers.retries == 2
+    assert with_recorded(old, from_mapping(old), from_mapping({**tree, "workers": {"retries": 1}})).workers.retries == 1
     unset = from_mapping(tree).resolved()
-    assert with_recorded(unset, from_mapping(tree)).workers.retries is None
+    assert with_recorded(unset, from_mapping(unset), from_mapping(tree)).workers.retries is None
 
 
 def test_older_run_keeps_its_start_unless_the_file_gives_a_strategy() -> None:
@@ -27,16 +27,16 @@ def test_older_run_keeps_its_start_unless_the_file_gives_a_strategy() -> None:
         "budget": {"evaluations": 8},
     }
     new = from_mapping(tree).resolved()
-    assert with_recorded(new, from_mapping(tree)) == from_mapping(tree)
+    assert with_recorded(new, from_mapping(new), from_mapping(tree)) == from_mapping(tree)
     older: Any = {key: value for key, value in new["strategy"].items() if key not in ("coverage", "verify")}
     older["warm_start"] = {"name": "spread", "pulls": 16}
     older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
     old = {**new, "strategy": older}
     begun = from_mapping(old).resolved()["strategy"]
     assert (begun["coverage"], begun["verify"], begun["model"]["first_fit"]) == (0.0, 0.0, 16)
-    assert with_recorded(old, from_mapping(tree)).resolved()["strategy"] == begun
+    assert with_recorded(old, from_mapping(old), from_mapping(tree)).resolved()["strategy"] == begun
     other = from_mapping({**tree, "strategy": {"name": "bbkb", "coverage": 0.5}})
-    assert with_recorded(old, other).resolved()["strategy"]["coverage"] == 0.5
+    assert with_recorded(old, from_mapping(old), other).resolved()["strategy"]["coverage"] == 0.5
 
 
 def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once_that_is_gone(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once
     old = from_mapping({**tree, "earlier": {"runs": [str(here)], "first": [{"x": 0.5}]}}).resolved()
 
     def first(folder: Path) -> object:
-        return with_recorded(old, from_mapping({**tree, "earlier": [str(folder)]})).first
+        return with_recorded(old, from_mapping(old), from_mapping({**tree, "earlier": [str(folder)]})).first
 
     assert first(here) == first(link) == ({"x": 0.5},)
     assert first(there) == ()
