@@ -47,6 +47,9 @@ class Trial:
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
         """Report the metric `name` at `step`, from 1, with the other numbers among `metrics`.
 
+        Report a step before its checkpoint is saved: a training that is killed between the two
+        calls then repeats the step, and its curve has no gap.
+
         Returns whether the campaign stops the trial, which is False in all but the first process.
         Raises KeyError if the metric does not exist.
         """

@@ -1,6 +1,7 @@
 """Removes unnecessary checkpoints from the folders of trials, and counts their sizes.
 
-A checkpoint is everything in a trial's folder except the output of its attempts.
+A checkpoint is everything in a trial's folder except the output of its attempts. The reports beside
+it are removed with it, and are not counted.
 """
 
 import logging
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from workers.kept_reports import FILE as KEPT_REPORTS
 from workers.output_files import is_output, trial_folder
 
 _LOGGER = logging.getLogger("bbkb.session")
@@ -64,7 +66,9 @@ def checkpoints_in(trials: Path) -> Checkpoints:
 def _size(folder: os.DirEntry[str]) -> int:
     if not folder.is_dir(follow_symlinks=False):
         return 0
-    return sum(_file_size(file) for entry in _checkpoints(_scan(Path(folder.path))) for file in _files(entry))
+    entries = _checkpoints(_scan(Path(folder.path)))
+    counted = [entry for entry in entries if not entry.name.startswith(KEPT_REPORTS)]
+    return sum(_file_size(file) for entry in counted for file in _files(entry))
 
 
 def _file_size(file: os.DirEntry[str]) -> int:

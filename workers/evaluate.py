@@ -22,6 +22,7 @@ from pathlib import Path
 from objectives.machines import Machine
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.clock import SteadyClock
+from workers.kept_reports import KeptReports
 from workers.limits import (
     HARD_END_SECONDS,
     DeadlineReached,
@@ -89,9 +90,12 @@ def evaluate(
     where = worker_name() if worker is None else worker
     limits = raise_memory(limits, attempt.memory_factor)
     with keep_output(attempt, owns_process=is_expendable) as printed:
-        # the first machine's stop ends all
-        step_limit = attempt.step_limit if machine is None or machine.rank == 0 else None
-        reports = Reports(publish, attempt.folder, printed.write, machine, step_limit)
+        is_first = machine is None or machine.rank == 0
+        kept = None
+        if attempt.folder is not None and is_first:
+            kept = KeptReports(attempt.folder, attempt.recorded_step)
+        step_limit = attempt.step_limit if is_first else None  # the first machine's stop ends all
+        reports = Reports(publish, attempt.folder, printed.write, machine, step_limit, kept)
         outcome = _evaluate(
             objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
         )

@@ -55,6 +55,7 @@ class Attempt:
         output is saved.
     step_limit: the worker stops the attempt at its report of this step, or of the first one beyond
         it, without asking; None if only the campaign stops it.
+    recorded_step: the largest step of the trial's reports in the log; 0 before the first.
     can_be_stopped: whether the campaign has a rule that stops trials early. The worker then waits
         briefly for the answer to a report.
     """
@@ -70,6 +71,7 @@ class Attempt:
     trials: Path | None = None
     step_limit: int | None = None
     can_be_stopped: bool = False
+    recorded_step: int = 0
 
 
 class Reported(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from objectives.machines import Machine
 from objectives.objective import EvaluationStopped, InvalidValueError
 from objectives.returned import check_bounds
+from workers.kept_reports import KeptReports
 from workers.messages import Reported
 from workers.numbers import excerpt, finite_or_not
 from workers.results import printable
@@ -27,9 +28,10 @@ class Reports:
     first `RECORDED_WHOLE`, later a smaller and smaller share, and the last one. The selection depends on their number
     alone, so it is the same wherever the attempt runs.
 
-    `folder` is the trial's own folder, None unless the campaign gives each trial one.
-    `write_output` appends bytes to the attempt's output, None where no output is kept. `machine` is
-    the machine that the attempt is on, None unless it takes several. `step_limit`: see `Attempt`.
+    `folder` is the trial's own folder; None if the campaign gives it none. `write_output` appends
+    bytes to the attempt's output; None if no output is saved. `machine` is the machine of the
+    attempt; None if it takes one machine. `step_limit`: see `Attempt`. `kept` keeps the reports for
+    the next attempt.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Reports:
         write_output: Callable[[bytes], None] | None = None,
         machine: Machine | None = None,
         step_limit: int | None = None,
+        kept: KeptReports | None = None,
     ) -> None:
         self.folder = folder
         self.write_output = write_output
@@ -46,6 +49,7 @@ class Reports:
         self.is_stopped = False
         self.last_value: float | None = None  # the newest finite one
         self._publish = publish
+        self._kept = kept
         self._step_limit = math.inf if step_limit is None else step_limit
         self._recorded: list[Reported] = []
         self._last: Reported | None = None
@@ -64,24 +68,43 @@ class Reports:
             )
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else _whole_step(step)
-        self._last = Reported(at, number, _check_metrics(metrics) if metrics else ())
+        reported = Reported(at, number, _check_metrics(metrics) if metrics else ())
+        is_asked_to_stop = self._last is None and self._catch_up(at)
+        self._last = reported
         self.last_value = number if isfinite(number) else self.last_value
         stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
         is_recorded = self._count % stride == 0
-        if is_recorded:
-            self._recorded.append(self._last)
         self._count += 1
-        recorded = self._last if is_recorded else None
-        is_asked_to_stop = self._publish is not None and self._publish(recorded)
+        if is_recorded and self._kept is not None:
+            self._kept.add(reported)
+        is_asked_to_stop |= self._record(reported if is_recorded else None)
         if self.is_stopped or is_asked_to_stop or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 
     def points(self) -> tuple[Reported, ...]:
         """Return the reports that are recorded, in the order reported."""
-        if self._last is None or self._recorded[-1] is self._last:
+        if self._last is None:  # the training had nothing left to do
+            return () if self._kept is None else tuple(self._kept.missing())
+        if self._recorded[-1] is self._last:
             return tuple(self._recorded)
         return (*self._recorded, self._last)
+
+    def _catch_up(self, step: int) -> bool:
+        """Report the steps before `step` that an earlier attempt has reported and the log lacks.
+
+        Returns whether the attempt should stop.
+        """
+        is_asked_to_stop = False
+        for reported in [] if self._kept is None else self._kept.missing(step):
+            is_asked_to_stop |= self._record(reported)
+        return is_asked_to_stop
+
+    def _record(self, reported: Reported | None) -> bool:
+        """Publish a report; None: only ask whether the attempt should stop."""
+        if reported is not None:
+            self._recorded.append(reported)
+        return self._publish is not None and self._publish(reported)
 
     @property
     def last_step(self) -> int:

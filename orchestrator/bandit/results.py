@@ -68,6 +68,11 @@ class TrialCurve:
             self, steps=(*self.steps[:length], step), rewards=(*self.rewards[:length], reward), has_diverged=False
         )
 
+    def is_continued_at(self, step: int) -> bool:
+        """Return whether a training whose first report is at `step` continues this curve, and does
+        not begin anew. A curve of one value is taken to be continued."""
+        return bool(self.steps) and (len(self.steps) == 1 or step > self.steps[0])
+
     def end(self, reward: float, last_step: int | None = None) -> Self:
         """Return the finished curve with its final value. The value belongs to the latest step, or
         to `last_step` if nothing was reported."""

@@ -24,12 +24,13 @@ class Evaluations:
         self._problem = problem
         self._executor = executor
         self._recorder = recorder
-        self._reports = RecordedReports()
+        self._reports = RecordedReports(problem.trial_folders is not None)
         # the attempts of running trials that were asked to stop
         self.stop_causes: dict[int, StopCause] = {}
 
     def begin(self) -> None:
         """Receive intermediate values from now on."""
+        self._reports.begin(self._recorder.campaign)
         self._executor.listen(self._take_reports)
 
     def dispatch(self, command: Dispatch, candidates: Candidates) -> None:
@@ -47,6 +48,7 @@ class Evaluations:
             state.memory_factor(queued.trial),
             step_limit(state, queued.trial),
             can_be_stopped=state.rules.stopping is not None,
+            recorded_step=state.trainings.step(queued.trial),
         )
 
     def receive(self, timeout: float) -> None:
@@ -68,8 +70,9 @@ class Evaluations:
         """Record the intermediate values of running attempts; return the trials to stop early."""
         campaign = self._recorder.campaign
         current = [value for value in values if is_running(campaign, value.trial, value.attempt)]
-        if current:
-            self._recorder.record(self._reports.take(current, self._executor.now()))
+        new = self._reports.new(current, campaign.trainings)
+        if new:
+            self._recorder.record(self._reports.take(new, self._executor.now()))
         campaign = self._recorder.campaign
         causes = {trial: stop_cause(campaign, trial) for trial in {value.trial for value in current}}
         stopped = {trial: cause for trial, cause in causes.items() if cause is not None}

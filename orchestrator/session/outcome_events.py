@@ -64,10 +64,10 @@ def event_of(
             reports.forget(outcome)
             return TrialFailed(**common, failure=kind.value, message=message, is_final=True)
         case Stopped():
-            further = _further_reports(reports.take_rest(outcome))
+            further = _further_reports(reports.take_rest(outcome, campaign.trainings))
             return TrialStopped(**common, **further, value=outcome.value, step=outcome.step, cause=str(cause))
         case Success():
-            further = _further_reports(reports.take_rest(outcome))
+            further = _further_reports(reports.take_rest(outcome, campaign.trainings))
             remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
             return TrialSucceeded(**common, **further, value=outcome.value, metrics=outcome.metrics, remark=remark)
         case Failure():

@@ -84,6 +84,7 @@ class Problem:
         memory_factor: float = 1.0,
         step_limit: int | None = None,
         can_be_stopped: bool = False,
+        recorded_step: int = 0,
     ) -> Attempt:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
@@ -103,6 +104,7 @@ class Problem:
             trials=self.outputs,
             step_limit=step_limit,
             can_be_stopped=can_be_stopped,
+            recorded_step=recorded_step,
         )
 
 

@@ -225,9 +225,9 @@ ON_RAY = """
         last = 2000 if first == 0 and folder.name == "000000" else first + 10
         for step in range(first + 1, last + 1):
             time.sleep(0.1)
+            report(x, step)
             (folder / "next").write_text(str(step))
             (folder / "next").replace(checkpoint)  # a kill leaves this checkpoint or the one before, never half of one
-            report(x, step)
         return x
 
     if __name__ == "__main__":
@@ -237,7 +237,7 @@ ON_RAY = """
 """
 
 
-def test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports(
+def test_killed_evaluation_continues_from_its_checkpoint_and_its_curve_has_no_gap(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
@@ -275,6 +275,8 @@ def test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports(
     assert len(starts) == 2
     assert starts[0] == 0
     assert starts[1] >= 5
+    reports = history_of(load(found.parent.parent)).trials[0].training.reports
+    assert list(reports) == [*range(1, starts[1] + 11)]  # none is missing
 
 
 STOPPED_ON_RAY = """

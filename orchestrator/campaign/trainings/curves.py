@@ -139,7 +139,7 @@ class Trainings:
             before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
             changed[trial] = before.after(step, sign * value)
             furthest_step = max(furthest_step, step)
-            if trial in self.continued and len(before.steps) > 1 and step <= before.steps[0]:
+            if trial in self.continued and before.steps and not before.is_continued_at(step):
                 without_checkpoint.add(trial)
         if not changed:
             return self

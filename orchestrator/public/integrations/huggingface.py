@@ -37,7 +37,7 @@ class TrialCallback(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
     ) -> None:
-        """Report if the trial has no folder; otherwise `on_save` reports after the checkpoint."""
+        """Report if the trial has no folder; otherwise `on_save` does, with the checkpoint."""
         self._metrics = metrics
         self._trial.is_first = state.is_world_process_zero
         if self._trial.folder is None:
@@ -45,10 +45,10 @@ class TrialCallback(TrainerCallback):
         control.should_save = self._trial.folder is not None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Move the checkpoint into the trial's folder, and report."""
+        """Report, and move the checkpoint into the trial's folder."""
         if self._metrics is not None:
-            self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step + 1)
             self._report(state, control)
+            self._trial.keep(Path(args.output_dir, f"checkpoint-{state.global_step}"), self.step)
 
     def _report(self, state: TrainerState, control: TrainerControl) -> None:
         """Report in the first process, and stop all processes if the campaign stops the trial."""

@@ -40,7 +40,7 @@ class TrialCallback(Callback):
             self.model.load_weights(self._trial.checkpoint)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Save, report, and set `stop_training` when the campaign stops the trial."""
-        self._trial.save(self.model.save_weights, epoch + 1, ".weights.h5")
+        """Report, save, and set `stop_training` when the campaign stops the trial."""
         if self._trial.report(logs or {}, self._metric, epoch + 1):
             self.model.stop_training = True
+        self._trial.save(self.model.save_weights, epoch + 1, ".weights.h5")

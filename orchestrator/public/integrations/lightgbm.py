@@ -40,12 +40,13 @@ class TrialCallback:
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def __call__(self, env: CallbackEnv) -> None:
-        """Save, report, and raise EarlyStopException if the campaign stops the trial."""
+        """Report, save, and raise EarlyStopException if the campaign stops the trial."""
         step = env.iteration + 1
         results = env.evaluation_result_list or []
         if step % self._every and step != env.end_iteration:
             return
-        self._trial.save(env.model.save_model, step, ".txt")
         values = {f"{data}-{name}": value for data, name, value, *_ in results}
-        if self._trial.report(values, self._metric, step):
+        stops = self._trial.report(values, self._metric, step)
+        self._trial.save(env.model.save_model, step, ".txt")
+        if stops:
             raise EarlyStopException(env.iteration, results)

@@ -33,14 +33,14 @@ class TrialCallback(Callback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save in all processes, report in the first one, and stop all if the campaign stops the
+        """Report in the first process, save in all, and stop all if the campaign stops the
         trial."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         self.step += 1
         self._trial.is_first = trainer.is_global_zero
-        self._trial.save(trainer.save_checkpoint, self.step, ".ckpt", all_write=True)
         stops = self._trial.report(trainer.callback_metrics, self._metric, self.step)
+        self._trial.save(trainer.save_checkpoint, self.step, ".ckpt", all_write=True)
         trainer.should_stop = trainer.should_stop or bool(trainer.strategy.broadcast(stops))
 
     def state_dict(self) -> dict[str, Any]:

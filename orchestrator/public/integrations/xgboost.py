@@ -40,14 +40,14 @@ class TrialCallback(TrainingCallback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Save and report. Return whether the training ends."""
+        """Report and save. Return whether the training ends."""
         self._values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
         if model.num_boosted_rounds() % self._every:
             return False
         return self._report(model)
 
     def after_training(self, model: Any) -> Any:
-        """Save and report after the last round, unless that has been done."""
+        """Report and save after the last round, unless that has been done."""
         if self._values:
             self._report(model)
         return model
@@ -55,6 +55,6 @@ class TrialCallback(TrainingCallback):
     def _report(self, model: Any) -> bool:
         values, self._values = self._values, {}
         self._trial.is_first, step = collective.get_rank() == 0, model.num_boosted_rounds()
-        self._trial.save(model.save_model, step, ".ubj")
         stops = self._trial.report(values, self._metric, step)
+        self._trial.save(model.save_model, step, ".ubj")
         return bool(collective.broadcast(stops, 0))
